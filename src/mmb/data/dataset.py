@@ -1,0 +1,171 @@
+"""The one shape that every data set has: inputs, labels with gaps, a split, and the names of the tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol, Self, runtime_checkable
+
+import torch
+from torch import Tensor
+
+SPLITS = ("train", "valid", "test")
+MISSING = -1
+"""The label of a row that was never measured for a task."""
+
+
+class Inputs(Protocol):
+    """What a model eats, one entry per row; a plain tensor ``[n, ...]`` is one."""
+
+    def __len__(self) -> int:
+        """Number of rows."""
+        ...
+
+    def __getitem__(self, rows: Tensor, /) -> Any:
+        """The model input of the given rows (a LongTensor on the host or the device), on the device."""
+        ...
+
+    def to(self, device: torch.device, /) -> Inputs:
+        """The same rows, giving model inputs on ``device``."""
+        ...
+
+
+@runtime_checkable
+class Augmentable(Protocol):
+    """Inputs that define a random augmentation for training."""
+
+    def augmented(self, rows: Tensor, generator: torch.Generator) -> Any:
+        """The model input of the given rows, randomly changed as is usual in training."""
+        ...
+
+
+@runtime_checkable
+class Streamable(Protocol):
+    """Inputs that are read by worker processes ahead of their use."""
+
+    def stream(
+        self, batches: Iterable[Tensor], generator: torch.Generator | None
+    ) -> Iterator[tuple[Tensor, Any]]:
+        """Pairs of rows and model input, in the order of ``batches``; augmented if given a generator."""
+        ...
+
+
+class Encoder(Protocol):
+    """How a file of new rows becomes model inputs: what prediction needs, kept as JSON with a run."""
+
+    def read(self, path: Path) -> tuple[Inputs, Tensor]:
+        """Inputs of every row of a file, in order, and which of them are usable (bool ``[n]``)."""
+        ...
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON from which `mmb.data.encoder_from_json` makes the same encoder."""
+        ...
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Rows on a device, labels with gaps, and which rows train, select and test.
+
+    Attributes:
+        name: Name of the data set.
+        inputs: What a model eats; ``inputs[rows]`` is the model input of some rows.
+        labels: ``int8 [n, m]``: 1 positive, 0 negative, -1 missing.
+        split: Row indices of ``"train"``, ``"valid"`` and ``"test"``. They stay on the host, where rows are
+            sampled: host rows index tensors on any device, and ragged inputs are sized without waiting for
+            the device.
+        task_names: One name per column of ``labels``.
+        encoder: How new files are turned into inputs of the same kind, where that is defined.
+        details: Plain facts about this copy (options, counts, source) to be logged with a run.
+    """
+
+    name: str
+    inputs: Inputs
+    labels: Tensor
+    split: Mapping[str, Tensor]
+    task_names: tuple[str, ...]
+    encoder: Encoder | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        n = len(self.inputs)
+        if self.labels.dtype != torch.int8 or self.labels.shape != (n, len(self.task_names)):
+            raise ValueError(
+                f"labels must be int8 of shape [{n}, {len(self.task_names)}] (rows, tasks), "
+                f"got {self.labels.dtype} of shape {list(self.labels.shape)}"
+            )
+        if set(self.split) != set(SPLITS):
+            raise ValueError(f"split must have exactly the keys {SPLITS}, got {tuple(self.split)}")
+        for part, rows in self.split.items():
+            if rows.dtype != torch.int64 or rows.device.type != "cpu" or rows.ndim != 1:
+                raise ValueError(
+                    f"split[{part!r}] must be a one-dimensional int64 tensor on the host, "
+                    f"got {rows.dtype} of shape {list(rows.shape)} on {rows.device}"
+                )
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    @property
+    def device(self) -> torch.device:
+        """Where labels are and where model inputs come out."""
+        return self.labels.device
+
+    def to(self, device: torch.device | str) -> Self:
+        """The same data set with labels and inputs on ``device``."""
+        device = torch.device(device)
+        return replace(self, inputs=self.inputs.to(device), labels=self.labels.to(device))
+
+    def batch(self, rows: Tensor, generator: torch.Generator | None = None) -> Any:
+        """Model input of some rows.
+
+        Args:
+            rows: Row indices, LongTensor.
+            generator: If given, and if the inputs define an augmentation, the rows are augmented with it.
+
+        Returns:
+            What the model is called with, on `device`.
+        """
+        if generator is not None and isinstance(self.inputs, Augmentable):
+            return self.inputs.augmented(rows, generator)
+        return self.inputs[rows]
+
+    def stream(
+        self, batches: Iterable[Tensor], generator: torch.Generator | None = None
+    ) -> Iterator[tuple[Tensor, Any]]:
+        """Model inputs of many batches, in order; images on disk are decoded ahead by worker processes.
+
+        Reading ahead takes rows from ``batches`` before they are used, so what yields them should be able to
+        resume at a given step. Augmentation draws from ``generator`` only when a batch is handed out.
+
+        Args:
+            batches: Row indices of each batch.
+            generator: Augments as in `batch`, if given.
+
+        Yields:
+            The rows of a batch and their model input.
+        """
+        if isinstance(self.inputs, Streamable):
+            yield from self.inputs.stream(batches, generator)
+        else:
+            for rows in batches:
+                yield rows, self.batch(rows, generator)
+
+    def describe(self) -> dict[str, Any]:
+        """Counts of positives, negatives and gaps for each task in each part of the split, as plain JSON."""
+        return {
+            "name": self.name,
+            "rows": len(self),
+            "tasks": len(self.task_names),
+            "split": {part: len(self.split[part]) for part in SPLITS},
+            "task_names": list(self.task_names),
+            "counts": {part: _counts(self.labels[self.split[part]]) for part in SPLITS},
+            "details": dict(self.details),
+        }
+
+
+def _counts(labels: Tensor) -> dict[str, list[int]]:
+    return {
+        key: (labels == value).sum(0).tolist()
+        for key, value in (("positive", 1), ("negative", 0), ("missing", MISSING))
+    }

@@ -1,0 +1,37 @@
+"""What can go wrong with a data set, as exceptions a command line can print without a traceback."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+
+class DataError(Exception):
+    """A data set cannot be had or read; the message says what to do about it."""
+
+
+class MissingDataError(DataError, FileNotFoundError):
+    """A file that the data set needs is not there.
+
+    Args:
+        what: What is missing, for example ``"tox21: the file tox21.csv"``.
+        looked_in: Every place where it was looked for.
+        remedy: How to get it, as a sentence.
+    """
+
+    def __init__(self, what: str, looked_in: Iterable[Path | str], remedy: str) -> None:
+        places = "".join(f"\n  looked in: {place}" for place in looked_in)
+        super().__init__(f"{what} is missing.{places}\n  to get it: {remedy}")
+
+
+class DamagedDataError(DataError, ValueError):
+    """A file is there, but is not what it should be.
+
+    Args:
+        path: The file.
+        problem: What is wrong with it: what was found, and what was expected.
+        remedy: What to do, as a sentence.
+    """
+
+    def __init__(self, path: Path | str, problem: str, remedy: str) -> None:
+        super().__init__(f"{path} is damaged: {problem}.\n  what to do: {remedy}")

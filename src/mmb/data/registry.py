@@ -1,0 +1,148 @@
+"""The data sets by name: what there is, and how each is got, prepared and loaded."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from mmb.data.dataset import Dataset, Encoder
+
+Progress = Callable[[int, int], None]
+"""Called with how much is done and how much there is to do."""
+
+# Modules are imported when first used: most need an optional extra.
+_MODULES = {
+    "digits": "mmb.data.digits",
+    "synthetic": "mmb.data.synthetic",
+    "csv": "mmb.data.csv",
+}
+
+_ENCODERS: dict[str, tuple[str, str]] = {
+    "columns": ("mmb.data.columns", "ColumnEncoder"),
+}
+
+
+def default_root() -> Path:
+    """Where data sets are kept: ``$MMB_DATA``, or ``~/.cache/mmb``."""
+    return Path(os.environ.get("MMB_DATA") or Path.home() / ".cache" / "mmb").expanduser()
+
+
+def available() -> dict[str, str]:
+    """Names of all data sets, with the first line of what each says about itself."""
+    return {name: about(name).splitlines()[0] for name in _MODULES}
+
+
+def about(name: str) -> str:
+    """Where a data set comes from, how it is split, what it contains."""
+    return inspect.cleandoc(_module(name).__doc__ or "")
+
+
+def options(name: str, action: str = "load") -> dict[str, inspect.Parameter]:
+    """Options of `load` (or of ``"get"`` or ``"prepare"``) for one data set, beside its root."""
+    function = getattr(_module(name), action, None)
+    parameters = inspect.signature(function).parameters if function else {}
+    return {key: value for key, value in parameters.items() if key not in ("root", "source", "progress")}
+
+
+def get(name: str, root: Path | str | None = None, source: Path | str | None = None) -> Path:
+    """Bring the raw files of a data set to ``root`` and verify them. Only this reaches for the network.
+
+    Args:
+        name: Name of the data set.
+        root: Where data sets are kept; `default_root` by default.
+        source: A folder that already has the files as they are distributed; nothing is downloaded then.
+
+    Returns:
+        The folder of the raw files (``root`` itself for a data set that needs none).
+
+    Raises:
+        DataError: If the files cannot be had or are damaged.
+    """
+    module, folder = _module(name), _root(root)
+    if not hasattr(module, "get"):
+        return folder
+    path: Path = module.get(folder, None if source is None else Path(source))
+    return path
+
+
+def prepare(
+    name: str, root: Path | str | None = None, progress: Progress | None = None, **options: Any
+) -> Path:
+    """Turn raw files into the cache that `load` opens; nothing is done if it is there already.
+
+    Args:
+        name: Name of the data set.
+        root: Where data sets are kept; `default_root` by default.
+        progress: Called now and then with how much is done and how much there is to do.
+        **options: Options of this data set.
+
+    Returns:
+        The folder of the cache (``root`` itself for a data set that needs none).
+
+    Raises:
+        DataError: If raw files are missing or damaged.
+    """
+    module, folder = _module(name), _root(root)
+    if not hasattr(module, "prepare"):
+        return folder
+    path: Path = module.prepare(folder, progress=progress, **_checked(name, "prepare", options))
+    return path
+
+
+def load(name: str, root: Path | str | None = None, **options: Any) -> Dataset:
+    """Load a data set, preparing it first where that was not done yet.
+
+    Args:
+        name: Name of the data set.
+        root: Where data sets are kept; `default_root` by default.
+        **options: Options of this data set; see `options`.
+
+    Returns:
+        The data set, on the host.
+
+    Raises:
+        ValueError: If there is no such data set or option; the message names the nearest.
+        DataError: If files are missing or damaged.
+        ImportError: If an optional package is needed; the message names the extra.
+    """
+    dataset: Dataset = _module(name).load(_root(root), **_checked(name, "load", options))
+    return dataset
+
+
+def encoder_from_json(data: dict[str, Any]) -> Encoder:
+    """The encoder that wrote ``data`` with its ``to_json``."""
+    kind = data.get("kind")
+    if kind not in _ENCODERS:
+        raise ValueError(f"there is no encoder of kind {kind!r}; kinds are {sorted(_ENCODERS)}")
+    module, name = _ENCODERS[kind]
+    encoder: Encoder = getattr(importlib.import_module(module), name).from_json(data)
+    return encoder
+
+
+def _root(root: Path | str | None) -> Path:
+    return default_root() if root is None else Path(root).expanduser()
+
+
+def _module(name: str) -> ModuleType:
+    if name not in _MODULES:
+        raise ValueError(f"there is no data set {name!r}{_nearest(name, _MODULES)}")
+    return importlib.import_module(_MODULES[name])
+
+
+def _checked(name: str, action: str, given: dict[str, Any]) -> dict[str, Any]:
+    known = options(name, action)
+    for key in given:
+        if key not in known:
+            raise ValueError(f"{action} of data set {name!r} has no option {key!r}{_nearest(key, known)}")
+    return given
+
+
+def _nearest(name: str, known: dict[str, Any]) -> str:
+    near = difflib.get_close_matches(name, known, 1)
+    return f"; did you mean {near[0]!r}?" if near else f"; there are: {', '.join(known) or 'none'}"

@@ -1,0 +1,58 @@
+"""Deterministic splits of rows into train, valid and test, with a passed generator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from mmb.data.dataset import SPLITS
+
+
+def check_fractions(fractions: Sequence[float]) -> tuple[float, float, float]:
+    """Fractions of train, valid and test as a tuple.
+
+    Raises:
+        ValueError: If they are not three numbers >= 0 that add up to one, with some training rows.
+    """
+    if len(fractions) != 3 or min(fractions) < 0 or fractions[0] <= 0 or abs(sum(fractions) - 1) > 1e-6:
+        raise ValueError(
+            f"fractions must be three numbers (train, valid, test) that are >= 0, start with one > 0 and add "
+            f"up to 1, got {list(fractions)}"
+        )
+    train, valid, test = fractions
+    return train, valid, test
+
+
+def stratified_split(
+    strata: Tensor, fractions: Sequence[float], generator: torch.Generator
+) -> dict[str, Tensor]:
+    """Split rows so that every stratum is divided by the same fractions.
+
+    Row r, at random place k of the n_s rows of its stratum, goes where (k + 1/2) / n_s falls among the
+    cumulated fractions.
+
+    Args:
+        strata: ``int64 [n]``, the stratum of each row.
+        fractions: Of train, valid and test; they add up to one.
+        generator: Shuffles the rows.
+
+    Returns:
+        Sorted row indices of each part.
+    """
+    cuts = torch.tensor(check_fractions(fractions), dtype=torch.float64).cumsum(0)[:2]
+    n = len(strata)
+    shuffled = torch.randperm(n, generator=generator)
+    order = shuffled[torch.argsort(strata[shuffled], stable=True)]  # by stratum, at random within
+    _, counts = torch.unique_consecutive(strata[order], return_counts=True)
+    starts = torch.repeat_interleave(counts.cumsum(0) - counts, counts)
+    place = (torch.arange(n) - starts + 0.5) / torch.repeat_interleave(counts, counts)
+    part = torch.empty(n, dtype=torch.int64)
+    part[order] = torch.bucketize(place, cuts)
+    return {name: torch.nonzero(part == index).squeeze(1) for index, name in enumerate(SPLITS)}
+
+
+def random_split(rows: int, fractions: Sequence[float], generator: torch.Generator) -> dict[str, Tensor]:
+    """Split rows at random by fractions of train, valid and test; sorted row indices of each part."""
+    return stratified_split(torch.zeros(rows, dtype=torch.int64), fractions, generator)

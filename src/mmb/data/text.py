@@ -1,0 +1,89 @@
+"""Reading delimited text as rows of strings, with the rows that do not fit kept and marked."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mmb.data.errors import DamagedDataError, MissingDataError
+
+BLANK = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
+"""Cells, in lower case, that mean "not known"."""
+
+
+def is_blank(cell: str) -> bool:
+    """Whether a cell says that its value is not known."""
+    return cell.strip().lower() in BLANK
+
+
+@dataclass(frozen=True)
+class TextTable:
+    """The cells of a delimited file.
+
+    Attributes:
+        path: The file it was read from.
+        columns: Cells of each column by its name, in file order.
+        fits: For each row, whether it had as many cells as the header; other rows are blank throughout.
+    """
+
+    path: Path
+    columns: dict[str, list[str]]
+    fits: list[bool]
+
+    def column(self, name: str) -> list[str]:
+        """The cells of one column.
+
+        Raises:
+            DamagedDataError: If there is no such column; the message lists those there are.
+        """
+        if name not in self.columns:
+            raise DamagedDataError(
+                self.path,
+                f"there is no column {name!r}; its columns are {list(self.columns)}",
+                "name a column that is there, or add it to the file",
+            )
+        return self.columns[name]
+
+
+def read_table(path: Path) -> TextTable:
+    """Read a CSV file (or, if its name ends in ``.tsv``, a tab-separated one) with a header line.
+
+    Entirely empty lines are skipped; a row with too many or too few cells is kept as a blank row and marked.
+
+    Args:
+        path: The file, UTF-8.
+
+    Returns:
+        Its cells, as strings.
+
+    Raises:
+        MissingDataError: If the file does not exist.
+        DamagedDataError: If it is not UTF-8 text, has no header or repeats a column name.
+    """
+    if not path.is_file():
+        raise MissingDataError(f"the file {path.name}", [path.absolute()], "give the path of a CSV file")
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            lines = [cells for cells in csv.reader(file, _dialect(path)) if cells]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise DamagedDataError(path, str(error), "save it as plain CSV in UTF-8") from error
+    header, body = (lines[0], lines[1:]) if lines else ([], [])
+    names = [cell.strip() for cell in header]
+    if not names or len(set(names)) != len(names):
+        repeated = sorted({name for name in names if names.count(name) > 1})
+        raise DamagedDataError(
+            path,
+            f"its header repeats {repeated}" if names else "it is empty",
+            "give the file one header line with a different name for each column",
+        )
+    fits = [len(cells) == len(names) for cells in body]
+    blank: Sequence[str] = [""] * len(names)
+    rows = [cells if fit else blank for cells, fit in zip(body, fits, strict=True)]
+    columns = {name: [cells[j] for cells in rows] for j, name in enumerate(names)}
+    return TextTable(path, columns, fits)
+
+
+def _dialect(path: Path) -> type[csv.Dialect]:
+    return csv.excel_tab if path.suffix == ".tsv" else csv.excel

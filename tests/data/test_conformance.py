@@ -1,0 +1,112 @@
+"""Every data set has the same shape and obeys the same rules, whatever it is made of."""
+
+import json
+
+import pytest
+import torch
+
+import mmb.data
+from mmb.data import MISSING, SPLITS, Dataset
+
+
+def _leaves(batch):
+    return [batch] if isinstance(batch, torch.Tensor) else list(batch.tensors())
+
+
+def _same(a, b):
+    return all(torch.equal(x, y) for x, y in zip(_leaves(a), _leaves(b), strict=True))
+
+
+@pytest.fixture(params=["digits", "synthetic", "csv"])
+def case(request, tmp_path):
+    """Name, root and options of a data set whose files are there."""
+    name = request.param
+    options = {}
+    if name == "synthetic":
+        options = {"rows": 60, "tasks": 3, "missing_rate": 0.2, "positive_rate": 0.3}
+    if name == "csv":
+        path = tmp_path / "table.csv"
+        lines = ["age,kind,sick,old"] + [f"{r},{'ab'[r % 2]},{r % 3 // 2},{r // 20 or ''}" for r in range(40)]
+        path.write_text("\n".join(lines))
+        options = {"path": path, "labels": "sick,old"}
+    return name, tmp_path, options
+
+
+@pytest.fixture
+def dataset(case) -> Dataset:
+    name, root, options = case
+    return mmb.data.load(name, root, **options)
+
+
+def test_labels_are_int8_with_gaps(dataset):
+    assert dataset.labels.shape == (len(dataset), len(dataset.task_names))
+    assert set(dataset.labels.unique().tolist()) <= {MISSING, 0, 1}
+    assert len(set(dataset.task_names)) == len(dataset.task_names)
+
+
+def test_split_is_a_partition_of_rows(dataset):
+    rows = torch.cat([dataset.split[part] for part in SPLITS])
+    assert len(rows.unique()) == len(rows)
+    assert rows.min() >= 0
+    assert rows.max() < len(dataset)
+    assert all(len(dataset.split[part]) for part in SPLITS)
+
+
+def test_loading_twice_gives_the_same(case, dataset):
+    name, root, options = case
+    again = mmb.data.load(name, root, **options)
+    assert torch.equal(again.labels, dataset.labels)
+    assert all(torch.equal(again.split[part], dataset.split[part]) for part in SPLITS)
+    rows = torch.arange(min(8, len(dataset)))
+    assert _same(again.batch(rows), dataset.batch(rows))
+
+
+def test_rows_come_in_the_order_asked_for(dataset):
+    few = torch.tensor([3, 0, 3])
+    one_by_one = [dataset.batch(few[k : k + 1]) for k in range(3)]
+    together = _leaves(dataset.batch(few))
+    first = [_leaves(batch)[0] for batch in one_by_one]
+    assert torch.equal(together[0], torch.cat(first))
+
+
+def test_stream_gives_the_batches_in_order(dataset):
+    batches = [torch.tensor([2, 1]), torch.tensor([0]), torch.tensor([5, 4, 3])]
+    streamed = list(dataset.stream(iter(batches)))
+    assert [rows.tolist() for rows, _ in streamed] == [rows.tolist() for rows in batches]
+    assert all(_same(batch, dataset.batch(rows)) for rows, batch in streamed)
+
+
+def test_augmentation_is_a_function_of_the_generator(dataset):
+    rows = torch.arange(6)
+    first, second = (dataset.batch(rows, torch.Generator().manual_seed(1)) for _ in range(2))
+    assert _same(first, second)
+
+
+def test_to_keeps_everything_but_the_device(dataset):
+    moved = dataset.to("cpu")
+    assert moved.device.type == "cpu"
+    assert moved.encoder is dataset.encoder
+    assert _same(moved.batch(torch.tensor([1])), dataset.batch(torch.tensor([1])))
+
+
+def test_description_is_json_and_adds_up(dataset):
+    description = json.loads(json.dumps(dataset.describe()))
+    assert description["rows"] == len(dataset)
+    for part in SPLITS:
+        counts = description["counts"][part]
+        sums = torch.tensor([counts[key] for key in ("positive", "negative", "missing")]).sum(0)
+        assert sums.tolist() == [len(dataset.split[part])] * len(dataset.task_names)
+        assert counts["positive"] == (dataset.labels[dataset.split[part]] == 1).sum(0).tolist()
+
+
+def test_encoder_survives_json(dataset):
+    if dataset.encoder is None:
+        pytest.skip("this data set defines no file format for new rows")
+    data = json.loads(json.dumps(dataset.encoder.to_json()))
+    assert mmb.data.encoder_from_json(data) == dataset.encoder
+
+
+def test_it_says_what_it_is(case):
+    about = mmb.data.about(case[0])
+    assert mmb.data.available()[case[0]] == about.splitlines()[0]
+    assert "split" in about.lower()

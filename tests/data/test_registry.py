@@ -1,0 +1,43 @@
+import sys
+from pathlib import Path
+
+import pytest
+
+import mmb.data
+
+
+def test_mistyped_names_get_the_nearest():
+    with pytest.raises(ValueError, match="did you mean 'digits'"):
+        mmb.data.load("digit")
+    with pytest.raises(ValueError, match="did you mean 'missing_rate'"):
+        mmb.data.load("synthetic", missing=0.1)
+
+
+def test_root_comes_from_the_environment(monkeypatch, tmp_path):
+    monkeypatch.setenv("MMB_DATA", str(tmp_path))
+    assert mmb.data.default_root() == tmp_path
+    monkeypatch.delenv("MMB_DATA")
+    assert mmb.data.default_root() == Path.home() / ".cache" / "mmb"
+
+
+def test_sets_without_files_have_nothing_to_get(tmp_path):
+    assert mmb.data.get("digits", tmp_path) == mmb.data.prepare("digits", tmp_path) == tmp_path
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_options_are_listed():
+    assert "seed" in mmb.data.options("digits")
+    assert "root" not in mmb.data.options("digits")
+
+
+def test_listing_needs_no_extra(monkeypatch):
+    for package in ("numpy", "pandas", "sklearn", "sklearn.datasets", "rdkit", "ogb", "PIL"):
+        monkeypatch.setitem(sys.modules, package, None)
+    assert "digits" in mmb.data.available()
+    with pytest.raises(ImportError, match=r"mmb\[training\]"):
+        mmb.data.load("digits")
+
+
+def test_unknown_encoder_kinds_are_refused():
+    with pytest.raises(ValueError, match="columns"):
+        mmb.data.encoder_from_json({"kind": "spell"})
