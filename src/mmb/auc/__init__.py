@@ -1,0 +1,9 @@
+"""Objectives for multi-task AUC and partial AUC: a model and a label matrix with gaps is all they need."""
+
+from mmb.auc.baselines import CrossEntropy
+from mmb.auc.batches import Batch, DenseBatch, TaskBatch
+from mmb.auc.labels import Labels
+from mmb.auc.minmax import MinMaxAUC
+from mmb.auc.objective import Objective
+
+__all__ = ["Batch", "CrossEntropy", "DenseBatch", "Labels", "MinMaxAUC", "Objective", "TaskBatch"]

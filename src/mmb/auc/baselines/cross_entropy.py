@@ -1,0 +1,47 @@
+"""CrossEntropy: what everyone starts from."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from mmb.auc.entries import Entries
+from mmb.auc.labels import Labels
+from mmb.auc.objective import Objective
+
+
+class CrossEntropy(Objective):
+    r"""Binary cross-entropy, the mean over each task's labelled entries.
+
+    .. math:: L_k = \pi_k E_+[\log(1 + e^{-z})] + (1 - \pi_k) E_-[\log(1 + e^{z})]
+
+    with :math:`\pi_k` the positive share of the task's labels: the same loss whichever way it is fed, also
+    when positives and negatives are drawn in other proportions.
+
+    Args:
+        labels: The training labels.
+        task_weighting: See :class:`~mmb.auc.objective.Objective`.
+    """
+
+    prior: Tensor
+
+    def __init__(self, labels: Labels | Tensor, *, task_weighting: float = 0.0) -> None:
+        super().__init__(labels, task_weighting)
+        # p / (p + q) from 1 / p and 1 / q
+        prior = self.per_negative / (self.per_positive + self.per_negative)
+        self.register_buffer("prior", torch.where(self.task_weight > 0, prior, 0.0), persistent=False)
+
+    def loss(self, entries: Entries) -> Tensor:
+        """Cross-entropy averaged over the tasks of the batch."""
+        weight = self.entry_weights(entries)
+        target = (entries.positive > 0).to(weight.dtype)
+        return functional.binary_cross_entropy_with_logits(
+            entries.logits, target, weight=weight, reduction="sum"
+        )
+
+    def entry_weights(self, entries: Entries) -> Tensor:
+        """The weight ``[rows, k]`` of each entry: its part in its task's mean over labels, times scale."""
+        prior = entries.gather(self.prior)
+        share = entries.scale * prior, entries.scale * (1 - prior)
+        return entries.positive * share[0] + entries.negative * share[1]

@@ -1,0 +1,200 @@
+"""The interface every objective implements, and the one step they all share: from a batch to entries."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mmb.auc.batches import Batch, TaskBatch
+from mmb.auc.entries import Entries, check_fed
+from mmb.auc.labels import Labels
+from mmb.models.multitask import flatten_tasks
+
+
+class Objective(nn.Module, ABC):
+    r"""What to train for: fills ``.grad`` and keeps the state of its blocks (tasks).
+
+    The estimate for the model and the objective's own parameters is
+
+    .. math:: \Delta = \frac1{|I|} \sum_{k \in I} \omega_k \Delta_k,
+              \qquad \omega_k \propto (\text{positive rate of } k)^{-g}
+
+    over the batch's tasks ``I``, task weights normalised to mean one over the usable tasks. Dense batches
+    contain all usable tasks; their entries are weighted by class rates, so that the estimate stays unbiased.
+
+    In training mode a call also moves the block state (dual variables, thresholds) of the sampled tasks, as
+    batch normalisation does; in ``eval()`` mode state is left alone.
+
+    Args:
+        labels: The training labels: a :class:`~mmb.auc.labels.Labels`, or a matrix to make one from.
+        task_weighting: ``g`` in [0, 1]; zero weighs tasks equally.
+
+    Raises:
+        ValueError: If ``task_weighting`` is outside [0, 1].
+    """
+
+    task_weight: Tensor
+    per_positive: Tensor
+    per_negative: Tensor
+
+    def __init__(self, labels: Labels | Tensor, task_weighting: float = 0.0) -> None:
+        super().__init__()
+        if not 0 <= task_weighting <= 1:
+            raise ValueError(f"task_weighting must be in [0, 1], got {task_weighting}")
+        labels = labels if isinstance(labels, Labels) else Labels(labels)
+        self.num_tasks = labels.num_tasks
+        self.num_usable = labels.num_usable
+        share = labels.positive_rate / (labels.positive_rate + labels.negative_rate)
+        weight = torch.where(labels.usable, share, 1.0) ** -task_weighting * labels.usable
+        dtype = torch.get_default_dtype()
+        for name, value in {  # not persistent: they follow from the labels, not from training
+            "task_weight": weight * (self.num_usable / weight.sum()),
+            "per_positive": torch.where(labels.positives > 0, 1 / labels.positive_rate, 0.0),
+            "per_negative": torch.where(labels.negatives > 0, 1 / labels.negative_rate, 0.0),
+        }.items():
+            self.register_buffer(name, value.to(dtype), persistent=False)
+
+    @abstractmethod
+    def loss(self, entries: Entries) -> Tensor:
+        """The loss of one batch, its gradient the estimate; moves block state when ``self.training``."""
+
+    def diagnostics(self) -> dict[str, Tensor]:
+        """Numbers that tell whether training works, from the state alone: scalars on the state's device."""
+        return {}
+
+    def forward(
+        self,
+        scores: Tensor,
+        labels: Tensor,
+        tasks: Tensor | None = None,
+        weights: Tensor | None = None,
+        rows: Tensor | None = None,
+    ) -> Tensor:
+        """The loss of a batch; differentiate it for the estimate.
+
+        Args:
+            scores: Raw logits: ``[n, m]`` (``[n]`` will do for one task), or ``[k, r]`` with ``tasks``.
+            labels: Same shape: 0, 1, or missing (NaN in floating point, -1 in integers).
+            tasks: int64 ``[k]``: the batch is task-sampled; None: it is dense.
+            weights: Dense: importance of each label ``[n, m]`` or row ``[n]``. With ``tasks``: importance of
+                each task ``[k]``.
+            rows: Index of each row in the data, ``[n]`` or ``[k, r]``; for objectives with a variable per
+                positive.
+
+        Returns:
+            A scalar: the mean over the batch's tasks of task weight times loss.
+
+        Raises:
+            TypeError: See :func:`~mmb.auc.entries.check_fed`.
+            ValueError: Likewise; no state has changed then.
+        """
+        return self.loss(self.entries(scores, labels, tasks, weights, rows))
+
+    def backward(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        """Add the estimate to ``.grad`` of the model's and the objective's parameters, and move block state.
+
+        Args:
+            model: Maps inputs to logits ``[n, m]``. If it has ``task_scores(inputs, tasks)``, task-sampled
+                batches compute the sampled heads alone.
+            batch: A :class:`~mmb.auc.batches.TaskBatch` or :class:`~mmb.auc.batches.DenseBatch`.
+
+        Returns:
+            Detached numbers worth logging, left on the device; ``"loss"`` is always among them.
+        """
+        scores = model_scores(model, batch, self.num_tasks)
+        tasks = batch.tasks if isinstance(batch, TaskBatch) else None
+        loss: Tensor = self(scores, batch.labels, tasks, batch.weights, batch.rows)
+        loss.backward()  # type: ignore[no-untyped-call]
+        return {"loss": loss.detach(), **self.diagnostics()}
+
+    def entries(
+        self,
+        scores: Tensor,
+        labels: Tensor,
+        tasks: Tensor | None = None,
+        weights: Tensor | None = None,
+        rows: Tensor | None = None,
+    ) -> Entries:
+        """Check what was fed and weigh its entries; arguments as in :meth:`forward`."""
+        if self.num_tasks == 1 and scores.dim() == 1 and tasks is None:
+            scores, labels = scores.unsqueeze(1), labels.unsqueeze(1) if labels.dim() == 1 else labels
+        check_fed(scores, labels, tasks, weights, rows, self.num_tasks)
+        scores = scores.to(torch.promote_types(scores.dtype, self.task_weight.dtype))
+        positive, negative = labels == 1, labels == 0
+        labelled = positive | negative
+        if tasks is None:
+            weigh_positive = positive * (self.per_positive / labels.shape[0])
+            weigh_negative = negative * (self.per_negative / labels.shape[0])
+            if weights is not None:
+                weights = weights.unsqueeze(1) if weights.dim() == 1 else weights
+                weigh_positive, weigh_negative = weigh_positive * weights, weigh_negative * weights
+            task_weight, count, labelled = self.task_weight, self.num_usable, labelled.any(0)
+            rows = None if rows is None else rows.unsqueeze(1)
+        else:
+            scores, rows = scores.T, None if rows is None else rows.T
+            weigh_positive = _class_mean(positive.T, scores.dtype)
+            weigh_negative = _class_mean(negative.T, scores.dtype)
+            task_weight, count = self.task_weight.index_select(0, tasks), tasks.numel()
+            task_weight = task_weight if weights is None else task_weight * weights
+            labelled = labelled.any(1)
+        sampled = labelled & (task_weight > 0)
+        scale = torch.where(sampled, task_weight / count, 0.0)
+        return Entries(scores, weigh_positive, weigh_negative, scale, sampled, tasks, rows)
+
+
+def _class_mean(chosen: Tensor, dtype: torch.dtype) -> Tensor:
+    """Weights ``[rows, k]`` that average over the chosen entries of each task; zeros where there are none."""
+    weights = chosen.to(dtype)
+    return weights / weights.sum(0).clamp(min=1)
+
+
+def model_scores(model: nn.Module, batch: Batch, num_tasks: int) -> Tensor:
+    """Logits of a batch: ``[n, m]``, or ``[k, r]`` of the sampled tasks.
+
+    Raises:
+        ValueError: If the model has another number of outputs than there are tasks.
+    """
+    scores: Tensor
+    if not isinstance(batch, TaskBatch):
+        scores = model(batch.inputs)
+        return scores
+    own: Any = getattr(model, "task_scores", None)
+    if own is not None:
+        heads = getattr(model, "num_tasks", num_tasks)
+        if heads != num_tasks:
+            raise ValueError(f"model has {heads} heads but the objective has {num_tasks} tasks")
+        scores = own(batch.inputs, batch.tasks)
+        return scores
+    scores = model(flatten_tasks(batch.inputs))
+    if scores.dim() != 2 or scores.shape[1] != num_tasks:
+        raise ValueError(
+            f"model output has shape {tuple(scores.shape)} but the objective has {num_tasks} tasks: "
+            f"expected [rows, {num_tasks}]"
+        )
+    every = scores.reshape(batch.tasks.numel(), -1, num_tasks)  # [k, r, m]
+    return every.gather(2, batch.tasks.reshape(-1, 1, 1).expand(-1, every.shape[1], 1)).squeeze(2)
+
+
+class _WithGradient(torch.autograd.Function):
+    """A value whose gradient is known: no graph of its own, one multiplication per input going back."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, gradients: tuple[Tensor, ...], *inputs: Tensor) -> Tensor:
+        ctx.save_for_backward(*gradients)
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx: Any, outgoing: Tensor) -> tuple[Tensor | None, ...]:
+        return None, None, *(outgoing * gradient for gradient in ctx.saved_tensors)
+
+
+def with_gradient(value: Tensor, gradients: dict[Tensor, Tensor]) -> Tensor:
+    """Return ``value`` with the given gradients with respect to the keys, computed in closed form.
+
+    Second derivatives through the result are not available.
+    """
+    result: Tensor = _WithGradient.apply(value, tuple(gradients.values()), *gradients)  # type: ignore[no-untyped-call]
+    return result

@@ -1,0 +1,31 @@
+"""Multi-layer perceptron."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import nn
+
+from mmb.models.multitask import MultiTask
+
+
+def mlp(num_inputs: int, hidden: Sequence[int], num_tasks: int, dropout: float = 0.0) -> MultiTask:
+    """Fully connected layers with ReLU, and one head per task.
+
+    Args:
+        num_inputs: Width of the input ``[n, num_inputs]``.
+        hidden: Widths of the hidden layers; empty for a linear model.
+        num_tasks: Number of heads.
+        dropout: Share of the hidden units dropped in training.
+
+    Returns:
+        A :class:`MultiTask` model: logits ``[n, num_tasks]``.
+    """
+    layers: list[nn.Module] = []
+    width = num_inputs
+    for size in hidden:
+        layers += [nn.Linear(width, size), nn.ReLU(inplace=True)]
+        if dropout > 0:
+            layers.append(nn.Dropout(dropout))
+        width = size
+    return MultiTask(nn.Sequential(*layers), width, num_tasks)
