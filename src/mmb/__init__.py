@@ -1,5 +1,44 @@
-"""Multi-block min-max bilevel optimization."""
+"""Multi-block min-max bilevel optimization (Hu, Zhong, Yang, NeurIPS 2022) in PyTorch.
 
+State a problem with :class:`Problem`, choose a hypergradient estimator, make steps with :class:`Solver`.
+"""
+
+from mmb import projections
 from mmb._version import __version__
+from mmb.diagnostics import BrokenStepError, Info, Watch
+from mmb.hypergradients import (
+    ConjugateGradient,
+    Exact,
+    FirstOrder,
+    Hypergradient,
+    Identity,
+    MomentumHessian,
+    Neumann,
+    QuadraticSGD,
+)
+from mmb.problem import Problem
+from mmb.sampling import BlockSampler
+from mmb.solver import Result, Solver, solve
+from mmb.state import State
 
-__all__ = ["__version__"]
+__all__ = [
+    "BlockSampler",
+    "BrokenStepError",
+    "ConjugateGradient",
+    "Exact",
+    "FirstOrder",
+    "Hypergradient",
+    "Identity",
+    "Info",
+    "MomentumHessian",
+    "Neumann",
+    "Problem",
+    "QuadraticSGD",
+    "Result",
+    "Solver",
+    "State",
+    "Watch",
+    "__version__",
+    "projections",
+    "solve",
+]

@@ -1,0 +1,200 @@
+"""Is it working? Numbers every step leaves, what they say, and a stop when they turn bad."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from mmb.trees import Tree, tree_leaves
+
+if TYPE_CHECKING:
+    from mmb.state import State
+
+
+class BrokenStepError(ArithmeticError):
+    """NaN, infinity or an indefinite Hessian was met; the state is as it was before the step.
+
+    Attributes:
+        quantity: What was bad, such as ``"lower_residual"``.
+        block: The first block it was bad at, or None if it is not of one block.
+        step: The step.
+    """
+
+    def __init__(self, message: str, quantity: str, block: int | None, step: int) -> None:
+        super().__init__(message)
+        self.quantity = quantity
+        self.block = block
+        self.step = step
+
+
+@dataclass(frozen=True)
+class Info:
+    """What one step tells, at no extra backward pass. Tensors stay on their device until looked at.
+
+    Attributes:
+        step: The step.
+        blocks: The sampled blocks, [k].
+        estimate: ``Delta``, the gradient estimate of this step alone, shaped as ``x``.
+        staleness: Steps since each sampled block was sampled before (or since the start), [k].
+        values: ``f_i`` at the sampled blocks, [k].
+        z_norm: ``|z|``, or ``|Delta|`` if a torch optimizer moves ``x``.
+        dual_residual: ``|projection(alpha_i + lr grad) - alpha_i| / lr``: zero at the best dual, [k].
+        lower_residual: ``|grad_y g_i|``: zero at the lower solution, [k].
+        hypergradient_residual: How far the estimator is from what it tracks, [k]; its docstring says of what.
+        indefinite: Whether a Hessian that is not positive definite was met, [k].
+    """
+
+    step: int
+    blocks: Tensor
+    estimate: Tree
+    staleness: Tensor
+    values: Tensor
+    z_norm: Tensor
+    dual_residual: Tensor | None = None
+    lower_residual: Tensor | None = None
+    hypergradient_residual: Tensor | None = None
+    indefinite: Tensor | None = None
+
+    @property
+    def value(self) -> Tensor:
+        """Mean of ``f_i`` over the sampled blocks."""
+        return self.values.mean()
+
+    def check(self, **batches: Any) -> None:
+        """Raise if this step met NaN, infinity or an indefinite Hessian; waits for the device once.
+
+        Args:
+            batches: The step's batches by name; searched only to say where a NaN came from.
+
+        Raises:
+            BrokenStepError: Naming the quantity and the block.
+        """
+        measured = {name: getattr(self, name) for name in _MEANINGS if getattr(self, name) is not None}
+        bad = {name: ~torch.isfinite(value) for name, value in measured.items()}
+        if self.indefinite is not None:
+            bad["indefinite"] = self.indefinite
+        if not torch.stack([mask.any() for mask in bad.values()]).any():
+            return
+        name, mask = next((name, mask) for name, mask in bad.items() if mask.any())
+        position = int(mask.nonzero()[0]) if mask.ndim else None
+        block = None if position is None else int(self.blocks[position])
+        where = f"step {self.step}" if block is None else f"block {block}, step {self.step}"
+        if name == "indefinite":
+            what = (
+                "lower: the Hessian of g is not positive definite; expected g strongly convex in the lower "
+                "variable: add a term such as 0.5 * mu * (y ** 2).sum()"
+            )
+        else:
+            value = float(measured[name] if position is None else measured[name][position])
+            cause = _cause(position, batches)
+            what = f"{_MEANINGS[name]} ({name}) is {value}; expected a finite number: {cause}"
+        raise BrokenStepError(f"{what} [{where}; the state is as before this step]", name, block, self.step)
+
+
+# In the order in which the first bad one points best at the cause.
+_MEANINGS = {
+    "values": "upper: the value f",
+    "lower_residual": "lower: the gradient of g in the lower variable",
+    "dual_residual": "upper: the gradient of f in the dual",
+    "hypergradient_residual": "the hypergradient estimator",
+    "z_norm": "the gradient estimate of x",
+}
+
+
+def _cause(position: int | None, batches: dict[str, Any]) -> str:
+    for name, batch in batches.items():
+        for leaf in tree_leaves(batch):
+            if isinstance(leaf, Tensor) and leaf.is_floating_point():
+                row = leaf if position is None else leaf[position]
+                if not torch.isfinite(row).all():
+                    return f"{name} holds NaN or infinity for it; clean the data"
+    return "the batches are finite, so lower the step sizes"
+
+
+@dataclass
+class Watch:
+    """Callback that prints a one-line verdict every ``every`` steps and keeps the last good state.
+
+    A verdict compares the mean of each number over the last ``every`` steps with the ``every`` before. It
+    also checks for NaN and infinity, for solvers that do not (``check_every=0``).
+
+    Args:
+        every: Steps between verdicts.
+        print: Where lines go; standard error unless told otherwise.
+        keep: Keep a copy of the state at every verdict in ``last_good``: costs memory and time in
+            proportion to the whole state, so it is off unless asked for.
+    """
+
+    every: int = 100
+    print: Callable[[str], None] = lambda line: print(line, file=sys.stderr)
+    keep: bool = False
+    last_good: dict[str, Any] | None = None
+    _sums: dict[str, Tensor] = field(default_factory=dict)
+    _count: int = 0
+    _before: dict[str, float] = field(default_factory=dict)
+
+    def __call__(self, state: State, info: Info) -> None:
+        """Take in one step; print when it is time."""
+        for name in ("value", *_MEANINGS):
+            number = getattr(info, name)
+            if number is not None and name != "values":
+                mean = number.detach().mean()
+                self._sums[name] = self._sums[name] + mean if name in self._sums else mean
+        self._count += 1
+        if self._count < self.every:
+            return
+        info.check()
+        now = {name: float(total) / self._count for name, total in self._sums.items()}
+        stalest = int(state.staleness().max())
+        self.print(_line(info.step, now, stalest, verdict(self._before, now)))
+        if self.keep:
+            self.last_good = state.state_dict()
+        self._before, self._sums, self._count = now, {}, 0
+
+
+def verdict(before: dict[str, float], now: dict[str, float]) -> str:
+    """Say in words what two windows of a run show.
+
+    Args:
+        before: Means over the earlier window, by the names of :class:`Info`; empty for the first window.
+        now: Means over the later window.
+
+    Returns:
+        A short sentence.
+    """
+    if not all(math.isfinite(value) for value in now.values()):
+        return "broken: NaN or infinity"
+    if not before:
+        return "started"
+    growth = {
+        name: now[name] / max(before[name], 1e-300) for name in now if name != "value" and name in before
+    }
+    if growth.get("lower_residual", 0) > 2:
+        return "lower level falls behind: lower lr, or change lr_lower"
+    if growth.get("dual_residual", 0) > 2:
+        return "duals fall behind: lower lr, or change lr_dual"
+    if growth.get("hypergradient_residual", 0) > 2:
+        return "hypergradient estimator falls behind: lower lr, or change the estimator's step"
+    if growth["z_norm"] > 2:
+        return "gradient grows: lower lr"
+    if growth["z_norm"] < 0.9:
+        return "working: gradient falls"
+    return "level: at the noise floor, or slow; decay the step sizes to go on"
+
+
+def _line(step: int, now: dict[str, float], stalest: int, words: str) -> str:
+    short = {
+        "value": "f",
+        "z_norm": "|z|",
+        "dual_residual": "dual",
+        "lower_residual": "lower",
+        "hypergradient_residual": "hyper",
+    }
+    numbers = "  ".join(f"{label} {now[name]:.3g}" for name, label in short.items() if name in now)
+    return f"step {step + 1}: {numbers}  stalest {stalest}  | {words}"

@@ -1,0 +1,91 @@
+"""What every hypergradient estimator is: a memory per block, and an estimate made from it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from mmb.oracles import Oracles
+from mmb.trees import Tree, add_scaled, block_dot, block_norm
+
+Memory = dict[str, Tree]
+
+
+class Estimate(NamedTuple):
+    """What an estimator returns for the sampled blocks of one step."""
+
+    grad_x: Tree  # (weighted) sum over the sampled blocks of the hypergradient estimates
+    memory: Memory  # new memory of the sampled blocks
+    residual: Tensor  # [k]: how far the estimator is from what it tracks
+    indefinite: Tensor  # [k], bool: a lower-level Hessian that is not positive definite was met
+
+
+class Hypergradient(ABC):
+    r"""Estimates :math:`\nabla_x f_i - \nabla_{xy} g_i [\nabla_{yy} g_i]^{-1} \nabla_y f_i`.
+
+    An estimator holds parameters only. What it remembers of each block lives in the solver's state, as
+    tensors with the blocks as leading axis, and reaches :meth:`estimate` for the sampled blocks alone.
+    """
+
+    def init(self, lower: Tree) -> Memory:
+        """Memory of all blocks before the first step.
+
+        Args:
+            lower: The lower variables of all blocks, leading axis ``m``.
+
+        Returns:
+            Named tensors (or trees) with leading axis ``m``; empty if the estimator remembers nothing.
+        """
+        return {}
+
+    def draw(self, blocks: int, generator: torch.Generator) -> Tensor | None:
+        """Draw whatever the next estimate needs at random, so that the estimate itself is a pure function.
+
+        Args:
+            blocks: Number of sampled blocks.
+            generator: Source of randomness, kept in the solver's state.
+
+        Returns:
+            A tensor with leading axis ``blocks``, or None for an estimator without randomness of its own.
+        """
+        return None
+
+    @abstractmethod
+    def estimate(self, at: Oracles, memory: Memory, draw: Tensor | None) -> Estimate:
+        """Estimate the hypergradient with the OLD memory and return the new memory beside it.
+
+        Args:
+            at: Derivatives at the sampled blocks.
+            memory: Memory of the sampled blocks.
+            draw: What :meth:`draw` gave for this step.
+
+        Returns:
+            The estimate; nothing is changed in place.
+        """
+
+
+def implicit_gradient(at: Oracles, v: Tree) -> tuple[Tree, Tree, Tensor]:
+    """Hypergradient for given ``v_i``, standing for ``[grad_yy g_i]^-1 grad_y f_i``.
+
+    Args:
+        at: Derivatives at the sampled blocks.
+        v: One vector per block.
+
+    Returns:
+        ``sum_i grad_x f_i - grad_xy g_i v_i``; the slope ``grad_yy g_i v_i - grad_y f_i`` per block, zero
+        where ``v_i`` is exact; and whether ``v_i`` shows a direction of negative curvature.
+    """
+    cross, hessian_product = at.products(v)
+    grad_x = add_scaled(at.upper.grad_x, -1, cross)
+    slope = add_scaled(hessian_product, -1, at.upper.grad_lower)
+    return grad_x, slope, negative_curvature(v, hessian_product)
+
+
+def negative_curvature(v: Tree, hessian_product: Tree) -> Tensor:
+    """Whether ``v_i' Hess_i v_i < 0`` beyond rounding, per block."""
+    curvature = block_dot(v, hessian_product)
+    rounding = torch.finfo(curvature.dtype).eps * block_norm(v) * block_norm(hessian_product)
+    return curvature < -10 * rounding

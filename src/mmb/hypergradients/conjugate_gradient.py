@@ -1,0 +1,48 @@
+"""Conjugate gradients on the current batch's Hessian, all sampled blocks at once."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from mmb.hypergradients.base import Estimate, Hypergradient, Memory, implicit_gradient, negative_curvature
+from mmb.oracles import Oracles
+from mmb.trees import block_dot, block_norm, scale_blocks, tree_map
+
+
+class ConjugateGradient(Hypergradient):
+    """Solves ``grad_yy g_i v_i = grad_y f_i`` by conjugate gradients from zero, with Hessian-vector products.
+
+    Args:
+        iterations: Most iterations; as many as a block has lower variables are exact up to rounding.
+        tolerance: A block stops once its residual has fallen to this fraction of ``|grad_y f_i|``.
+    """
+
+    def __init__(self, iterations: int = 10, tolerance: float = 1e-10) -> None:
+        if iterations < 1:
+            raise ValueError(f"iterations: expected at least 1, got {iterations}")
+        if not tolerance >= 0:
+            raise ValueError(f"tolerance: expected a number >= 0, got {tolerance}")
+        self.iterations = iterations
+        self.tolerance = tolerance
+
+    def estimate(self, at: Oracles, memory: Memory, draw: Tensor | None) -> Estimate:
+        """Estimate with the approximate solution; see :class:`~mmb.hypergradients.base.Hypergradient`."""
+        right = at.upper.grad_lower
+        v = tree_map(torch.zeros_like, right)
+        residual = direction = right
+        square = block_dot(residual, residual)
+        goal = self.tolerance**2 * square
+        indefinite = torch.zeros_like(square, dtype=torch.bool)
+        for _ in range(self.iterations):
+            product = at.hessian_product(direction)
+            indefinite = indefinite | negative_curvature(direction, product)
+            active = square > goal  # a finished block stands still
+            step = torch.where(active, square / block_dot(direction, product), 0)
+            v = tree_map(torch.add, v, scale_blocks(direction, step))
+            residual = tree_map(torch.sub, residual, scale_blocks(product, step))
+            previous, square = square, block_dot(residual, residual)
+            turn = torch.where(active, square / previous, 0)
+            direction = tree_map(torch.add, residual, scale_blocks(direction, turn))
+        grad_x, slope, _ = implicit_gradient(at, v)
+        return Estimate(grad_x, memory, block_norm(slope), indefinite)

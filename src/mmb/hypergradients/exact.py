@@ -1,0 +1,35 @@
+"""The full Hessian of the current batch, factorized at every step: the reference for small lower problems."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from mmb.hypergradients.base import Estimate, Hypergradient, Memory, implicit_gradient
+from mmb.oracles import Oracles
+from mmb.trees import block_norm, ravel_blocks, unravel_blocks
+
+
+class Exact(Hypergradient):
+    """Solves ``grad_yy g_i v_i = grad_y f_i`` with the batch's own Hessian, by Cholesky factorization."""
+
+    def estimate(self, at: Oracles, memory: Memory, draw: Tensor | None) -> Estimate:
+        """Estimate with the exact solution; see :class:`~mmb.hypergradients.base.Hypergradient`."""
+        flat, indefinite = solve_positive_definite(at.hessian(), ravel_blocks(at.upper.grad_lower))
+        grad_x, slope, _ = implicit_gradient(at, unravel_blocks(flat, at.lower))
+        return Estimate(grad_x, memory, block_norm(slope), indefinite)
+
+
+def solve_positive_definite(matrices: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
+    """Solve ``matrices_i s_i = right_i`` for symmetric positive definite matrices.
+
+    Args:
+        matrices: [k, d, d].
+        right: [k, d].
+
+    Returns:
+        The solutions [k, d], and whether each matrix was found not to be positive definite, [k]; the solution
+        of such a block is meaningless.
+    """
+    factors, info = torch.linalg.cholesky_ex(matrices)
+    return torch.cholesky_solve(right.unsqueeze(-1), factors).squeeze(-1), info > 0

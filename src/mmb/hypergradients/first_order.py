@@ -1,0 +1,56 @@
+"""A penalty (value-function) estimate that needs no second derivatives."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from mmb.hypergradients.base import Estimate, Hypergradient, Memory
+from mmb.oracles import Oracles
+from mmb.trees import Tree, add_scaled, block_norm, tree_map
+
+
+class FirstOrder(Hypergradient):
+    r"""Replaces :math:`y_i(x) = \arg\min g_i` by a penalty on :math:`g_i(x, y) - \min_y g_i(x, y)`.
+
+    Beside the lower variable :math:`y_i` it tracks :math:`p_i \approx \arg\min_y f_i/\lambda + g_i`:
+
+    .. math::
+
+        \Delta_i = \nabla_x f_i(x, \alpha_i, p_i) + \lambda [\nabla_x g_i(x, p_i) - \nabla_x g_i(x, y_i)],
+        \qquad p_i \leftarrow p_i - \eta [\nabla_y f_i(x, \alpha_i, p_i)/\lambda + \nabla_y g_i(x, p_i)]
+
+    Its bias is of order :math:`1/\lambda`, and noise in ``g`` is multiplied by :math:`\lambda` unless the
+    same batch serves both terms, as it does here. The residual is the size of the bracket in the update of
+    :math:`p_i`. Curvature is never seen, so an indefinite Hessian goes unnoticed.
+
+    Args:
+        penalty: :math:`\lambda`.
+        lr: The step size of ``p``.
+    """
+
+    def __init__(self, penalty: float, lr: float) -> None:
+        if not penalty > 0:
+            raise ValueError(f"penalty: expected a positive multiplier, got {penalty}")
+        if not lr > 0:
+            raise ValueError(f"lr: expected a positive step size for the penalized variable, got {lr}")
+        self.penalty = penalty
+        self.lr = lr
+
+    def init(self, lower: Tree) -> Memory:
+        """``p_i = y_i`` for all blocks."""
+        return {"penalized": tree_map(torch.clone, lower)}
+
+    def estimate(self, at: Oracles, memory: Memory, draw: Tensor | None) -> Estimate:
+        """Estimate with the old ``p_i``; see :class:`~mmb.hypergradients.base.Hypergradient`."""
+        old = memory["penalized"]
+        upper, penalized, current = at.upper_at(old), at.lower_at(old), at.lower_first
+        gap = add_scaled(penalized.grad_x, -1, current.grad_x)
+        slope = add_scaled(penalized.grad_lower, 1 / self.penalty, upper.grad_lower)
+        residual = block_norm(slope)
+        return Estimate(
+            add_scaled(upper.grad_x, self.penalty, gap),
+            {"penalized": add_scaled(old, -self.lr, slope)},
+            residual,
+            torch.zeros_like(residual, dtype=torch.bool),
+        )

@@ -1,0 +1,51 @@
+"""Algorithm 1 (v1): a moving average of each block's Hessian, inverted; for few lower variables."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from mmb.hypergradients.base import Estimate, Hypergradient, Memory, implicit_gradient
+from mmb.hypergradients.exact import solve_positive_definite
+from mmb.oracles import Oracles
+from mmb.trees import Tree, ravel_blocks, unravel_blocks
+
+
+class MomentumHessian(Hypergradient):
+    r"""Tracks :math:`s_i \leftarrow (1-\beta) s_i + \beta \nabla_{yy} g_i` and uses :math:`H_i = s_i^{-1}`.
+
+    The estimate uses the old :math:`s_i`; the new one is for the block's next visit. Memory is
+    ``m * d * d`` numbers for lower variables of size ``d``. The residual is
+    :math:`\|\nabla_{yy} g_i - s_i\|_F`.
+
+    Args:
+        beta: Weight of the newest Hessian, in (0, 1].
+        initial: Every ``s_i`` starts at this multiple of the identity; best near the Hessian's size.
+    """
+
+    def __init__(self, beta: float = 0.9, initial: float = 1.0) -> None:
+        if not 0 < beta <= 1:
+            raise ValueError(f"beta: expected the weight of the newest Hessian, in (0, 1], got {beta}")
+        if not initial > 0:
+            raise ValueError(f"initial: expected a positive multiple of the identity, got {initial}")
+        self.beta = beta
+        self.initial = initial
+
+    def init(self, lower: Tree) -> Memory:
+        """``s_i = initial * I`` for all blocks, [m, d, d]."""
+        flat = ravel_blocks(lower)
+        eye = self.initial * torch.eye(flat.shape[1], dtype=flat.dtype, device=flat.device)
+        return {"hessian": eye.repeat(flat.shape[0], 1, 1)}
+
+    def estimate(self, at: Oracles, memory: Memory, draw: Tensor | None) -> Estimate:
+        """Estimate with the old ``s_i``; see :class:`~mmb.hypergradients.base.Hypergradient`."""
+        old = memory["hessian"]  # s_i^t
+        flat, indefinite = solve_positive_definite(old, ravel_blocks(at.upper.grad_lower))  # H_i^t grad_y f_i
+        grad_x, _, negative = implicit_gradient(at, unravel_blocks(flat, at.lower))
+        gap = at.hessian() - old
+        return Estimate(
+            grad_x,
+            {"hessian": old + self.beta * gap},  # s_i^{t+1}
+            gap.flatten(1).norm(dim=1),
+            indefinite | negative,
+        )

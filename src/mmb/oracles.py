@@ -1,0 +1,187 @@
+"""Batched derivatives of a problem at the sampled blocks of one step.
+
+Everything is one vectorised call over blocks. Two facts keep it cheap: the gradient with respect to ``x`` is
+needed only summed over blocks, so it is one backward pass; and one linearization of ``grad_y g`` gives the
+lower gradient, Hessian-vector products and cross products alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from mmb.problem import Problem
+from mmb.trees import Tree, ravel_blocks, scale_blocks, tree_map, unravel_blocks
+
+
+class UpperDerivatives(NamedTuple):
+    """Value and first derivatives of ``f`` at the sampled blocks."""
+
+    values: Tensor  # f_i, [k]
+    grad_x: Tree  # (weighted) sum over blocks of grad_x f_i
+    grad_dual: Tree  # grad_alpha f_i, per block
+    grad_lower: Tree  # grad_y f_i, per block
+
+
+class LowerDerivatives(NamedTuple):
+    """First derivatives of ``g`` at the sampled blocks."""
+
+    grad_x: Tree  # (weighted) sum over blocks of grad_x g_i
+    grad_lower: Tree  # grad_y g_i, per block
+
+
+class Oracles:
+    """Derivatives of ``f`` and ``g`` at ``(x, dual_i, lower_i)`` for the sampled blocks and their batches.
+
+    Args:
+        problem: The problem.
+        x: The shared variable.
+        dual: Duals of the ``k`` sampled blocks (leading axis ``k``), or None.
+        lower: Lower variables of the sampled blocks, or None.
+        upper_batch: Batches of ``f``, leading axis ``k``.
+        lower_batch: Batches of ``g``, leading axis ``k``.
+        weights: Positive weight of each block in sums over blocks, [k]; None is one each.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        x: Tree,
+        dual: Tree,
+        lower: Tree,
+        upper_batch: Any,
+        lower_batch: Any,
+        weights: Tensor | None = None,
+    ) -> None:
+        self.problem = problem
+        self.x, self.dual, self.lower = x, dual, lower
+        self.upper_batch, self.lower_batch = upper_batch, lower_batch
+        self.weights = weights
+        # Each of these is computed when first asked for.
+        self._upper: UpperDerivatives | None = None
+        self._first: LowerDerivatives | None = None
+        self._linear: tuple[Tree, Callable[[Tree], tuple[Tree, Tree]]] | None = None
+        self._linear_in_lower: Callable[[Tree], tuple[Tree]] | None = None
+
+    @property
+    def upper(self) -> UpperDerivatives:
+        """Derivatives of ``f`` at the current lower variables."""
+        if self._upper is None:
+            self._upper = self.upper_at(self.lower)
+        return self._upper
+
+    def upper_at(self, lower: Tree) -> UpperDerivatives:
+        """Derivatives of ``f`` at other lower variables: one backward pass for all of them."""
+        variables = {"x": self.x, "dual": self.dual, "lower": lower}
+        present = {name: value for name, value in variables.items() if value is not None}
+
+        def total(present: dict[str, Tree]) -> tuple[Tensor, Tensor]:
+            arguments = (present["x"], present.get("dual"), present.get("lower"), self.upper_batch)
+            values = _per_block(self.problem.upper, "upper", arguments)
+            return self._sum(values), values
+
+        grads, values = torch.func.grad(total, has_aux=True)(present)
+        return UpperDerivatives(
+            values,
+            grads["x"],
+            self._unweighted(grads.get("dual")),
+            self._unweighted(grads.get("lower")),
+        )
+
+    def lower_at(self, lower: Tree) -> LowerDerivatives:
+        """First derivatives of ``g`` at the given lower variables, without building second derivatives."""
+        grad_x, grad_lower = torch.func.grad(self._lower_sum, argnums=(0, 1))(self.x, lower)
+        return LowerDerivatives(grad_x, self._unweighted(grad_lower))
+
+    @property
+    def lower_first(self) -> LowerDerivatives:
+        """First derivatives of ``g`` at the current lower variables."""
+        if self._first is None:
+            self._first = self.lower_at(self.lower)
+        return self._first
+
+    @property
+    def lower_gradient(self) -> Tree:
+        """``grad_y g_i`` at the current lower variables, per block, from whatever was computed already."""
+        return self._linear[0] if self._linear is not None else self.lower_first.grad_lower
+
+    def products(self, v: Tree) -> tuple[Tree, Tree]:
+        """Cross products and Hessian-vector products of ``g`` in one backward pass.
+
+        Args:
+            v: One vector per block, shaped as the lower variables.
+
+        Returns:
+            The (weighted) sum over blocks of ``grad_xy g_i v_i``, and ``grad_yy g_i v_i`` per block.
+        """
+        weighted = v if self.weights is None else scale_blocks(v, self.weights)
+        if self._linear is None:
+            self._linear = torch.func.vjp(self._lower_grad, self.x, self.lower)[:2]
+        cross, hessian_product = self._linear[1](weighted)
+        return cross, self._unweighted(hessian_product)
+
+    def hessian_product(self, v: Tree) -> Tree:
+        """``grad_yy g_i v_i`` per block, without touching ``x``: for inner loops."""
+        if self._linear_in_lower is None:
+            gradient = partial(self._lower_grad, self.x)
+            self._linear_in_lower = torch.func.vjp(gradient, self.lower)[1]
+        (product,) = self._linear_in_lower(v)
+        return product
+
+    def hessian(self) -> Tensor:
+        """``grad_yy g_i`` as matrices [k, d, d] over the raveled lower variables."""
+        template = tree_map(lambda leaf: leaf[:1], self.lower)
+
+        def one_block(flat: Tensor, batch: Any) -> Tensor:
+            lower = tree_map(lambda leaf: leaf[0], unravel_blocks(flat[None], template))
+            return self._lower(self.x, lower, batch)
+
+        second = torch.func.jacrev(torch.func.grad(one_block))
+        batch_dim = None if self.lower_batch is None else 0
+        return torch.vmap(second, in_dims=(0, batch_dim), randomness="different")(
+            ravel_blocks(self.lower), self.lower_batch
+        )
+
+    def with_lower_batch(self, lower_batch: Any) -> Oracles:
+        """The same point with another batch for ``g``."""
+        return Oracles(
+            self.problem, self.x, self.dual, self.lower, self.upper_batch, lower_batch, self.weights
+        )
+
+    @property
+    def _lower(self) -> Callable[[Tree, Tree, Any], Tensor]:
+        assert self.problem.lower is not None
+        return self.problem.lower
+
+    def _lower_grad(self, x: Tree, lower: Tree) -> Tree:
+        def total(lower: Tree) -> Tensor:
+            return _per_block(self._lower, "lower", (x, lower, self.lower_batch)).sum()
+
+        return torch.func.grad(total)(lower)
+
+    def _lower_sum(self, x: Tree, lower: Tree) -> Tensor:
+        return self._sum(_per_block(self._lower, "lower", (x, lower, self.lower_batch)))
+
+    def _sum(self, values: Tensor) -> Tensor:
+        return values.sum() if self.weights is None else (self.weights * values).sum()
+
+    def _unweighted(self, tree: Tree) -> Tree:
+        """Per-block derivatives of the weighted sum, with the weight taken out again."""
+        return tree if tree is None or self.weights is None else scale_blocks(tree, 1 / self.weights)
+
+
+def _per_block(function: Callable[..., Tensor], name: str, arguments: tuple[Any, ...]) -> Tensor:
+    """Evaluate a one-block function at all sampled blocks: [k]. The first argument, x, is shared."""
+    in_dims = (None, *(None if argument is None else 0 for argument in arguments[1:]))
+    values = torch.vmap(function, in_dims=in_dims, randomness="different")(*arguments)
+    if not isinstance(values, Tensor) or values.ndim != 1:
+        got = f"shape {tuple(values.shape[1:])}" if isinstance(values, Tensor) else type(values).__name__
+        raise ValueError(
+            f"{name}: expected a scalar (a tensor of shape ()) for one block, got {got}; "
+            "reduce it with .sum() or .mean()"
+        )
+    return values

@@ -1,0 +1,328 @@
+"""The paper's two single-loop algorithms, and the loop that runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from mmb import validation
+from mmb.diagnostics import Info
+from mmb.hypergradients import Hypergradient
+from mmb.oracles import Oracles
+from mmb.problem import Problem
+from mmb.state import State
+from mmb.trees import (
+    Tree,
+    add_scaled,
+    block_norm,
+    gather,
+    norm,
+    scatter_,
+    tree_leaves,
+    tree_map,
+)
+
+Schedule = float | Callable[[int], float]  # a number, or a function of the step
+Callback = Callable[[State, Info], bool | None]
+
+_TINY = 1e-30  # keeps 0 / 0 out of the dual residual when a schedule has reached zero
+
+
+class Rates(NamedTuple):
+    """The step sizes of one step."""
+
+    x: float | Tensor  # eta_0
+    momentum: float | Tensor  # beta_0
+    dual: float | Tensor  # eta_1
+    lower: float | Tensor  # eta_2
+
+
+class Update(NamedTuple):
+    """What one step computes before anything is written."""
+
+    dual: Tree
+    lower: Tree
+    memory: dict[str, Tree]
+    estimate: Tree  # Delta
+    z: Tree
+    x: Tree
+    measures: dict[str, Tensor]
+
+
+class Solver:
+    r"""Single-loop stochastic algorithms for multi-block min-max bilevel problems.
+
+    Each step touches only the sampled blocks :math:`I_t`:
+
+    .. math::
+
+        \alpha_i &\leftarrow \Pi_A[\alpha_i + \eta_1 \nabla_\alpha f_i] \\
+        y_i &\leftarrow y_i - \eta_2 \nabla_y g_i \\
+        \Delta &= \frac{1}{|I_t|} \sum_{i \in I_t} \nabla_x f_i
+                  - \nabla_{xy} g_i [\nabla_{yy} g_i]^{-1} \nabla_y f_i
+                  \quad \text{(estimated, from the values before the two updates)} \\
+        z &\leftarrow (1-\beta_0) z + \beta_0 \Delta, \qquad x \leftarrow x - \eta_0 z
+
+    :class:`~mmb.hypergradients.MomentumHessian` gives the paper's Algorithm 1,
+    :class:`~mmb.hypergradients.QuadraticSGD` its Algorithm 2.
+
+    Args:
+        problem: The problem.
+        hypergradient: How the implicit part is estimated; None only if the problem has no lower level.
+        lr: Step size of ``x``; a number, or a function of the step. Not with ``optimizer``.
+        lr_dual: Step size of the duals; likewise. Needed if there are duals.
+        lr_lower: Step size of the lower variables; likewise. Needed if there is a lower level.
+        momentum: The paper's ``beta_0`` in (0, 1], the weight of the NEWEST estimate in ``z``: 1 is plain
+            SGD. It equals ``torch.optim.SGD(momentum=1-b, dampening=1-b)`` with ``z_start="estimate"``.
+        z_start: ``"zero"``, or ``"estimate"`` to start ``z`` at the first ``Delta``, as torch does.
+        optimizer: Moves ``x`` instead of the built-in momentum: a function from a list of tensors to a
+            ``torch.optim.Optimizer``, such as ``functools.partial(torch.optim.Adam, lr=1e-3)``.
+        inner_steps: More than 1 makes the naive double loop: that many updates of the sampled blocks on the
+            same batches before every step of ``x``.
+        check_every: Look for NaN, infinity and indefinite Hessians every so many steps, before writing
+            anything; 0 never. On a GPU each look waits for the device.
+        compile: Compile the computation of a step with ``torch.compile``.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        hypergradient: Hypergradient | None = None,
+        *,
+        lr: Schedule | None = None,
+        lr_dual: Schedule | None = None,
+        lr_lower: Schedule | None = None,
+        momentum: Schedule = 1.0,
+        z_start: Literal["zero", "estimate"] = "zero",
+        optimizer: Callable[[list[Tensor]], torch.optim.Optimizer] | None = None,
+        inner_steps: int = 1,
+        check_every: int = 1,
+        compile: bool = False,
+    ) -> None:
+        rates = {"lr": lr, "lr_dual": lr_dual, "lr_lower": lr_lower, "momentum": momentum}
+        validation.check_solver(problem, hypergradient, rates, z_start, optimizer, inner_steps)
+        self.problem = problem
+        self.hypergradient = hypergradient
+        self.lr, self.lr_dual, self.lr_lower, self.momentum = lr, lr_dual, lr_lower, momentum
+        self.z_start = z_start
+        self.optimizer = optimizer
+        self.inner_steps = inner_steps
+        self.check_every = check_every
+        self._compute = torch.compile(self._update, fullgraph=True) if compile else self._update
+
+    def init(
+        self,
+        x0: Tree,
+        *,
+        dual: Tree = None,
+        lower: Tree = None,
+        generator: torch.Generator | None = None,
+    ) -> State:
+        """Make the state before the first step; the tensors passed are copied.
+
+        Args:
+            x0: The shared variable: a tensor or a dict of tensors.
+            dual: Duals of all blocks, leading axis ``m``; None for a problem without duals.
+            lower: Lower variables of all blocks, leading axis ``m``; None without lower level.
+            generator: Randomness of estimators that draw; None makes a generator of its own, seeded with 0.
+
+        Returns:
+            The state, to be passed to :meth:`step`, which changes it in place.
+        """
+        validation.check_start(self.problem, x0, dual, lower, self.lr_dual)
+        x, dual, lower = (tree_map(_copy, tree) for tree in (x0, dual, lower))
+        device = tree_leaves(x)[0].device
+        return State(
+            x=x,
+            dual=dual,
+            lower=lower,
+            memory={} if self.hypergradient is None or lower is None else self.hypergradient.init(lower),
+            z=tree_map(torch.zeros_like, x) if self.optimizer is None else None,
+            last_visit=torch.full((self.problem.num_blocks,), -1, device=device),
+            step=0,
+            optimizer=None if self.optimizer is None else self.optimizer(tree_leaves(x)),
+            generator=torch.Generator().manual_seed(0) if generator is None else generator,
+        )
+
+    @torch.no_grad()
+    def step(
+        self,
+        state: State,
+        blocks: Tensor,
+        upper_batch: Any,
+        lower_batch: Any = None,
+        *,
+        weights: Tensor | None = None,
+    ) -> Info:
+        """Make one step on the sampled blocks.
+
+        Args:
+            state: The state, changed in place; left as it was if anything raises.
+            blocks: ``I_t``: different block numbers, a LongTensor [k].
+            upper_batch: Batches of ``f``: a tensor or nested dicts, lists, tuples of tensors, leading axis k.
+            lower_batch: Batches of ``g``, likewise.
+            weights: Positive weight of each sampled block in ``Delta``, [k], which is then
+                ``1/k sum_i weights_i Delta_i``; for blocks sampled with unequal probability, or of unequal
+                importance. None is one each.
+
+        Returns:
+            Numbers that tell how the step went.
+
+        Raises:
+            ValueError: If an argument has the wrong shape or a block is out of range or repeated.
+            mmb.BrokenStepError: If NaN, infinity or an indefinite Hessian was met.
+        """
+        validation.check_step(self.problem, state, blocks, upper_batch, lower_batch, weights)
+        blocks = blocks.to(state.last_visit.device)
+        generator = state.generator.clone_state()  # the state's own moves on only if the step succeeds
+        draw = None if self.hypergradient is None else self.hypergradient.draw(len(blocks), generator)
+        update: Update = self._compute(
+            state.x,
+            state.z,
+            gather(state.dual, blocks),
+            gather(state.lower, blocks),
+            gather(state.memory, blocks),
+            upper_batch,
+            lower_batch,
+            weights,
+            None if draw is None else draw.to(blocks.device),
+            self._rates(state.step),
+        )
+        info = Info(
+            step=state.step,
+            blocks=blocks,
+            estimate=update.estimate,
+            staleness=state.step - state.last_visit[blocks],
+            **update.measures,
+        )
+        if self.check_every and state.step % self.check_every == 0:
+            info.check(upper_batch=upper_batch, lower_batch=lower_batch)
+        if draw is not None:
+            state.generator.set_state(generator.get_state())
+        self._write(state, blocks, update)
+        return info
+
+    def _update(
+        self,
+        x: Tree,
+        z: Tree,
+        dual: Tree,
+        lower: Tree,
+        memory: dict[str, Tree],
+        upper_batch: Any,
+        lower_batch: Any,
+        weights: Tensor | None,
+        draw: Tensor | None,
+        rates: Rates,
+    ) -> Update:
+        """Algorithms 1 and 2, lines 3 to 10, as a pure function of the sampled blocks."""
+        measures: dict[str, Tensor] = {}
+        for _ in range(self.inner_steps):  # once, but for the naive double loop
+            at = Oracles(self.problem, x, dual, lower, upper_batch, lower_batch, weights)
+            grad_x = at.upper.grad_x
+            measures["values"] = at.upper.values
+            if lower is not None:
+                assert self.hypergradient is not None
+                estimate = self.hypergradient.estimate(at, memory, draw)
+                grad_x, memory = estimate.grad_x, estimate.memory
+                measures["hypergradient_residual"] = estimate.residual
+                measures["indefinite"] = estimate.indefinite
+                measures["lower_residual"] = block_norm(at.lower_gradient)
+                lower = add_scaled(lower, -rates.lower, at.lower_gradient)  # y_i^{t+1}
+            if dual is not None:
+                moved = self._project(add_scaled(dual, rates.dual, at.upper.grad_dual))  # alpha_i^{t+1}
+                measures["dual_residual"] = block_norm(add_scaled(moved, -1, dual)) / (rates.dual + _TINY)
+                dual = moved
+        k = at.upper.values.shape[0]
+        delta = tree_map(lambda leaf: leaf / k, grad_x)  # Delta^{t+1}
+        if z is not None:
+            beta = rates.momentum
+            z = tree_map(lambda old, new: (1 - beta) * old + beta * new, z, delta)  # z_{t+1}
+            x = add_scaled(x, -rates.x, z)  # x_{t+1}
+        measures["z_norm"] = norm(delta if z is None else z)
+        return Update(dual, lower, memory, delta, z, x, measures)
+
+    def _project(self, dual: Tree) -> Tree:
+        if self.problem.project_dual is None:
+            return dual
+        projected = torch.vmap(self.problem.project_dual)(dual)
+        validation.check_same_shape("project_dual", dual, projected)
+        return projected
+
+    def _rates(self, step: int) -> Rates:
+        momentum = 1.0 if step == 0 and self.z_start == "estimate" else _at(self.momentum, step)
+        rates = (_at(self.lr, step), momentum, _at(self.lr_dual, step), _at(self.lr_lower, step))
+        # As tensors, so that a compiled step is not compiled again for every new value.
+        return Rates(*(torch.tensor(rate, dtype=torch.float64) for rate in rates))
+
+    def _write(self, state: State, blocks: Tensor, update: Update) -> None:
+        scatter_(state.dual, blocks, update.dual)
+        scatter_(state.lower, blocks, update.lower)
+        scatter_(state.memory, blocks, update.memory)
+        if state.optimizer is None:
+            tree_map(lambda old, new: old.copy_(new), state.z, update.z)
+            tree_map(lambda old, new: old.copy_(new), state.x, update.x)
+        else:
+            for leaf, gradient in zip(tree_leaves(state.x), tree_leaves(update.estimate), strict=True):
+                leaf.grad = gradient
+            state.optimizer.step()
+        state.last_visit[blocks] = state.step
+        state.step += 1
+
+
+@dataclass(frozen=True)
+class Result:
+    """What :func:`solve` returns."""
+
+    state: State
+    info: Info | None  # of the last step; None if no step was made
+    stopped: bool  # whether a callback asked to stop
+
+
+def solve(
+    solver: Solver,
+    state: State,
+    *,
+    sampler: Callable[[], Tensor] | Iterable[Tensor],
+    batches: Callable[[Tensor], tuple[Any, Any]],
+    steps: int,
+    callbacks: Sequence[Callback] = (),
+) -> Result:
+    """Run the solver.
+
+    Args:
+        solver: The solver.
+        state: Where to start; changed in place.
+        sampler: Gives the blocks of each step: a function without arguments such as
+            :class:`~mmb.sampling.BlockSampler`, or something to iterate over.
+        batches: From the sampled blocks to ``(upper_batch, lower_batch)``.
+        steps: How many steps to make.
+        callbacks: Called as ``callback(state, info)`` after every step; one that returns True ends the run.
+
+    Returns:
+        The state and the last step's numbers.
+    """
+    draw = sampler if callable(sampler) else iter(sampler).__next__
+    info = None
+    for _ in range(steps):
+        blocks = draw()
+        upper_batch, lower_batch = batches(blocks)
+        info = solver.step(state, blocks, upper_batch, lower_batch)
+        answers = [callback(state, info) for callback in callbacks]
+        if any(answers):
+            return Result(state, info, stopped=True)
+    return Result(state, info, stopped=False)
+
+
+def _at(schedule: Schedule | None, step: int) -> float:
+    if schedule is None:
+        return 0.0
+    return float(schedule(step) if callable(schedule) else schedule)
+
+
+def _copy(leaf: Tensor | None) -> Tensor | None:
+    return None if leaf is None else leaf.detach().clone()

@@ -1,0 +1,82 @@
+"""Everything a run consists of between two steps."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mmb.trees import Tree, tree_leaves
+
+
+@dataclass
+class State:
+    """The state of a run; :meth:`mmb.Solver.step` changes it in place.
+
+    Attributes:
+        x: The shared variable.
+        dual: Duals of all blocks, leading axis ``m``, or None.
+        lower: Lower variables of all blocks, leading axis ``m``, or None.
+        memory: What the hypergradient estimator remembers of each block.
+        z: Moving average of the gradient estimates, or None if a torch optimizer moves ``x``.
+        last_visit: The step at which each block was last sampled, [m]; -1 for never.
+        step: Number of steps made.
+        optimizer: The torch optimizer that moves ``x``, or None.
+        generator: Randomness of estimators that draw.
+    """
+
+    x: Tree
+    dual: Tree
+    lower: Tree
+    memory: dict[str, Tree]
+    z: Tree
+    last_visit: Tensor
+    step: int
+    optimizer: torch.optim.Optimizer | None
+    generator: torch.Generator
+
+    def staleness(self) -> Tensor:
+        """Steps since each block was last sampled, [m]."""
+        return self.step - 1 - self.last_visit
+
+    def state_dict(self) -> dict[str, Any]:
+        """A copy of everything, as tensors and numbers: ``torch.save`` it, load it with weights only."""
+        content = {name: getattr(self, name) for name in _VARIABLES}
+        content["step"] = self.step
+        content["generator"] = self.generator.get_state()
+        content["optimizer"] = None if self.optimizer is None else self.optimizer.state_dict()
+        return copy.deepcopy(content)
+
+    def load_state_dict(self, content: dict[str, Any]) -> None:
+        """Take over what :meth:`state_dict` gave, in place.
+
+        Raises:
+            ValueError: If it is of another problem (other shapes or names); nothing is changed then.
+        """
+        for name in _VARIABLES:
+            old, new = tree_leaves(getattr(self, name)), tree_leaves(content.get(name))
+            expected, got = [_describe(leaf) for leaf in old], [_describe(leaf) for leaf in new]
+            if expected != got:
+                raise ValueError(
+                    f"{name}: expected {expected}, got {got}; is this the state of another problem?"
+                )
+        if (self.optimizer is None) != (content["optimizer"] is None):
+            raise ValueError("optimizer: one of the two states has a torch optimizer and the other has none")
+        for name in _VARIABLES:
+            for old, new in zip(tree_leaves(getattr(self, name)), tree_leaves(content[name]), strict=True):
+                if old is not None:
+                    old.copy_(new)
+        self.step = content["step"]
+        self.generator.set_state(content["generator"])
+        if self.optimizer is not None:
+            self.optimizer.load_state_dict(copy.deepcopy(content["optimizer"]))
+
+
+_VARIABLES = ("x", "dual", "lower", "memory", "z", "last_visit")
+
+
+def _describe(leaf: Any) -> Any:
+    return (tuple(leaf.shape), str(leaf.dtype)) if isinstance(leaf, Tensor) else leaf

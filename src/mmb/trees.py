@@ -1,0 +1,90 @@
+"""A variable is a tensor or a dict of tensors (nested as one likes); these few functions treat both alike.
+
+"Per block" means: every leaf has a leading axis that counts blocks, and the result has one entry per block.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
+
+Tree: TypeAlias = Any  # Tensor | dict[str, Tree]; None where a problem has no such variable
+
+__all__ = [
+    "Tree",
+    "add_scaled",
+    "block_dot",
+    "block_norm",
+    "gather",
+    "norm",
+    "ravel_blocks",
+    "scale_blocks",
+    "scatter_",
+    "tree_leaves",
+    "tree_map",
+    "unravel_blocks",
+    "where_blocks",
+]
+
+
+def gather(tree: Tree, blocks: Tensor) -> Tree:
+    """Copy the chosen blocks out of the stacked variable, at a cost that only depends on how many."""
+    return tree_map(lambda leaf: None if leaf is None else leaf.index_select(0, blocks), tree)
+
+
+def scatter_(tree: Tree, blocks: Tensor, values: Tree) -> None:
+    """Write the chosen blocks back in place; all other blocks stay bit-identical."""
+    for leaf, value in zip(tree_leaves(tree), tree_leaves(values), strict=True):
+        if leaf is not None:
+            leaf.index_copy_(0, blocks, value)
+
+
+def add_scaled(tree: Tree, step: float | Tensor, direction: Tree) -> Tree:
+    """Return ``tree + step * direction``."""
+    return tree_map(lambda leaf, d: leaf + step * d, tree, direction)
+
+
+def scale_blocks(tree: Tree, factors: Tensor) -> Tree:
+    """Multiply every block by its own factor."""
+    return tree_map(lambda leaf: leaf * _per_block(factors, leaf), tree)
+
+
+def where_blocks(mask: Tensor, yes: Tree, no: Tree) -> Tree:
+    """Take the blocks of ``yes`` where the mask is true, those of ``no`` elsewhere."""
+    return tree_map(lambda a, b: torch.where(_per_block(mask, a), a, b), yes, no)
+
+
+def block_dot(left: Tree, right: Tree) -> Tensor:
+    """Inner product per block, summed over the leaves."""
+    pairs = zip(tree_leaves(left), tree_leaves(right), strict=True)
+    return torch.stack([(a * b).flatten(1).sum(1) if a.ndim > 1 else a * b for a, b in pairs]).sum(0)
+
+
+def block_norm(tree: Tree) -> Tensor:
+    """Euclidean norm per block."""
+    return block_dot(tree, tree).sqrt()
+
+
+def norm(tree: Tree) -> Tensor:
+    """Euclidean norm over all leaves together."""
+    return torch.stack([torch.linalg.vector_norm(leaf) for leaf in tree_leaves(tree)]).norm()
+
+
+def ravel_blocks(tree: Tree) -> Tensor:
+    """Lay every block out as one row: [blocks, d] where d counts all entries of a block."""
+    return torch.cat([leaf.reshape(leaf.shape[0], -1) for leaf in tree_leaves(tree)], dim=1)
+
+
+def unravel_blocks(flat: Tensor, like: Tree) -> Tree:
+    """Undo :func:`ravel_blocks`, giving blocks of the shape of ``like``."""
+    leaves, structure = tree_flatten(like)
+    parts = flat.split([leaf[0].numel() for leaf in leaves], dim=1)
+    shaped = [part.reshape(leaf.shape) for part, leaf in zip(parts, leaves, strict=True)]
+    return tree_unflatten(shaped, structure)
+
+
+def _per_block(factors: Tensor, leaf: Tensor) -> Tensor:
+    return factors.reshape(-1, *(1,) * (leaf.ndim - 1))
