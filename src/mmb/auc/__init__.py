@@ -5,5 +5,18 @@ from mmb.auc.batches import Batch, DenseBatch, TaskBatch
 from mmb.auc.labels import Labels
 from mmb.auc.minmax import MinMaxAUC
 from mmb.auc.objective import Objective
+from mmb.auc.partial import PartialAUC
+from mmb.auc.sampling import RichRowSampler, TaskSampler
 
-__all__ = ["Batch", "CrossEntropy", "DenseBatch", "Labels", "MinMaxAUC", "Objective", "TaskBatch"]
+__all__ = [
+    "Batch",
+    "CrossEntropy",
+    "DenseBatch",
+    "Labels",
+    "MinMaxAUC",
+    "Objective",
+    "PartialAUC",
+    "RichRowSampler",
+    "TaskBatch",
+    "TaskSampler",
+]

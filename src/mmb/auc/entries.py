@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ class Entries:
         positive: ``[rows, k]`` weights of the positive entries, zero elsewhere; their sum over the rows is
             one (task-sampled) or one in expectation (dense).
         negative: The same for the negative entries.
+        negative_mass: ``[k]``: the sum of ``negative`` over the rows.
         scale: ``[k]``: the share of each task in the estimate: task weight over the number of tasks, zero for
             tasks that are not sampled.
         sampled: bool ``[k]``: usable tasks with at least one label in the batch. The state of all others
@@ -30,6 +31,7 @@ class Entries:
     logits: Tensor
     positive: Tensor
     negative: Tensor
+    negative_mass: Tensor
     scale: Tensor
     sampled: Tensor
     tasks: Tensor | None
@@ -48,6 +50,12 @@ class Entries:
         else:
             kept = torch.where(sampled, new, state.index_select(0, self.tasks))
             state.index_copy_(0, self.tasks, kept.to(state.dtype))
+
+    def averaged(self) -> Entries:
+        """The same with weights that sum to one over these very rows; NaN where a task lacks the class."""
+        positive = self.positive / self.positive.sum(0)
+        negative = self.negative / self.negative_mass
+        return replace(self, positive=positive, negative=negative, negative_mass=negative.sum(0))
 
     def spread(self, values: Tensor, num_tasks: int) -> Tensor:
         """Put values ``[k]`` of the batch's tasks in their places of ``[m]``, zero elsewhere."""
@@ -68,7 +76,7 @@ def check_fed(
 
     Shapes and types are checked always. Values (labels, task numbers) are checked on the CPU only: on a GPU
     that would make every step wait for the device, so there :class:`~mmb.auc.labels.Labels` checks the labels
-    when the data is built, any other value counts as missing, and indexing refuses unknown tasks.
+    when the data is built, and indexing refuses unknown tasks.
 
     Raises:
         TypeError: If scores are not floating point or tasks and rows not int64.

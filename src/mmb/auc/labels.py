@@ -112,11 +112,18 @@ def check_values(labels: Tensor) -> None:
     """Raise ValueError naming the first label outside {0, 1, missing}; this waits for a GPU's values."""
     if labels.dtype == torch.bool:
         return
-    missing = labels.isnan() if labels.is_floating_point() else labels == MISSING
-    good = (labels == 0) | (labels == 1) | missing
-    if bool(good.all()):
+    # arithmetic and extremes: on a CPU several times faster than comparing every entry
+    if labels.is_floating_point():
+        known = labels.nan_to_num(nan=0.0)
+        low, high = (known * known - known).aminmax()
+        good = bool((low == 0) & (high == 0))
+    else:
+        low, high = labels.aminmax()
+        good = bool((low >= MISSING) & (high <= 1))
+    if good:
         return
-    place = (~good).nonzero()[0].tolist()
+    missing = labels.isnan() if labels.is_floating_point() else labels == MISSING
+    place = (~((labels == 0) | (labels == 1) | missing)).nonzero()[0].tolist()
     raise ValueError(
         f"labels must be 0, 1 or missing (NaN in floating point, {MISSING} in integers); "
         f"got {labels[tuple(place)].item()} in {labels.dtype} at index {place} of shape {tuple(labels.shape)}"

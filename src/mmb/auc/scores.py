@@ -31,4 +31,4 @@ def squash(logits: Tensor, transform: Transform, centre: Tensor | None = None) -
     if transform == "logit":
         return logits, logits.new_ones(())
     score = torch.sigmoid(logits if centre is None else logits - centre)
-    return score, score * (1 - score)
+    return score, torch.addcmul(score, score, score, value=-1)  # h - h^2

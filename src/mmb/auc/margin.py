@@ -1,0 +1,151 @@
+"""The min-max margin loss: the pairwise square loss without pairs, its derivatives, the state it needs."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from mmb.auc.entries import Entries
+from mmb.auc.labels import Labels
+from mmb.auc.objective import Gradients, Objective
+
+
+class MarginTerms(NamedTuple):
+    """The margin loss of each task and HALF its derivatives (the factor two is cheapest left to the end).
+
+    Attributes:
+        value: ``L_k``, ``[k]``.
+        shortfall: ``c + E-[h] - E+[h]``, ``[k]``: half the derivative by the dual, plus the dual.
+        d_score: Half the derivative by the scores, ``[rows, k]``.
+        d_mean_positive: Half the derivative by ``a``, ``[k]``.
+        d_mean_negative: Half the derivative by ``b``, ``[k]``.
+    """
+
+    value: Tensor
+    shortfall: Tensor
+    d_score: Tensor
+    d_mean_positive: Tensor
+    d_mean_negative: Tensor
+
+
+def margin_terms(
+    score: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    mean_positive: Tensor,
+    mean_negative: Tensor,
+    dual: Tensor,
+    margin: float,
+    mass: Tensor | float = 1.0,
+) -> MarginTerms:
+    r"""Value and derivatives of the margin loss of each task.
+
+    .. math:: L = E_+[(h-a)^2] + E_-[(h-b)^2] + 2 \alpha\,(c + E_-[h] - E_+[h]) - \alpha^2
+
+    where :math:`E_\pm` are weighted sums. In the dual term the class means are estimated as
+    :math:`a + E_+[h-a]` and :math:`b + E_-[h-b]`, with :math:`a, b` held fixed there: equal to
+    :math:`E_\pm[h]` whenever the weights sum to one, of less variance when they do so only in expectation
+    (dense batches), and the tracked mean where a batch lacks the class.
+
+    Args:
+        score: ``h``, ``[rows, k]``.
+        positive: Weights of the positive entries, ``[rows, k]``.
+        negative: Weights of the negative entries, ``[rows, k]``.
+        mean_positive: ``a``, ``[k]``.
+        mean_negative: ``b``, ``[k]``.
+        dual: ``alpha``, ``[k]``.
+        margin: ``c``.
+        mass: What the negative weights should sum to, ``[k]`` or a number, where that is not one.
+
+    Returns:
+        The terms, task weights not applied.
+    """
+    from_positive, from_negative = score - mean_positive, score - mean_negative
+    pull_positive, pull_negative = positive * from_positive, negative * from_negative
+    sum_positive, sum_negative = pull_positive.sum(0), pull_negative.sum(0)
+    shortfall = margin + (mean_negative * mass + sum_negative) - (mean_positive + sum_positive)
+    variance = torch.addcmul(pull_positive * from_positive, pull_negative, from_negative).sum(0)
+    return MarginTerms(
+        value=variance + dual * (2 * shortfall - dual),
+        shortfall=shortfall,
+        d_score=torch.addcmul(pull_positive + pull_negative, dual, negative - positive),
+        d_mean_positive=-sum_positive,
+        d_mean_negative=-sum_negative,
+    )
+
+
+class MarginObjective(Objective):
+    """An objective built on the margin loss: the class means are parameters, the dual is block state.
+
+    Args:
+        labels: The training labels.
+        margin: ``c``.
+        start: The score of a model that knows nothing, where the means start.
+        lr_dual: Step size of the dual's gradient ascent.
+        task_weighting: See :class:`~mmb.auc.objective.Objective`.
+
+    Raises:
+        ValueError: If ``lr_dual`` is outside (0, 1).
+    """
+
+    dual: Tensor
+
+    def __init__(
+        self, labels: Labels | Tensor, margin: float, start: float, lr_dual: float, task_weighting: float
+    ) -> None:
+        super().__init__(labels, task_weighting)
+        if not 0 < lr_dual < 1:
+            raise ValueError(f"lr_dual must be in (0, 1), beyond which the dual diverges; got {lr_dual}")
+        self.margin, self.lr_dual = margin, lr_dual
+        self.mean_positive = nn.Parameter(torch.full_like(self.task_weight, start))  # a
+        self.mean_negative = nn.Parameter(torch.full_like(self.task_weight, start))  # b
+        self.register_buffer("dual", torch.full_like(self.task_weight, margin))  # alpha
+
+    def project_dual(self, dual: Tensor) -> Tensor:
+        """Keep the dual in its set; here all numbers."""
+        return dual
+
+    def conclude(
+        self, entries: Entries, dual: Tensor, terms: MarginTerms, d_logits: Tensor
+    ) -> tuple[Tensor, Gradients]:
+        """Weigh the tasks and let the dual of the sampled ones take its step.
+
+        Args:
+            entries: The batch.
+            dual: The dual of the batch's tasks, ``[k]``.
+            terms: The margin loss of each task.
+            d_logits: Half the derivative by the logits, ``[rows, k]``, task weights not applied.
+
+        Returns:
+            The mean over tasks of task weight times value, and its derivatives.
+        """
+        if self.training:
+            step = dual + self.lr_dual * 2 * (terms.shortfall - dual)
+            entries.scatter_(self.dual, self.project_dual(step))
+        twice = 2 * entries.scale
+        return (entries.scale * terms.value).sum(), [
+            (entries.logits, d_logits * twice),
+            (self.mean_positive, entries.spread(terms.d_mean_positive * twice, self.num_tasks)),
+            (self.mean_negative, entries.spread(terms.d_mean_negative * twice, self.num_tasks)),
+        ]
+
+    def place(self, mean_positive: Tensor, mean_negative: Tensor, shortfall: Tensor) -> Tensor:
+        """Warm start: means and dual ``[m]`` where they are finite; returns where that is."""
+        there = mean_positive.isfinite() & mean_negative.isfinite()
+        with torch.no_grad():
+            for state, new in (
+                (self.mean_positive, mean_positive),
+                (self.mean_negative, mean_negative),
+                (self.dual, self.project_dual(shortfall)),
+            ):
+                state.copy_(torch.where(there, new, state))
+        return there
+
+    @torch.no_grad()
+    def diagnostics(self) -> dict[str, Tensor]:
+        """``gap``: mean of ``a - b``, which should rise to the margin; ``dual_error``: how far duals lag."""
+        gap = self.mean_positive - self.mean_negative
+        error = (self.dual - self.project_dual(self.margin - gap)).abs()
+        return {"gap": gap.mean(), "dual_error": error.mean()}

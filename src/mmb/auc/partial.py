@@ -1,0 +1,140 @@
+"""PartialAUC: multi-task one-way partial AUC maximization by min-max bilevel optimization (MMB-pAUC)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from mmb.auc.entries import Entries
+from mmb.auc.labels import Labels
+from mmb.auc.margin import MarginObjective, margin_terms
+from mmb.auc.objective import Gradients
+from mmb.auc.scores import Transform, check_transform, squash
+from mmb.auc.thresholds import Gradient, Thresholds, check_gradient
+
+
+class PartialAUC(MarginObjective):
+    r"""AUC within a range of false positive rates ``[min_fpr, max_fpr]``, for every task.
+
+    Only the negatives ranked in that range count. Each task tracks the score threshold :math:`\lambda` at
+    ``max_fpr`` (and a second one at ``min_fpr`` if that is positive) as its lower-level problem, see
+    :class:`~mmb.auc.thresholds.Thresholds`, and softly selects the negatives above it:
+
+    .. math:: L_k = E_+[(h-a)^2] + E_-[s\,(h-b)^2] + 2 \alpha\,(c + E_-[s\,h] - E_+[h]) - \alpha^2,
+              \qquad s = \frac{\phi(z-\lambda_{max}) - \phi(z-\lambda_{min})}{\rho_{max}-\rho_{min}}
+
+    with :math:`\phi(u) = \text{sigmoid}(u / \text{temperature})`; ``z`` is what thresholds cut, ``h`` what
+    the loss compares. :math:`\alpha` is not constrained.
+
+    Args:
+        labels: The training labels.
+        max_fpr: Upper end of the range, in (0, 1].
+        min_fpr: Lower end, in [0, max_fpr).
+        margin: ``c``.
+        scores: ``"sigmoid"``: ``h = z = sigmoid(logit)``; ``"logit"``: ``h = z = logit``; ``"recentred"``:
+            ``z = logit`` and ``h = sigmoid(logit - threshold)``, so that the loss is steepest at the
+            operating point however rare the positives are.
+        gradient: ``"full"``: the hypergradient, with the selection's dependence on the scores and, through
+            the threshold, on all negatives. ``"practical"``: the selection is held fixed.
+        lr_dual: Step size of the dual; 0.5 would replace it by the batch's own optimum.
+        lr_threshold: Step size of the thresholds, in score units per unit of rate.
+        beta: Momentum of the Hessian.
+        temperature: Of the selector :math:`\phi`, in score units.
+        tau1: Smoothing of the quantile, in score units.
+        tau2: Strong convexity of the lower problem; biases the rate by ``tau2 * threshold``.
+        task_weighting: See :class:`~mmb.auc.objective.Objective`.
+
+    The defaults (None) of ``lr_threshold``, ``temperature`` and ``tau1`` follow the units of ``z``.
+
+    Raises:
+        ValueError: If an argument is out of its range.
+    """
+
+    def __init__(
+        self,
+        labels: Labels | Tensor,
+        *,
+        max_fpr: float = 0.1,
+        min_fpr: float = 0.0,
+        margin: float = 1.0,
+        scores: Transform = "sigmoid",
+        gradient: Gradient = "full",
+        lr_dual: float = 0.1,
+        lr_threshold: float | None = None,
+        beta: float = 0.1,
+        temperature: float | None = None,
+        tau1: float | None = None,
+        tau2: float = 1e-4,
+        task_weighting: float = 0.0,
+    ) -> None:
+        check_transform(scores)
+        check_gradient(gradient)
+        super().__init__(labels, margin, 0.0 if scores == "logit" else 0.5, lr_dual, task_weighting)
+        self.scores, self.gradient = scores, gradient
+        of_unit = scores == "sigmoid"  # the thresholds cut probabilities
+        self.threshold = Thresholds(
+            max_fpr,
+            min_fpr,
+            self.task_weight,
+            start=0.5 if of_unit else 0.0,
+            lr=lr_threshold if lr_threshold is not None else 0.1 if of_unit else 1.0,
+            beta=beta,
+            temperature=temperature if temperature is not None else 0.05 if of_unit else 0.5,
+            tau1=tau1 if tau1 is not None else 0.05 if of_unit else 0.5,
+            tau2=tau2,
+        )
+
+    def estimate(self, entries: Entries) -> tuple[Tensor, Gradients]:
+        """:math:`L_k` averaged over the tasks of the batch, at dual and thresholds before their steps."""
+        a, b, dual = (entries.gather(s) for s in (self.mean_positive, self.mean_negative, self.dual))
+        cut, score, slope = self.cut_and_score(entries)
+        tracking = self.threshold.look(entries, cut)
+        # E-[s h] is not b at the optimum where the soft selection has another mass than one; only what the
+        # weights of the batch lack of one is filled up with b.
+        mass = tracking.selected.sum(0) + (1 - entries.negative_mass)
+        terms = margin_terms(score, entries.positive, tracking.selected, a, b, dual, self.margin, mass)
+        d_logits = terms.d_score * slope
+        if self.gradient == "full":
+            d_centre = -d_logits.sum(0) if self.scores == "recentred" else None
+            payoff = torch.addcmul(dual * score, score - b, score - b, value=0.5)  # half of it
+            d_cut = self.threshold.through_selection(entries, tracking, payoff, d_centre)
+            d_logits = d_logits + (d_cut * slope if self.scores == "sigmoid" else d_cut)
+        if self.training:
+            self.threshold.step(entries, tracking)
+        return self.conclude(entries, dual, terms, d_logits)
+
+    def cut_and_score(self, entries: Entries) -> tuple[Tensor, Tensor, Tensor]:
+        """``z``, which the thresholds cut, ``h``, which the loss compares, and the slope of ``h``."""
+        centre = entries.gather(self.threshold.value)[:, 0] if self.scores == "recentred" else None
+        score, slope = squash(entries.logits, self.scores, centre)
+        return score if self.scores == "sigmoid" else entries.logits, score, slope
+
+    @torch.no_grad()
+    def thresholds(self) -> Tensor:
+        """Each task's operating point ``[m]`` at ``max_fpr``, on the scale of the model's output.
+
+        Deploy it as ``model(x) > objective.thresholds()``: about ``max_fpr`` of the negatives pass, with the
+        error of smoothing and tracking.
+        """
+        value = self.threshold.value[:, 0]
+        if self.scores != "sigmoid":
+            return value.clone()
+        tiny = torch.finfo(value.dtype).eps
+        return value.clamp(tiny, 1 - tiny).logit()
+
+    @torch.no_grad()
+    def warm_start(self, scores: Tensor, labels: Tensor) -> None:
+        """Put thresholds, means and dual where they belong for the current model.
+
+        Args:
+            scores: Logits ``[n, m]``.
+            labels: ``[n, m]`` with gaps. Tasks without one of the classes here keep their means and dual,
+                tasks without negatives also their thresholds.
+        """
+        entries = self.entries(scores, labels).averaged()
+        cut, _, _ = self.cut_and_score(entries)
+        self.threshold.warm_start(entries, cut)
+        cut, score, _ = self.cut_and_score(entries)
+        weights = self.threshold.look(entries, cut).selected
+        mean_positive, sum_negative = (entries.positive * score).sum(0), (weights * score).sum(0)
+        self.place(mean_positive, sum_negative / weights.sum(0), self.margin + sum_negative - mean_positive)

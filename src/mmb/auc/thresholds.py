@@ -1,0 +1,205 @@
+"""Tracked thresholds: the lower level of the partial AUC objectives, and the negatives it selects."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, get_args
+
+import torch
+from torch import Tensor, nn
+
+from mmb.auc.entries import Entries
+
+Gradient = Literal["full", "practical"]
+
+
+class Tracking(NamedTuple):
+    """One look at the lower problems of the batch's tasks, with ``t`` thresholds each.
+
+    Attributes:
+        value: The thresholds, ``[t, k]``.
+        hessian: Their tracked Hessians, ``[t, k]``.
+        slope: Derivative of the lower objective by the threshold, ``[t, k]``.
+        curvature: Its second derivative, ``[t, k]``.
+        bell: ``-tau1`` times the derivative of ``slope`` by each score, ``[t, rows, k]``.
+        phi: The soft steps at the thresholds, ``[t, rows, k]``.
+        selected: Negative weights times selection, ``[rows, k]``; they sum to about one.
+    """
+
+    value: Tensor
+    hessian: Tensor
+    slope: Tensor
+    curvature: Tensor
+    bell: Tensor
+    phi: Tensor
+    selected: Tensor
+
+
+class Thresholds(nn.Module):
+    r"""For each task the score thresholds at the ends of a range of false positive rates, tracked by SGD.
+
+    The threshold at rate :math:`\rho` is a soft quantile of the negative scores ``z``:
+
+    .. math:: \lambda = \arg\min_\lambda g(\lambda)
+              = E_-[\rho \lambda + \tau_1 \log(1 + e^{(z-\lambda)/\tau_1})] + \tfrac{\tau_2}{2} \lambda^2
+
+    Steps: :math:`\lambda \leftarrow \lambda - \text{lr}\, g'(\lambda)` and, for the implicit derivative,
+    :math:`H \leftarrow (1-\beta) H + \beta\, g''(\lambda)`, both at the old :math:`\lambda`.
+    (:math:`\rho` stands inside the mean: the same for a mean over a task's own rows, of less variance when
+    the weights of a dense batch sum to one only in expectation.)
+
+    Selected are the scores between the thresholds, softly:
+
+    .. math:: s(z) = \frac{\phi(z-\lambda_{max}) - \phi(z-\lambda_{min})}{\rho_{max}-\rho_{min}},
+              \qquad \phi(u) = \text{sigmoid}(u / \text{temperature}),
+
+    without the second term when ``min_fpr`` is zero: then there is one threshold, at ``max_fpr``.
+
+    Args:
+        max_fpr: Upper end of the range, in (0, 1].
+        min_fpr: Lower end, in [0, max_fpr).
+        like: A tensor ``[m]`` whose dtype and device the state takes.
+        start: Where all thresholds start.
+        lr: Step size.
+        beta: Momentum of the Hessian, in (0, 1].
+        temperature: Of the selector.
+        tau1: Smoothing, in units of the scores.
+        tau2: Strong convexity; biases the rate by ``tau2 * threshold``.
+
+    Raises:
+        ValueError: If a number is out of its range.
+    """
+
+    value: Tensor
+    hessian: Tensor
+    rates: Tensor
+
+    def __init__(
+        self,
+        max_fpr: float,
+        min_fpr: float,
+        like: Tensor,
+        *,
+        start: float,
+        lr: float,
+        beta: float,
+        temperature: float,
+        tau1: float,
+        tau2: float,
+    ) -> None:
+        super().__init__()
+        if not 0 < max_fpr <= 1:
+            raise ValueError(f"max_fpr must be in (0, 1], got {max_fpr}")
+        if not 0 <= min_fpr < max_fpr:
+            raise ValueError(f"min_fpr must be in [0, max_fpr) with max_fpr={max_fpr}, got {min_fpr}")
+        for name, number in (
+            ("lr_threshold", lr),
+            ("temperature", temperature),
+            ("tau1", tau1),
+            ("tau2", tau2),
+        ):
+            if not number > 0:
+                raise ValueError(f"{name} must be positive, got {number}")
+        if not 0 < beta <= 1:
+            raise ValueError(f"beta must be in (0, 1], got {beta}")
+        self.lr, self.beta, self.temperature, self.tau1, self.tau2 = lr, beta, temperature, tau1, tau2
+        rates = (max_fpr, min_fpr) if min_fpr > 0 else (max_fpr,)
+        shape = like.shape[0], len(rates)
+        self.register_buffer("value", like.new_full(shape, start))  # lambda
+        self.register_buffer("hessian", like.new_ones(shape))  # H
+        self.register_buffer("rates", like.new_tensor(rates).unsqueeze(1), persistent=False)
+        self.per_width = 1 / (max_fpr - min_fpr)
+
+    def look(self, entries: Entries, z: Tensor) -> Tracking:
+        """Selection, and derivatives of the lower problems, at the thresholds before their step.
+
+        Args:
+            entries: The batch.
+            z: The scores the thresholds cut, ``[rows, k]``.
+        """
+        value, hessian = entries.gather(self.value).T, entries.gather(self.hessian).T
+        soft = self._sigmoid(z, value, self.tau1)
+        phi = soft if self.temperature == self.tau1 else self._sigmoid(z, value, self.temperature)
+        above = entries.negative * soft
+        bell = torch.addcmul(above, above, soft, value=-1)  # w- soft (1 - soft)
+        within = phi[0] if len(phi) == 1 else phi[0] - phi[1]
+        return Tracking(
+            value,
+            hessian,
+            slope=self.rates * entries.negative_mass - above.sum(1) + self.tau2 * value,
+            curvature=bell.sum(1) / self.tau1 + self.tau2,
+            bell=bell,
+            phi=phi,
+            selected=entries.negative * within * self.per_width,
+        )
+
+    @staticmethod
+    def _sigmoid(z: Tensor, value: Tensor, width: float) -> Tensor:
+        """``sigmoid((z - value) / width)``, ``[t, rows, k]``."""
+        return torch.add(value.unsqueeze(1) / -width, z, alpha=1 / width).sigmoid_()
+
+    def step(self, entries: Entries, tracking: Tracking) -> None:
+        """Move thresholds and Hessians of the sampled tasks."""
+        entries.scatter_(self.value, (tracking.value - self.lr * tracking.slope).T)
+        new = (1 - self.beta) * tracking.hessian + self.beta * tracking.curvature
+        entries.scatter_(self.hessian, new.T)
+
+    def through_selection(
+        self, entries: Entries, tracking: Tracking, payoff: Tensor, d_centre: Tensor | None
+    ) -> Tensor:
+        r"""Derivative by ``z`` through the selection: directly, and through the thresholds.
+
+        With the loss :math:`f = E_-[s(z) v] + \dots`:
+
+        .. math:: w_-\, v\, \partial_z s - \partial^2_{z \lambda} g \; H^{-1}\, \partial_\lambda f,
+                  \qquad \partial_\lambda f = - E_-[v\, \partial_z s] + \dots
+
+        Args:
+            entries: The batch.
+            tracking: The look at it.
+            payoff: :math:`v`, what one unit of selection adds to the loss, ``[rows, k]``.
+            d_centre: What else the loss has as derivative by the first threshold, ``[k]``.
+
+        Returns:
+            ``[rows, k]``.
+        """
+        phi, bell = tracking.phi, tracking.bell
+        hill = (
+            bell
+            if self.temperature == self.tau1
+            else entries.negative * torch.addcmul(phi, phi, phi, value=-1)
+        )
+        push = hill * payoff  # [t, rows, k], without sign / (width * temperature)
+        steep = self.per_width / self.temperature
+        d_threshold = -steep * push.sum(1)  # of one threshold
+        if len(phi) == 2:
+            d_threshold[1].neg_()
+        if d_centre is not None:
+            d_threshold[0] += d_centre
+        implicit = bell * (d_threshold / (self.tau1 * tracking.hessian)).unsqueeze(1)
+        direct = push[0] if len(phi) == 1 else push[0] - push[1]
+        return torch.add(implicit[0] if len(phi) == 1 else implicit.sum(0), direct, alpha=steep)
+
+    @torch.no_grad()
+    def warm_start(self, entries: Entries, z: Tensor) -> None:
+        """Put thresholds at the empirical quantiles of the negative scores, Hessians at the curvature there.
+
+        With ``K = floor(rate * number of negatives)`` the threshold is the (K+1)-th largest negative score.
+
+        Args:
+            entries: All tasks, with weights that sum to one (:meth:`Entries.averaged`); tasks without
+                negatives keep their state.
+            z: The scores the thresholds cut, ``[rows, m]``.
+        """
+        negative = entries.negative > 0
+        count = negative.sum(0)
+        ordered = torch.where(negative, z, -torch.inf).sort(0, descending=True).values
+        place = torch.minimum((self.rates * count).long(), (count - 1).clamp(min=0))  # [t, m]
+        there = (count > 0).unsqueeze(1)
+        self.value.copy_(torch.where(there, ordered.gather(0, place).T, self.value))
+        self.hessian.copy_(torch.where(there, self.look(entries, z).curvature.T, self.hessian))
+
+
+def check_gradient(gradient: str) -> None:
+    """Raise ValueError unless this is a known gradient variant."""
+    if gradient not in get_args(Gradient):
+        raise ValueError(f"gradient must be one of {', '.join(get_args(Gradient))}; got {gradient!r}")
