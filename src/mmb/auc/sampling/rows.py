@@ -1,0 +1,134 @@
+"""Draws of rows for dense batches: enriched with rare positives, or plainly shuffled."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mmb.auc.batches import DenseBatch
+from mmb.auc.labels import Labels
+from mmb.auc.sampling.row_lists import RowLists
+from mmb.auc.sampling.sampler import Sampler
+from mmb.trees import tree_map
+
+
+@dataclass(frozen=True)
+class RowDraw:
+    """Rows for a dense batch.
+
+    Attributes:
+        rows: The rows, [n].
+        weights: Importance of each row, and so of each of its labels, [n]; None when rows are drawn uniformly
+            (all ones).
+    """
+
+    rows: Tensor
+    weights: Tensor | None = None
+
+    def batch(self, inputs: Any, labels: Tensor) -> DenseBatch:
+        """Look the rows up.
+
+        Args:
+            inputs: A tensor, or a nest of dicts, lists and tuples of tensors, with one entry per row of the
+                data, on the sampler's device.
+            labels: The label matrix of the data, [N, m].
+
+        Returns:
+            The batch, with inputs [n, ...] and labels [n, m].
+        """
+        return DenseBatch(
+            inputs=tree_map(lambda leaf: leaf[self.rows], inputs),
+            labels=labels[self.rows],
+            weights=self.weights,
+            rows=self.rows,
+        )
+
+
+class RichRowSampler(Sampler[RowDraw]):
+    r"""Rows of which a fraction are positives of uniformly drawn tasks, with importance weights.
+
+    A fraction ``f`` of the rows is drawn so: a task uniformly (every task gets an even share), then one of
+    its positives uniformly. The rest are uniform, each row at most once in an epoch. So row i of ``N`` is
+    drawn with intensity
+
+    .. math::
+
+        \lambda_i = \frac{1 - f}{N} + \frac{f}{m} \sum_{k} \frac{y_{ik}}{n_k^+}
+
+    and its weight is :math:`(1/N) / \lambda_i`, for every label it has. Weighted sums over a draw are then
+    exactly unbiased, for any function of inputs and labels. Labels of one row share one weight because it is
+    the only weight depending on row and task alone that is unbiased. It is bounded without clipping: by
+    ``1 / (1 - f)`` for any label; and a positive of task k, weighted by its class rate :math:`1 / (n p_k)` as
+    dense objectives do, counts at most ``m / (f n)`` in its class mean, however rare the task (uniform rows
+    give :math:`1 / (n p_k)`).
+
+    An epoch is ``N / batch_size`` draws, rounded up. With ``rich_fraction=0`` it is a plain shuffled pass:
+    each row once, the last draw shorter where ``batch_size`` does not divide ``N``, and no weights.
+
+    Args:
+        labels: Label matrix [N, m] with 0, 1 and missing. Tasks that lack a class are not drawn for.
+        batch_size: Rows in each draw, ``n``.
+        rich_fraction: ``f``, in [0, 1), rounded to whole rows.
+        max_weight: Clip weights at this value (at least 1), to tame an ``f`` near 1; None does not clip.
+            Clipping biases: a row whose weight should be ``w`` counts ``max_weight / w`` of what it should.
+            Only rows with few or no positives can be hit.
+        generator: A generator on the labels' device, or a seed for one.
+
+    Raises:
+        ValueError: If an argument is out of its range; the message says which, and what is possible.
+    """
+
+    def __init__(
+        self,
+        labels: Tensor | Labels,
+        batch_size: int,
+        rich_fraction: float = 0.5,
+        *,
+        max_weight: float | None = None,
+        generator: torch.Generator | int = 0,
+    ) -> None:
+        labels = labels if isinstance(labels, Labels) else Labels(labels)
+        if not 1 <= batch_size <= labels.num_rows:
+            raise ValueError(
+                f"batch_size: expected 1 to {labels.num_rows}, the rows of the labels, got {batch_size}"
+            )
+        if not 0 <= rich_fraction < 1:
+            raise ValueError(
+                f"rich_fraction: expected at least 0 and less than 1, got {rich_fraction}; "
+                "rows without a positive can only come from the uniform rest"
+            )
+        if max_weight is not None and not max_weight >= 1:
+            raise ValueError(f"max_weight: expected at least 1, got {max_weight}; None does not clip")
+        super().__init__(labels.device, math.ceil(labels.num_rows / batch_size), generator)
+        self.num_rich = min(round(rich_fraction * batch_size), batch_size - 1)
+        self.num_uniform = batch_size - self.num_rich
+        self.max_weight = max_weight
+        self._num_rows = labels.num_rows
+        self._shuffled = torch.empty(0, dtype=torch.long, device=labels.device)
+        if self.num_rich:
+            self._tasks = labels.usable.nonzero().squeeze(1)
+            self._num_tasks = torch.full((1,), labels.num_usable, device=labels.device)
+            self._positives = RowLists(labels, 1)
+            # N / m * sum over tasks of y / n+: how much likelier than uniformly the rich part draws a row
+            shares = (
+                labels.usable * (labels.num_rows / labels.num_usable) / labels.positives.clamp(min=1).double()
+            )
+            self._richness = self._positives.sum_by_row(shares, labels.num_rows).float()
+
+    def _begin_epoch(self) -> None:
+        self._shuffled = torch.randperm(self._num_rows, generator=self.generator, device=self.device)
+
+    def _draw(self) -> RowDraw:
+        uniform = self._shuffled[self.step * self.num_uniform : (self.step + 1) * self.num_uniform]
+        if not self.num_rich:
+            return RowDraw(uniform)
+        tasks = self._tasks[self._positions(self._num_tasks, self.num_rich).squeeze(0)]
+        positions = self._integers(self.num_rich) % self._positives.counts[tasks]
+        rows = torch.cat([self._positives.at(tasks, positions.unsqueeze(1)).squeeze(1), uniform])
+        fraction = self.num_rich / len(rows)  # the last draw of an epoch may have fewer uniform rows
+        weights = 1 / ((1 - fraction) + fraction * self._richness[rows])
+        return RowDraw(rows, weights if self.max_weight is None else weights.clamp(max=self.max_weight))

@@ -1,0 +1,131 @@
+"""What all samplers share: epochs, a generator of their own, exact resumption."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch import Tensor
+
+_Draw = TypeVar("_Draw")
+
+
+class Sampler(ABC, Generic[_Draw]):
+    """An endless, resumable source of draws, counted in epochs.
+
+    Iterating gives the rest of the current epoch; iterating again gives the next one. ``state_dict`` taken
+    between two draws and loaded into a sampler made with the same arguments continues bit for bit.
+
+    Args:
+        device: Where draws are made.
+        steps_per_epoch: Draws in one epoch.
+        generator: A generator on that device, or a seed for one.
+
+    Attributes:
+        epoch: Whole epochs drawn so far.
+        step: Draws made in the current epoch.
+
+    Raises:
+        ValueError: If ``steps_per_epoch`` is not positive or the generator is on another device.
+    """
+
+    def __init__(
+        self, device: torch.device, steps_per_epoch: int, generator: torch.Generator | int = 0
+    ) -> None:
+        if steps_per_epoch < 1:
+            raise ValueError(f"steps_per_epoch: expected at least 1, got {steps_per_epoch}")
+        if not isinstance(generator, torch.Generator):
+            generator = torch.Generator(device).manual_seed(generator)
+        elif generator.device.type != device.type:
+            raise ValueError(
+                f"generator: expected one on the labels' device {device}, got one on {generator.device}; "
+                f"make it with torch.Generator({str(device)!r})"
+            )
+        self.device = device
+        self.generator = generator
+        self.steps_per_epoch = steps_per_epoch
+        self.epoch = 0
+        self.step = 0
+        self._epoch_start = generator.get_state()
+
+    def __len__(self) -> int:
+        return self.steps_per_epoch
+
+    def __iter__(self) -> Iterator[_Draw]:
+        while self.step < self.steps_per_epoch:
+            if self.step == 0:
+                self._epoch_start = self.generator.get_state()
+                self._begin_epoch()
+            draw = self._draw()
+            self.step += 1
+            yield draw
+        self.epoch, self.step = self.epoch + 1, 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the sampler stands: counters and generator, a few kilobytes."""
+        return {
+            "epoch": self.epoch,
+            "step": self.step,
+            "epoch_start": self._epoch_start,
+            "generator": self.generator.get_state(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue where ``state`` was taken.
+
+        Args:
+            state: What ``state_dict`` returned, of a sampler made with the same arguments.
+
+        Raises:
+            ValueError: If the state cannot be of such a sampler; nothing is changed then.
+        """
+        missing = sorted({"epoch", "step", "epoch_start", "generator"} - state.keys())
+        if missing:
+            raise ValueError(f"state: expected what state_dict() returned, got one without {missing}")
+        if not 0 <= state["step"] <= self.steps_per_epoch:
+            raise ValueError(
+                f"state: got step {state['step']}, but an epoch has {self.steps_per_epoch} steps; "
+                "make the sampler with the arguments of the one that was saved"
+            )
+        self.epoch, self.step, self._epoch_start = state["epoch"], state["step"], state["epoch_start"]
+        self.generator.set_state(self._epoch_start)
+        self._begin_epoch()  # what an epoch fixes at its start is drawn again rather than stored
+        self.generator.set_state(state["generator"])
+
+    def _begin_epoch(self) -> None:
+        """Draw what stays fixed for an epoch; by default nothing."""
+
+    @abstractmethod
+    def _draw(self) -> _Draw:
+        """Make the next draw."""
+
+    def _integers(self, *size: int) -> Tensor:
+        """Random integers so large that their remainders are uniform to one part in 2**30."""
+        return torch.randint(1 << 62, size, generator=self.generator, device=self.device)
+
+    def _positions(self, counts: Tensor, size: int) -> Tensor:
+        """Simple random samples without replacement: ``size`` positions in [0, count) for each count [k].
+
+        The cost does not depend on the counts. Where a count is smaller than ``size``, its positions come
+        again, as evenly as possible.
+
+        Returns:
+            [k, size]
+        """
+        counts = counts.unsqueeze(1)
+        # Candidates: all positions where they are few, else independent draws. Of either, a random choice of
+        # those that are valid and different is a simple random sample. Draws of a count above num_candidates
+        # give 1.26 * size different ones on average, so that size of them are there but for a freak (which
+        # would only repeat a position).
+        num_candidates = 2 * size + 16
+        every = torch.arange(num_candidates, device=self.device)
+        drawn = (self._integers(len(counts), num_candidates) % counts).sort(1).values
+        candidates = torch.where(counts <= num_candidates, every, drawn)
+        valid = candidates < counts
+        valid[:, 1:] &= candidates[:, 1:] != candidates[:, :-1]
+        keys = torch.rand(candidates.shape, generator=self.generator, device=self.device)
+        order = torch.where(valid, keys, 2.0).argsort(1)
+        chosen = order.gather(1, every[:size] % valid.sum(1, keepdim=True))
+        return candidates.gather(1, chosen)
