@@ -1,22 +1,28 @@
 """Objectives for multi-task AUC and partial AUC: a model and a label matrix with gaps is all they need."""
 
-from mmb.auc.baselines import CrossEntropy
+from mmb.auc.baselines import SOPA, CrossEntropy, Focal, MiniBatchPartialAUC, SOPAs
 from mmb.auc.batches import Batch, DenseBatch, TaskBatch
 from mmb.auc.labels import Labels
 from mmb.auc.minmax import MinMaxAUC
 from mmb.auc.objective import Objective
+from mmb.auc.pairwise import PairwisePartialAUC
 from mmb.auc.partial import PartialAUC
 from mmb.auc.sampling import RichRowSampler, TaskSampler
 
 __all__ = [
+    "SOPA",
     "Batch",
     "CrossEntropy",
     "DenseBatch",
+    "Focal",
     "Labels",
     "MinMaxAUC",
+    "MiniBatchPartialAUC",
     "Objective",
+    "PairwisePartialAUC",
     "PartialAUC",
     "RichRowSampler",
+    "SOPAs",
     "TaskBatch",
     "TaskSampler",
 ]

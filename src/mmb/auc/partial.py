@@ -123,6 +123,11 @@ class PartialAUC(MarginObjective):
         return value.clamp(tiny, 1 - tiny).logit()
 
     @torch.no_grad()
+    def diagnostics(self) -> dict[str, Tensor]:
+        """As :class:`MarginObjective`, and ``threshold``: mean over tasks, a logit."""
+        return {**super().diagnostics(), "threshold": self.thresholds().mean()}
+
+    @torch.no_grad()
     def warm_start(self, scores: Tensor, labels: Tensor) -> None:
         """Put thresholds, means and dual where they belong for the current model.
 

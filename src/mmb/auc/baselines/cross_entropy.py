@@ -40,8 +40,10 @@ class CrossEntropy(Objective):
             entries.logits, target, weight=weight, reduction="sum"
         )
 
-    def entry_weights(self, entries: Entries) -> Tensor:
+    def entry_weights(self, entries: Entries, balance: tuple[float, float] = (1.0, 1.0)) -> Tensor:
         """The weight ``[rows, k]`` of each entry: its part in its task's mean over labels, times scale."""
         prior = entries.gather(self.prior)
-        share = entries.scale * prior, entries.scale * (1 - prior)
-        return entries.positive * share[0] + entries.negative * share[1]
+        positive = balance[0] * entries.scale * prior
+        return torch.addcmul(
+            entries.positive * positive, entries.negative, balance[1] * entries.scale * (1 - prior)
+        )

@@ -1,0 +1,53 @@
+"""Focal: cross-entropy that looks away from what is already right."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from mmb.auc.baselines.cross_entropy import CrossEntropy
+from mmb.auc.entries import Entries
+from mmb.auc.labels import Labels
+
+
+class Focal(CrossEntropy):
+    r"""Focal loss, the mean over each task's labelled entries.
+
+    .. math:: -\alpha_t\, (1 - p_t)^\gamma \log p_t
+
+    with :math:`p_t` the probability given to the true class and :math:`\alpha_t = \alpha` for positives,
+    :math:`1 - \alpha` for negatives.
+
+    Args:
+        labels: The training labels.
+        gamma: How fast entries fade once they are right; zero gives weighted cross-entropy.
+        alpha: Weight of the positives, in (0, 1).
+        task_weighting: See :class:`~mmb.auc.objective.Objective`.
+
+    Raises:
+        ValueError: If ``gamma`` is negative or ``alpha`` outside (0, 1).
+    """
+
+    def __init__(
+        self,
+        labels: Labels | Tensor,
+        *,
+        gamma: float = 2.0,
+        alpha: float = 0.25,
+        task_weighting: float = 0.0,
+    ) -> None:
+        super().__init__(labels, task_weighting=task_weighting)
+        if gamma < 0:
+            raise ValueError(f"gamma must not be negative, got {gamma}")
+        if not 0 < alpha < 1:
+            raise ValueError(f"alpha must be in (0, 1), got {alpha}")
+        self.gamma, self.alpha = gamma, alpha
+
+    def loss(self, entries: Entries) -> Tensor:
+        """Focal loss averaged over the tasks of the batch."""
+        positive = entries.positive > 0
+        agreement = torch.where(positive, entries.logits, -entries.logits)
+        fade = torch.sigmoid(-agreement) ** self.gamma  # (1 - p_t)^gamma
+        weights = self.entry_weights(entries, (self.alpha, 1 - self.alpha))
+        return (weights * fade * functional.softplus(-agreement)).sum()

@@ -1,0 +1,75 @@
+"""SOPA: partial AUC with one conditional-value-at-risk variable per positive."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torch import Tensor
+
+from mmb.auc.baselines.positives import PerPositive
+from mmb.auc.entries import Entries
+from mmb.auc.labels import Labels
+from mmb.auc.objective import Gradients, Objective
+from mmb.auc.pairs import Pairs, pair_loss
+from mmb.auc.scores import check_transform, squash
+
+
+class SOPA(Objective):
+    r"""Partial AUC by a threshold on the pair losses of each positive (Zhu et al., 2022).
+
+    .. math:: L_k = E_{i+}\Big[ s_i + \frac1{\rho} E_{j-}\big[(\ell_{ij} - s_i)_+\big] \Big],
+              \qquad \ell_{ij} = \max(c - h_i + h_j, 0)^2,
+
+    minimised over the model and over :math:`s_i`, one per positive, which take the subgradient step
+    :math:`s_i \leftarrow s_i - \text{lr}\,(1 - \tfrac1\rho E_{j-}[1_{\ell_{ij} > s_i}])` when they are met.
+    The estimate uses them before the step. Batches must carry ``rows``.
+
+    Args:
+        labels: The training labels.
+        max_fpr: :math:`\rho`, in (0, 1].
+        margin: ``c``.
+        scores: ``"sigmoid"`` or ``"logit"``.
+        lr_positive: Step size of the variables.
+        task_weighting: See :class:`~mmb.auc.objective.Objective`.
+
+    Raises:
+        ValueError: If an argument is out of its range.
+    """
+
+    def __init__(
+        self,
+        labels: Labels | Tensor,
+        *,
+        max_fpr: float = 0.1,
+        margin: float = 1.0,
+        scores: Literal["sigmoid", "logit"] = "sigmoid",
+        lr_positive: float = 0.1,
+        task_weighting: float = 0.0,
+    ) -> None:
+        labels = labels if isinstance(labels, Labels) else Labels(labels)
+        super().__init__(labels, task_weighting)
+        check_transform(scores, ("sigmoid", "logit"))
+        if not 0 < max_fpr <= 1:
+            raise ValueError(f"max_fpr must be in (0, 1], got {max_fpr}")
+        if not lr_positive > 0:
+            raise ValueError(f"lr_positive must be positive, got {lr_positive}")
+        self.max_fpr, self.margin, self.scores, self.lr_positive = max_fpr, margin, scores, lr_positive
+        self.level = PerPositive(labels, self.task_weight, start=0.0)  # s
+
+    def estimate(self, entries: Entries) -> tuple[Tensor, Gradients]:
+        """:math:`L_k` averaged over the tasks of the batch, at the variables before their step."""
+        pairs = Pairs.of(entries)
+        slots = self.level.find(entries, pairs)
+        score, slope = squash(entries.logits, self.scores)
+        loss, d_difference = pair_loss(pairs.difference(score), "squared_hinge", self.margin)
+        negative = pairs.beside(entries.negative)
+        level = self.level.value[slots]
+        excess = loss - level.unsqueeze(1)
+        chosen = negative * (excess > 0) / self.max_fpr
+        mass = entries.negative_mass[pairs.columns]  # one, or one in expectation
+        share = pairs.weight * entries.scale[pairs.columns]
+        value = (share * (level * mass + (chosen * excess).sum(1))).sum()
+        d_score = pairs.to_scores(share.unsqueeze(1) * chosen * d_difference, score)
+        if self.training:
+            self.level.value[slots] = level - self.lr_positive * (mass - chosen.sum(1))
+        return value, [(entries.logits, d_score * slope)]

@@ -1,0 +1,82 @@
+"""SOPAs: partial AUC softly, with one moving average per positive (SOPA-s)."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from mmb.auc.baselines.positives import PerPositive
+from mmb.auc.entries import Entries
+from mmb.auc.labels import Labels
+from mmb.auc.objective import Gradients, Objective
+from mmb.auc.pairs import Pairs, pair_loss
+from mmb.auc.scores import check_transform, squash
+
+
+class SOPAs(Objective):
+    r"""Partial AUC by KL-regularised weights on the pair losses of each positive (Zhu et al., 2022).
+
+    .. math:: L_k = E_{i+}\big[ \lambda \log E_{j-}\, e^{\ell_{ij}/\lambda} \big],
+              \qquad \ell_{ij} = \max(c - h_i + h_j, 0)^2.
+
+    The inner mean is tracked per positive, :math:`u_i \leftarrow (1-\gamma) u_i + \gamma\, E_{j-}
+    e^{\ell_{ij}/\lambda}` (kept as a logarithm; the first visit sets it), and the estimate weighs pairs by
+    :math:`e^{\ell_{ij}/\lambda}/u_i` with the new :math:`u_i`. Batches must carry ``rows``.
+
+    Args:
+        labels: The training labels.
+        temperature: :math:`\lambda`: towards zero only the worst negative counts, for large values all alike.
+        momentum: :math:`\gamma` in (0, 1], the weight of the newest batch.
+        margin: ``c``.
+        scores: ``"sigmoid"`` or ``"logit"``.
+        task_weighting: See :class:`~mmb.auc.objective.Objective`.
+
+    Raises:
+        ValueError: If an argument is out of its range.
+    """
+
+    def __init__(
+        self,
+        labels: Labels | Tensor,
+        *,
+        temperature: float = 0.1,
+        momentum: float = 0.5,
+        margin: float = 1.0,
+        scores: Literal["sigmoid", "logit"] = "sigmoid",
+        task_weighting: float = 0.0,
+    ) -> None:
+        labels = labels if isinstance(labels, Labels) else Labels(labels)
+        super().__init__(labels, task_weighting)
+        check_transform(scores, ("sigmoid", "logit"))
+        if not temperature > 0:
+            raise ValueError(f"temperature must be positive, got {temperature}")
+        if not 0 < momentum <= 1:
+            raise ValueError(f"momentum must be in (0, 1], got {momentum}")
+        self.temperature, self.momentum, self.margin, self.scores = temperature, momentum, margin, scores
+        self.log_mean = PerPositive(labels, self.task_weight, start=-math.inf)  # log u; unseen at -inf
+
+    def estimate(self, entries: Entries) -> tuple[Tensor, Gradients]:
+        """:math:`L_k` averaged over the tasks of the batch."""
+        pairs = Pairs.of(entries)
+        slots = self.log_mean.find(entries, pairs)
+        score, slope = squash(entries.logits, self.scores)
+        loss, d_difference = pair_loss(pairs.difference(score), "squared_hinge", self.margin)
+        exponent = loss / self.temperature + pairs.beside(entries.negative).log()
+        now, old = exponent.logsumexp(1), self.log_mean.value[slots]
+        mixed = torch.logaddexp(old + _log(1 - self.momentum), now + _log(self.momentum))
+        new = torch.where(old == -math.inf, now, torch.where(now == -math.inf, old, mixed))
+        met = now > -math.inf  # there are negatives of the task in the batch
+        share = torch.where(met, pairs.weight * entries.scale[pairs.columns], 0.0)
+        weight = torch.exp(exponent - torch.where(met, new, 0.0).unsqueeze(1))
+        value = self.temperature * (share * torch.where(met, new, 0.0)).sum()
+        d_score = pairs.to_scores(share.unsqueeze(1) * weight * d_difference, score)
+        if self.training:
+            self.log_mean.value[slots] = new
+        return value, [(entries.logits, d_score * slope)]
+
+
+def _log(number: float) -> float:
+    return math.log(number) if number > 0 else -math.inf

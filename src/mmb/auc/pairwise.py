@@ -1,0 +1,118 @@
+"""PairwisePartialAUC: partial AUC by a pairwise surrogate on logits above a tracked threshold."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from mmb.auc.entries import Entries
+from mmb.auc.labels import Labels
+from mmb.auc.objective import Gradients, Objective
+from mmb.auc.pairs import Pairs, Surrogate, check_surrogate, pair_loss
+from mmb.auc.thresholds import Gradient, Thresholds, check_gradient
+
+
+class PairwisePartialAUC(Objective):
+    r"""AUC within a range of false positive rates, by pairs instead of a min-max form.
+
+    The same tracked thresholds as :class:`~mmb.auc.partial.PartialAUC` (on logits ``z``) select the
+    negatives; each is compared with each positive:
+
+    .. math:: L_k = E_+ E_-[\, s(z_-)\, \ell(z_+ - z_-) \,]
+
+    with the selection ``s`` of :class:`~mmb.auc.thresholds.Thresholds` and :math:`\ell(d) = \log(1+e^{c-d})`
+    or :math:`\max(c-d, 0)^2`. Bilevel, without a dual. Its cost grows with (positives of the batch) x (rows).
+
+    Args:
+        labels: The training labels.
+        max_fpr: Upper end of the range, in (0, 1].
+        min_fpr: Lower end, in [0, max_fpr).
+        surrogate: ``"logistic"`` or ``"squared_hinge"``.
+        margin: ``c``.
+        gradient: ``"full"``: the hypergradient, with the selection's dependence on the scores and, through
+            the threshold, on all negatives. ``"practical"``: the selection is held fixed.
+        lr_threshold: Step size of the thresholds, in logits per unit of rate.
+        beta: Momentum of the Hessian.
+        temperature: Of the selector, in logits.
+        tau1: Smoothing of the quantile, in logits.
+        tau2: Strong convexity of the lower problem; biases the rate by ``tau2 * threshold``.
+        task_weighting: See :class:`~mmb.auc.objective.Objective`.
+        capacity: Most positives used per batch; None is all. A number makes all shapes fixed, so that a GPU
+            is not waited for; positives beyond it are dropped, so choose it well above what occurs.
+
+    Raises:
+        ValueError: If an argument is out of its range.
+    """
+
+    def __init__(
+        self,
+        labels: Labels | Tensor,
+        *,
+        max_fpr: float = 0.1,
+        min_fpr: float = 0.0,
+        surrogate: Surrogate = "logistic",
+        margin: float = 1.0,
+        gradient: Gradient = "practical",
+        lr_threshold: float = 1.0,
+        beta: float = 0.1,
+        temperature: float = 0.5,
+        tau1: float = 0.5,
+        tau2: float = 1e-4,
+        task_weighting: float = 0.0,
+        capacity: int | None = None,
+    ) -> None:
+        super().__init__(labels, task_weighting)
+        check_surrogate(surrogate)
+        check_gradient(gradient)
+        if capacity is not None and capacity < 1:
+            raise ValueError(f"capacity must be positive or None, got {capacity}")
+        self.surrogate, self.margin, self.gradient = surrogate, margin, gradient
+        self.capacity = capacity
+        self.threshold = Thresholds(
+            max_fpr,
+            min_fpr,
+            self.task_weight,
+            start=0.0,
+            lr=lr_threshold,
+            beta=beta,
+            temperature=temperature,
+            tau1=tau1,
+            tau2=tau2,
+        )
+
+    def estimate(self, entries: Entries) -> tuple[Tensor, Gradients]:
+        """:math:`L_k` averaged over the tasks of the batch, at thresholds before their step."""
+        logits = entries.logits
+        tracking = self.threshold.look(entries, logits)
+        pairs = Pairs.of(entries, self.capacity)
+        loss, slope = pair_loss(pairs.difference(logits), self.surrogate, self.margin)
+        weight = pairs.weight.unsqueeze(1)
+        selected = weight * pairs.beside(tracking.selected)
+        d_logits = pairs.to_scores(selected * slope, logits)
+        if self.gradient == "full":
+            payoff = pairs.by_task(weight * loss, logits)  # E+[l(z+ - z)] of every row, [rows, k]
+            d_logits = d_logits + self.threshold.through_selection(entries, tracking, payoff, None)
+        if self.training:
+            self.threshold.step(entries, tracking)
+        value = (entries.scale[pairs.columns] * (selected * loss).sum(1)).sum()
+        return value, [(logits, d_logits * entries.scale)]
+
+    @torch.no_grad()
+    def thresholds(self) -> Tensor:
+        """Each task's operating point ``[m]`` at ``max_fpr``, deployed as ``model(x) > threshold``."""
+        return self.threshold.value[:, 0].clone()
+
+    @torch.no_grad()
+    def warm_start(self, scores: Tensor, labels: Tensor) -> None:
+        """Put thresholds at the empirical quantiles for the current model.
+
+        Args:
+            scores: Logits ``[n, m]``.
+            labels: ``[n, m]`` with gaps. Tasks without negatives here keep their thresholds.
+        """
+        entries = self.entries(scores, labels).averaged()
+        self.threshold.warm_start(entries, entries.logits)
+
+    def diagnostics(self) -> dict[str, Tensor]:
+        """``threshold``: mean over tasks, a logit."""
+        return {"threshold": self.thresholds().mean()}
