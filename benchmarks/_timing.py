@@ -1,0 +1,95 @@
+"""Timing on a machine that others use too, and the form every benchmark reports in."""
+
+from __future__ import annotations
+
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+class Lap(NamedTuple):
+    """What one step cost, in seconds."""
+
+    wall: float
+    cpu: float  # of the process: the same as wall on an idle machine with one thread
+    aside: float  # part of wall that the step spent on preparing its batches
+
+
+def lap(step: Callable[[], float | None]) -> Lap:
+    """Time one step; the step may return the seconds it spent on preparing its batches."""
+    cpu, wall = time.process_time(), time.perf_counter()
+    aside = step() or 0.0
+    return Lap(time.perf_counter() - wall, time.process_time() - cpu, aside)
+
+
+def round_robin(
+    steps: dict[Key, Callable[[], float | None]], *, rounds: int, chunk: int, slow: float = 0.5
+) -> dict[Key, list[Lap]]:
+    """Time the steps in turns, so that a busy spell of the machine falls on all of them alike.
+
+    Args:
+        steps: What to time. Each is called once more beforehand, to warm up.
+        rounds: How often each gets its turn.
+        chunk: Steps per turn; one for those that take longer than ``slow``, and they get three turns.
+        slow: Seconds.
+
+    Returns:
+        The laps of every step.
+    """
+    laps: dict[Key, list[Lap]] = {key: [] for key in steps}
+    once = {key for key, step in steps.items() if lap(step).wall > slow}
+    for turn in range(rounds):
+        for key, step in steps.items():
+            if key not in once:
+                laps[key] += [lap(step) for _ in range(chunk)]
+            elif turn < 3:
+                laps[key].append(lap(step))
+    return laps
+
+
+def median_ms(values: Iterable[float]) -> float:
+    """Median in milliseconds."""
+    return 1e3 * statistics.median(values)
+
+
+def print_table(title: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print an aligned table, first column to the left, the others to the right."""
+    lines = [list(header), *map(list, rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+    print(f"\n{title}\n")
+    for line in lines:
+        first, *others = (
+            cell.rjust(width) if column else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+        )
+        print("  ".join([first, *others]).rstrip())
+
+
+def machine() -> dict[str, Any]:
+    """What a figure depends on beside the code."""
+    return {
+        "processor": _processor(),
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo") as lines:
+            return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def print_json(result: dict[str, Any]) -> None:
+    """Print the result as one JSON line, the last thing a benchmark does."""
+    print("\n" + json.dumps(result, allow_nan=False))
