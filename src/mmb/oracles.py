@@ -176,12 +176,16 @@ class Oracles:
 
 def _per_block(function: Callable[..., Tensor], name: str, arguments: tuple[Any, ...]) -> Tensor:
     """Evaluate a one-block function at all sampled blocks: [k]. The first argument, x, is shared."""
+
+    def checked(*arguments: Any) -> Tensor:
+        value = function(*arguments)
+        if not isinstance(value, Tensor) or value.ndim != 0:
+            got = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+            raise ValueError(
+                f"{name}: expected a scalar (a tensor of shape ()) for one block, got {got}; "
+                "reduce it with .sum() or .mean()"
+            )
+        return value
+
     in_dims = (None, *(None if argument is None else 0 for argument in arguments[1:]))
-    values = torch.vmap(function, in_dims=in_dims, randomness="different")(*arguments)
-    if not isinstance(values, Tensor) or values.ndim != 1:
-        got = f"shape {tuple(values.shape[1:])}" if isinstance(values, Tensor) else type(values).__name__
-        raise ValueError(
-            f"{name}: expected a scalar (a tensor of shape ()) for one block, got {got}; "
-            "reduce it with .sum() or .mean()"
-        )
-    return values
+    return torch.vmap(checked, in_dims=in_dims, randomness="different")(*arguments)

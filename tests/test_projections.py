@@ -1,0 +1,56 @@
+"""Projections: in the set, nothing in the set is nearer, points of the set stay."""
+
+import pytest
+import torch
+
+from mmb import projections
+
+SETS = {
+    "nonnegative": (projections.nonnegative, lambda a: (a >= 0).all()),
+    "box": (projections.box(-0.5, 1.0), lambda a: ((a >= -0.5) & (a <= 1.0)).all()),
+    "ball": (projections.ball(1.5), lambda a: a.norm() <= 1.5 + 1e-9),
+    "simplex": (projections.simplex(2.0), lambda a: (a >= 0).all() and abs(a.sum() - 2.0) < 1e-9),
+}
+
+
+@pytest.fixture(params=SETS)
+def projection(request):
+    return SETS[request.param]
+
+
+def points(count=200, size=5):
+    return 3 * torch.randn(count, size, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+
+def test_result_is_the_nearest_point_of_the_set(projection):
+    """The nearest point p of a convex set is the one with (a - p)'(q - p) <= 0 for every q in the set."""
+    project, inside = projection
+    projected = [project(point) for point in points()]
+    for point, nearest in zip(points(), projected, strict=True):
+        assert inside(nearest)
+        gaps = torch.stack(projected) - nearest
+        assert (gaps @ (point - nearest) <= 1e-9).all()
+
+
+def test_twice_is_once(projection):
+    project, _ = projection
+    for point in points():
+        torch.testing.assert_close(project(project(point)), project(point))
+
+
+def test_works_under_vmap(projection):
+    project, _ = projection
+    torch.testing.assert_close(torch.vmap(project)(points()), torch.stack([project(p) for p in points()]))
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: projections.box(1.0, 0.0), "box: expected low <= high"),
+        (lambda: projections.ball(0.0), "ball: expected radius > 0"),
+        (lambda: projections.simplex(-1.0), "simplex: expected total > 0"),
+    ],
+)
+def test_bad_sets(make, words):
+    with pytest.raises(ValueError, match=words):
+        make()
