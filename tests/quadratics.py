@@ -12,7 +12,10 @@ import mmb
 
 @dataclass(frozen=True)
 class Quadratic:
-    """g_i = y'A_i y / 2 - y'(B_i x + c_i);  f_i = |y - t_i|^2 / 2 + a'(D_i y + E_i x) - |a|^2 / 2 + |x|^2 / 4."""
+    """g_i = y'A_i y / 2 - y'(B_i x + c_i).
+
+    f_i = |y - t_i|^2 / 2 + a'(D_i y + E_i x) - |a|^2 / 2 + |x|^2 / 4.
+    """
 
     A: Tensor
     B: Tensor

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from quadratics import Quadratic
 
 import mmb
 from mmb.diagnostics import verdict
+from quadratics import Quadratic
 
 
 def make(lr=0.05, **options):

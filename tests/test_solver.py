@@ -7,9 +7,9 @@ from functools import partial
 
 import pytest
 import torch
-from quadratics import Quadratic, lower, upper
 
 import mmb
+from quadratics import Quadratic, lower, upper
 
 SETTINGS = {"lr": 0.05, "lr_dual": 0.4, "lr_lower": 0.3, "momentum": 0.2}
 
@@ -383,6 +383,6 @@ def test_state_of_another_problem_is_refused():
     _, state = started(v2(), Quadratic.make())
     _, other = started(v2(), Quadratic.make(blocks=7))
     before = state.state_dict()
-    with pytest.raises(ValueError, match="dual: expected .*another problem"):
+    with pytest.raises(ValueError, match=r"dual: expected .*another problem"):
         state.load_state_dict(other.state_dict())
     assert_same(before, state.state_dict())

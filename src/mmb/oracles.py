@@ -142,9 +142,10 @@ class Oracles:
 
         second = torch.func.jacrev(torch.func.grad(one_block))
         batch_dim = None if self.lower_batch is None else 0
-        return torch.vmap(second, in_dims=(0, batch_dim), randomness="different")(
+        matrices: Tensor = torch.vmap(second, in_dims=(0, batch_dim), randomness="different")(
             ravel_blocks(self.lower), self.lower_batch
         )
+        return matrices
 
     def with_lower_batch(self, lower_batch: Any) -> Oracles:
         """The same point with another batch for ``g``."""
@@ -188,4 +189,5 @@ def _per_block(function: Callable[..., Tensor], name: str, arguments: tuple[Any,
         return value
 
     in_dims = (None, *(None if argument is None else 0 for argument in arguments[1:]))
-    return torch.vmap(checked, in_dims=in_dims, randomness="different")(*arguments)
+    values: Tensor = torch.vmap(checked, in_dims=in_dims, randomness="different")(*arguments)
+    return values

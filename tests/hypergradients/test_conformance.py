@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from quadratics import Quadratic, lower, upper
 
 import mmb
+from quadratics import Quadratic, lower, upper
 
 
 @dataclass(frozen=True)

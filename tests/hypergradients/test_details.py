@@ -4,10 +4,10 @@ import math
 
 import pytest
 import torch
-from quadratics import Quadratic
 
 import mmb
 from mmb.oracles import Oracles
+from quadratics import Quadratic
 
 
 def oracles(quadratic, blocks=None):
