@@ -14,7 +14,8 @@ from mmb.models.multitask import MultiTask
 class WeightCopies(nn.Module):
     """A copy ``u_i`` of (encoder, head i) for every task, as one row of a matrix ``[m, P]``.
 
-    A row holds the trainable parameters of the encoder in order, then the head's weight and bias. Only the
+    A row holds the trainable parameters of the encoder in order, then the head's weight and bias. Matrices
+    are stored transposed, because that is how batched products give the gradients of linear layers. Only the
     rows of the sampled tasks are ever read or written, so they may live in a smaller dtype or in host memory.
 
     Args:
@@ -76,11 +77,11 @@ class WeightCopies(nn.Module):
         """The encoder's parameters that are copied."""
         return [model.encoder.get_parameter(name) for name in self.names]
 
-    def weights(self, model: MultiTask, tasks: Tensor | None) -> list[Tensor]:
+    def weights(self, model: MultiTask, tasks: Tensor | None) -> tuple[Tensor, ...]:
         """The weights ``w_i`` that the copies follow: the encoder's, and the tasks' heads (``[k, ...]``)."""
         if tasks is None:
-            return [*self.shared(model), model.weight, model.bias]
-        return [*self.shared(model), model.weight.index_select(0, tasks), model.bias.index_select(0, tasks)]
+            return *self.shared(model), model.weight, model.bias
+        return *self.shared(model), model.weight.index_select(0, tasks), model.bias.index_select(0, tasks)
 
     def gather(self, tasks: Tensor | None, like: Tensor) -> Tensor:
         """The copies of the tasks (None is all), ``[k, P]``, in the dtype and on the device of ``like``."""
@@ -98,7 +99,10 @@ class WeightCopies(nn.Module):
     def split(self, rows: Tensor) -> list[Tensor]:
         """The parameters in rows ``[k, P]``, as views ``[k, ...]``."""
         parts = torch.split(rows, [shape.numel() for shape in self.shapes], dim=1)
-        return [part.view(-1, *shape) for part, shape in zip(parts, self.shapes, strict=True)]
+        return [
+            part.view(-1, *shape[::-1]).mT if len(shape) == 2 else part.view(-1, *shape)
+            for part, shape in zip(parts, self.shapes, strict=True)
+        ]
 
     def check(self, model: nn.Module) -> MultiTask:
         """Return the model if the copies are of such a model.

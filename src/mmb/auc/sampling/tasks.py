@@ -51,6 +51,7 @@ class TaskDraw:
             tasks=self.tasks,
             rows=self.rows,
             lower=None if self.lower is None else self.lower.batch(inputs),
+            weights=self.weights,
         )
 
 

@@ -1,0 +1,206 @@
+"""CompositionalAUC: multi-task AUC maximization with compositional training (mAUC-CT)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Literal, NoReturn
+
+import torch
+from torch import Tensor, nn
+
+from mmb.auc.batches import Batch, TaskBatch
+from mmb.auc.copies import WeightCopies
+from mmb.auc.entries import Entries
+from mmb.auc.labels import Labels
+from mmb.auc.minmax import MinMaxAUC
+from mmb.auc.objective import Gradients
+from mmb.auc.taskwise import TaskwiseModel, Weights
+from mmb.models.multitask import MultiTask
+
+
+class CompositionalAUC(MinMaxAUC):
+    r"""AUC of every task after one cross-entropy step of its own: features and ranking learned together.
+
+    .. math::
+
+        \min_{w, a, b} \max_{\alpha \ge 0} \frac1m \sum_i L_i(u_i(w), a_i, b_i, \alpha_i), \qquad
+        u_i(w) = \arg\min_u \tfrac12 \bigl\| u - (w_i - \tilde\eta \nabla CE_i(w_i)) \bigr\|^2
+
+    where :math:`w_i` = (encoder, head i) and :math:`L_i` is the loss of :class:`~mmb.auc.minmax.MinMaxAUC`.
+    Each task keeps a copy :math:`u_i` of its weights as block state. One step moves the sampled ones,
+
+    .. math:: u_i \leftarrow u_i - \text{lr\_lower} \,
+              \bigl(u_i - (w_i - \tilde\eta \nabla CE_i(w_i; \tilde B_i))\bigr),
+
+    and the estimate for the weights, from the copies before their step, is
+
+    .. math:: \Delta_{w_i} = \bigl(I - \tilde\eta \nabla^2 CE_i(w_i; \tilde B_i)\bigr)
+              \nabla_u L_i(u_i, a_i, b_i, \alpha_i; B_i).
+
+    ``CE_i`` weighs both classes alike, :math:`\tfrac12 E_+[\log(1 + e^{-s})] + \tfrac12 E_-[\log(1 + e^s)]`:
+    on batches that are half positive it is the plain mean, and it is one function however rows are drawn.
+
+    All sampled tasks are evaluated at once, with batched products. What that asks of the model:
+
+    - It is a :class:`~mmb.models.multitask.MultiTask`, made of operations that ``torch.vmap`` knows. Frozen
+      parameters of the encoder are not copied.
+    - Task-sampled inputs are tensors (or a nest of them) whose first axis counts tasks; the encoder is given
+      one task's slice. ``batch.lower``, where given, is :math:`\tilde B`; else :math:`\tilde B = B`.
+    - A dense batch makes every task a block that sees all its rows: all ``m`` copies at work in one step,
+      meant for few tasks. Its inputs can be anything the encoder takes.
+    - In training mode, batch normalisation normalises each task's rows by their own statistics. Its running
+      statistics take one step towards the mean over the sampled tasks of the statistics of
+      :math:`\tilde B_i` under the model's own weights, those that are evaluated later. Copies have no
+      running statistics.
+
+    Args:
+        labels: The training labels.
+        model: The model to be trained; the copies start at its weights.
+        inner_lr: :math:`\tilde\eta`, the step size of the cross-entropy step.
+        lr_lower: Step size of the copies, in (0, 1].
+        gradient: ``"exact"``, or ``"first_order"`` without the Hessian term.
+        copies_dtype: Storage dtype of the copies; None is that of the model. They are computed with in the
+            model's dtype. bfloat16 loses steps smaller than 1/256 of a weight: use it with a large
+            ``lr_lower``.
+        copies_device: Where the copies are stored; None is with the objective.
+        margin: ``c``.
+        scores: ``"sigmoid"`` or ``"logit"``.
+        lr_dual: Step size of the dual.
+        task_weighting: See :class:`~mmb.auc.objective.Objective`.
+
+    Raises:
+        ValueError: If a step size is out of its range, or the model's heads are not as many as the tasks.
+        TypeError: If the model is no ``MultiTask``.
+    """
+
+    def __init__(
+        self,
+        labels: Labels | Tensor,
+        model: MultiTask,
+        *,
+        inner_lr: float = 0.1,
+        lr_lower: float = 0.5,
+        gradient: Literal["exact", "first_order"] = "exact",
+        copies_dtype: torch.dtype | None = None,
+        copies_device: torch.device | str | None = None,
+        margin: float = 1.0,
+        scores: Literal["sigmoid", "logit"] = "sigmoid",
+        lr_dual: float = 0.1,
+        task_weighting: float = 0.0,
+    ) -> None:
+        super().__init__(labels, margin=margin, scores=scores, lr_dual=lr_dual, task_weighting=task_weighting)
+        if not inner_lr > 0:
+            raise ValueError(f"inner_lr must be positive, got {inner_lr}")
+        if not 0 < lr_lower <= 1:
+            raise ValueError(f"lr_lower must be in (0, 1], got {lr_lower}")
+        if gradient not in ("exact", "first_order"):
+            raise ValueError(f"gradient must be exact or first_order, got {gradient!r}")
+        self.inner_lr, self.lr_lower, self.gradient = inner_lr, lr_lower, gradient
+        self.copies = WeightCopies(model, copies_dtype, copies_device)
+        if len(model.weight) != self.num_tasks:
+            raise ValueError(
+                f"model has {len(model.weight)} heads but the labels have {self.num_tasks} tasks"
+            )
+
+    def memory_bytes(self) -> int:
+        """Size of the block state: the copies, and a few numbers per task."""
+        return sum(state.numel() * state.element_size() for state in self.state_dict().values())
+
+    def forward(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Not for this objective: scores alone do not tell how they depend on the copies.
+
+        Raises:
+            TypeError: Always.
+        """
+        raise TypeError("CompositionalAUC evaluates the model itself: call backward(model, batch)")
+
+    def backward(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        """Add the estimate to ``.grad``, and move the dual and the copies of the sampled tasks.
+
+        Args:
+            model: The ``MultiTask`` that is trained.
+            batch: Task-sampled or dense; see the class.
+
+        Returns:
+            Detached numbers worth logging, left on the device.
+
+        Raises:
+            TypeError: If model or batch are not of the kind needed.
+            ValueError: If they do not fit together; no state has changed then.
+        """
+        model = self.copies.check(model)
+        lower = batch.lower if isinstance(batch, TaskBatch) and batch.lower is not None else batch
+        at_upper = TaskwiseModel(model, self.copies.names, batch, self._weigh(batch))
+        at_lower = TaskwiseModel(model, self.copies.names, lower, self._weigh(lower))
+        tasks = at_upper.entries.tasks
+        if tasks is not None and not _same(tasks, at_lower.entries.tasks):
+            raise ValueError(f"batch.lower must be of the same tasks, {tasks}, got {at_lower.entries.tasks}")
+        old_dual = self.dual.clone()
+        try:
+            rows = self.copies.gather(tasks, like=model.weight)
+            value, through_copies, own = self._upper(at_upper, self.copies.split(rows))
+            weights = self.copies.weights(model, tasks)
+            if self.gradient == "exact":
+                inner, curvature = at_lower.cross_entropy_products(weights, through_copies)
+            else:
+                inner, curvature = at_lower.cross_entropy_gradients(weights), None
+        except Exception:
+            self.dual.copy_(old_dual)  # the only state touched so far
+            raise
+        self._fill(weights, through_copies, curvature, own)
+        if self.training:
+            self._move_copies(rows, weights, inner, at_upper.entries)
+        at_lower.update_running_statistics()
+        return {"loss": value, **self.diagnostics()}
+
+    def _weigh(self, batch: Batch) -> Entries:
+        """Check a batch and weigh its entries; the logits are not there yet."""
+        tasks = batch.tasks if isinstance(batch, TaskBatch) else None
+        placeholder = self.task_weight.new_zeros(()).expand(batch.labels.shape)
+        return self.entries(placeholder, batch.labels, tasks, batch.weights)
+
+    def _upper(self, at: TaskwiseModel, copies: list[Tensor]) -> tuple[Tensor, Weights, Gradients]:
+        """Value of the AUC loss, its gradient by the copies (scaled by task), and by the class means."""
+        leaves = tuple(copy.detach().requires_grad_() for copy in copies)
+        with torch.enable_grad():
+            logits = at.logits(leaves)
+        with torch.no_grad():
+            value, ((_, by_logits), *own) = self.estimate(replace(at.entries, logits=logits.detach().T))
+        return value, torch.autograd.grad(logits, leaves, by_logits.T.to(logits.dtype)), own
+
+    def _fill(
+        self, weights: Weights, through_copies: Weights, curvature: Weights | None, own: Gradients
+    ) -> None:
+        """Add ``(I - inner_lr Hess) grad_u L`` to the model's gradients, and those of the class means."""
+        num_shared = len(weights) - 2
+        delta = [_sum_over_tasks(part) for part in through_copies[:num_shared]] + [
+            *through_copies[num_shared:]
+        ]
+        if curvature is not None:
+            delta = [
+                part.sub_(bend, alpha=self.inner_lr) for part, bend in zip(delta, curvature, strict=True)
+            ]
+        means, by_means = zip(*own, strict=True)
+        torch.autograd.backward([*weights, *means], [*delta, *by_means])
+
+    @torch.no_grad()
+    def _move_copies(self, rows: Tensor, weights: Weights, inner: Weights, entries: Entries) -> None:
+        """``u <- u - lr_lower (u - (w - inner_lr grad CE))`` for the sampled tasks, in place in ``rows``."""
+        rate = self.lr_lower * entries.sampled.to(rows.dtype)
+        for copy, weight, gradient in zip(self.copies.split(rows), weights, inner, strict=True):
+            per_task = rate.reshape(-1, *(1,) * (copy.dim() - 1))
+            weight = weight.mT.contiguous().mT if weight.dim() == 2 else weight  # as the copies are stored
+            copy.lerp_(weight.expand_as(copy), per_task).addcmul_(gradient, per_task, value=-self.inner_lr)
+        self.copies.scatter_(entries.tasks, rows)
+
+
+def _sum_over_tasks(part: Tensor) -> Tensor:
+    """``part.sum(0)``, which is twenty times slower if the sum of transposed matrices is not transposed."""
+    return part.mT.sum(0).mT if part.dim() == 3 else part.sum(0)
+
+
+def _same(tasks: Tensor, others: Tensor | None) -> bool:
+    """Whether the tasks agree; on a GPU, where looking would wait for the device, only their number."""
+    if others is None or tasks.shape != others.shape:
+        return False
+    return tasks.device.type != "cpu" or torch.equal(tasks, others)
