@@ -1,0 +1,142 @@
+"""How good a model is: scores of a part of the data, metrics of each task, thresholds for decisions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mmb import metrics
+from mmb.data import Dataset
+from mmb.models.batch_norm import recalibrate_batch_norm
+from mmb.training.job import Job
+from mmb.training.randomness import derive_seed
+
+METRICS = {"auc": "roc_auc", "pauc": "partial_auc", "ap": "average_precision"}
+"""Short names, as in recipes and tables, of what `mmb.metrics.evaluate` computes."""
+
+_RECALIBRATION_ROWS = 8192  # the error of a mean over them is about one per cent of the spread
+
+
+class TrainingError(Exception):
+    """Training cannot go on; the message says what to do about it."""
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Put a model in evaluation mode without gradients, and each of its parts back in its mode afterwards."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+def predict_logits(
+    model: nn.Module,
+    dataset: Dataset,
+    rows: Tensor,
+    batch_size: int,
+    precision: torch.dtype = torch.float32,
+) -> Tensor:
+    """Logits of some rows, float32 ``[len(rows), m]``, on the data's device."""
+    parts = []
+    with evaluating(model), autocast(dataset.device, precision):
+        for _, inputs in dataset.stream(torch.split(rows, batch_size)):
+            parts.append(model(inputs).float())
+    return torch.cat(parts)
+
+
+def evaluate_part(job: Job, part: str) -> dict[str, float]:
+    """Mean metrics of a job's current weights on a part of the data, NaN if no task has both classes there.
+
+    Raises:
+        TrainingError: If a score is not a finite number.
+    """
+    logits, labels = part_logits(job, part)
+    return mean_metrics(task_metrics(logits, labels, job.recipe.training.max_fpr))
+
+
+def part_logits(job: Job, part: str) -> tuple[Tensor, Tensor]:
+    """Logits and labels ``[n, m]`` of a part of the data, with a job's current weights."""
+    settings, rows = job.recipe.training, job.dataset.split[part]
+    precision = getattr(torch, settings.precision)
+    logits = predict_logits(job.model, job.dataset, rows, settings.evaluation_batch_size, precision)
+    if not bool(logits.isfinite().all()):
+        raise TrainingError(
+            f"the network's scores are no longer finite: lower optimizer.lr (now "
+            f"{job.recipe.optimizer.lr:g}) or set optimizer.clip, and train anew"
+        )
+    return logits, job.dataset.labels[rows.to(job.dataset.device)]
+
+
+def recalibrate(job: Job) -> None:
+    """Estimate the statistics of batch normalisation on uniformly drawn training rows, always the same ones.
+
+    Batches that are rich in positives have other statistics than the rows the model will meet.
+    """
+    settings, train = job.recipe.training, job.dataset.split["train"]
+    generator = torch.Generator().manual_seed(derive_seed(job.recipe.seed, "batch_norm"))
+    rows = train[torch.randperm(len(train), generator=generator)[:_RECALIBRATION_ROWS]]
+    batches = torch.split(rows, min(settings.evaluation_batch_size, 1024))
+    with autocast(job.dataset.device, getattr(torch, settings.precision)):
+        recalibrate_batch_norm(job.model, (inputs for _, inputs in job.dataset.stream(batches)))
+
+
+def autocast(device: torch.device, precision: torch.dtype) -> torch.autocast:
+    """Automatic mixed precision, or nothing with float32."""
+    enabled = precision != torch.float32
+    return torch.autocast(device.type, dtype=precision if enabled else torch.bfloat16, enabled=enabled)
+
+
+def task_metrics(logits: Tensor, labels: Tensor, max_fpr: float) -> dict[str, Tensor]:
+    """AUC, partial AUC (McClish) and average precision of every task ``[m]``; NaN where a class lacks."""
+    found = metrics.evaluate(logits, labels, max_fpr)
+    return {short: found[name] for short, name in METRICS.items()}
+
+
+def mean_metrics(per_task: dict[str, Tensor]) -> dict[str, float]:
+    """Mean of each metric over the tasks that have one."""
+    return {name: float(values.nanmean()) for name, values in per_task.items()}
+
+
+def decision_thresholds(logits: Tensor, labels: Tensor, max_fprs: Sequence[float]) -> Tensor:
+    r"""For each rate and task the lowest threshold with a false positive rate within that rate.
+
+    With :math:`K = \lfloor \rho\, n_- \rfloor` the threshold is the (K+1)-th largest negative logit, and a
+    row is called positive if its logit is larger: at most K negatives are.
+
+    Args:
+        logits: ``[n, m]``.
+        labels: ``[n, m]`` with -1 for gaps.
+        max_fprs: The rates :math:`\rho`, in (0, 1].
+
+    Returns:
+        ``[len(max_fprs), m]``; NaN for tasks without negatives, minus infinity for a rate of one.
+    """
+    negative = labels == 0
+    count = negative.sum(0)
+    ordered = torch.where(negative, logits, -torch.inf).sort(0, descending=True).values
+    ordered = torch.cat([ordered, torch.full_like(ordered[:1], -torch.inf)])
+    rates = torch.tensor(max_fprs, dtype=torch.float64, device=logits.device).unsqueeze(1)
+    place = (rates * count + 1e-9).floor().long()  # 0.1 * 30 should be 3, not 2.9999
+    return torch.where(count > 0, ordered.gather(0, place), torch.nan)
+
+
+def rates_at(logits: Tensor, labels: Tensor, thresholds: Tensor) -> tuple[Tensor, Tensor]:
+    """False and true positive rate of each task ``[m]``, calling rows above ``thresholds [m]`` positive."""
+    called = logits > thresholds
+    fpr, tpr = ((called & (labels == c)).sum(0) / (labels == c).sum(0) for c in (0, 1))
+    return fpr, tpr
+
+
+def plain(values: Tensor) -> list[Any]:
+    """Numbers for JSON, which has no NaN: None in its place."""
+    return [None if isinstance(v, float) and not math.isfinite(v) else v for v in values.tolist()]

@@ -1,0 +1,99 @@
+"""From a sampler's draws to batches with inputs, in order, resumable while inputs are read ahead."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mmb.auc import Batch, DenseBatch, TaskBatch
+from mmb.auc.sampling import RowDraw, Sampler, TaskDraw
+from mmb.data import Dataset
+
+
+class Feed:
+    """An endless source of training batches on the data's device.
+
+    Images on disk are read ahead of their use, so the sampler may be ahead of training. What is saved is
+    where the sampler stood after the draw that was handed out last; nothing is lost or repeated on resuming.
+
+    Args:
+        dataset: The data.
+        sampler: Draws rows of the training part, counted within it, on the host.
+        generator: Of the augmentation, where the data has one.
+    """
+
+    def __init__(
+        self, dataset: Dataset, sampler: Sampler[TaskDraw] | Sampler[RowDraw], generator: torch.Generator
+    ) -> None:
+        self.dataset = dataset
+        self.sampler = sampler
+        self.generator = generator
+        self._rows = dataset.split["train"]
+        self._position = sampler.state_dict()
+
+    def __iter__(self) -> Iterator[Batch]:
+        drawn: deque[tuple[TaskDraw | RowDraw, dict[str, Any]]] = deque()
+        inputs = (batch for _, batch in self.dataset.stream(self._draw_rows(drawn), self.generator))
+        for first in inputs:
+            draw, after = drawn.popleft()
+            if isinstance(draw, RowDraw):
+                batch: Batch = self._dense(draw, first)
+            else:
+                lower = None if draw.lower is None else self._sampled(draw.lower, next(inputs))
+                batch = self._sampled(draw, first, lower)
+            self._position = after
+            yield batch
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the feed stands: after the last batch that was handed out."""
+        return {"sampler": self._position, "augmentation": self.generator.get_state()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue where `state_dict` was taken; iterate anew afterwards."""
+        self.sampler.load_state_dict(state["sampler"])
+        self.generator.set_state(state["augmentation"])
+        self._position = state["sampler"]
+
+    def _draw_rows(self, drawn: deque[tuple[TaskDraw | RowDraw, dict[str, Any]]]) -> Iterator[Tensor]:
+        """Rows in the order in which inputs are wanted: of each draw, then of its lower level."""
+        while True:
+            for draw in self.sampler:
+                drawn.append((draw, self.sampler.state_dict()))
+                yield self._rows[draw.rows.flatten()]
+                if isinstance(draw, TaskDraw) and draw.lower is not None:
+                    yield self._rows[draw.lower.rows.flatten()]
+
+    def _dense(self, draw: RowDraw, inputs: Any) -> DenseBatch:
+        labels = self.dataset.labels
+        rows = self._rows[draw.rows].to(labels.device, non_blocking=True)
+        weights = None if draw.weights is None else self._here(draw.weights)
+        return DenseBatch(inputs, labels[rows], weights, self._here(draw.rows))
+
+    def _sampled(self, draw: TaskDraw, inputs: Any, lower: TaskBatch | None = None) -> TaskBatch:
+        foldable = isinstance(inputs, Tensor)
+        return TaskBatch(
+            inputs.reshape(*draw.rows.shape, *inputs.shape[1:]) if foldable else Flat(inputs),
+            self._here(draw.labels),
+            self._here(draw.tasks),
+            self._here(draw.rows),
+            lower,
+            None if draw.weights is None else self._here(draw.weights),
+        )
+
+    def _here(self, tensor: Tensor) -> Tensor:
+        return tensor.to(self.dataset.device, non_blocking=True)
+
+
+class Flat:
+    """Model input of the rows of several tasks, task by task, that cannot be folded to ``[tasks, rows]``."""
+
+    def __init__(self, inputs: Any) -> None:
+        self.inputs = inputs
+
+    def flatten_tasks(self) -> Any:
+        """The model input."""
+        return self.inputs

@@ -1,0 +1,40 @@
+"""Files that are there whole or not at all, whatever happens while they are written."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a text file so that a reader, or a crash, sees the old content or the new, never a part.
+
+    The text goes to a temporary file beside it, reaches the disk, and takes its place by one rename.
+
+    Args:
+        path: The file.
+        text: Its new content.
+
+    Raises:
+        OSError: If it cannot be written, for example because the disk is full; the old content stays.
+    """
+    temporary = path.with_name(f".{path.name}.part")
+    try:
+        with open(temporary, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    """Wait until a file's content, or a folder's list of names, is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,102 @@
+"""The end of a run: the selected weights judged on validation and test rows, thresholds, a table."""
+
+from __future__ import annotations
+
+import json
+import platform
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import mmb
+from mmb.training import checkpoint
+from mmb.training.evaluate import (
+    decision_thresholds,
+    mean_metrics,
+    part_logits,
+    plain,
+    rates_at,
+    task_metrics,
+)
+from mmb.training.files import write_whole
+from mmb.training.job import Job
+from mmb.training.run import Run
+from mmb.training.tables import result_table
+
+FPRS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
+"""False positive rates for which thresholds are kept, beside that of the recipe."""
+
+
+def finish(run: Run, job: Job, step: int, best_step: int | None, seconds: float) -> dict[str, Any]:
+    """Judge the selected weights and write ``result.json``, ``predictor.json`` and ``table.txt``.
+
+    Args:
+        run: The run.
+        job: Its parts; the selected weights are loaded into them.
+        step: Steps done.
+        best_step: Step of the selected weights.
+        seconds: Time spent.
+
+    Returns:
+        The content of ``result.json``.
+    """
+    recipe = job.recipe
+    selected = checkpoint.load(run.checkpoints / f"{best_step:08d}")["job"]
+    job.model.load_state_dict(selected["model"])
+    job.objective.load_state_dict(selected["objective"])
+    job.model.eval()
+    max_fpr = recipe.training.max_fpr
+    logits, labels = part_logits(job, "valid")
+    per_task = {"valid": task_metrics(logits, labels, max_fpr)}
+    fprs = sorted({*FPRS, max_fpr})
+    thresholds = decision_thresholds(logits, labels, fprs)
+    logits, labels = part_logits(job, "test")
+    per_task["test"] = task_metrics(logits, labels, max_fpr)
+    fpr, tpr = rates_at(logits, labels, thresholds[fprs.index(max_fpr)])
+    result = {
+        "method": recipe.method,
+        "data": recipe.data["name"],
+        "seed": recipe.seed,
+        "steps": step,
+        "best_step": best_step,
+        "selected_by": recipe.training.select,
+        "max_fpr": max_fpr,
+        "seconds": round(seconds, 3),
+        "valid": mean_metrics(per_task["valid"]),
+        "test": mean_metrics(per_task["test"]),
+        "tasks": {
+            "name": list(job.dataset.task_names),
+            **_counts(job),
+            **{f"{part}_{name}": plain(v) for part, found in per_task.items() for name, v in found.items()},
+            "test_fpr": plain(fpr),
+            "test_tpr": plain(tpr),
+        },
+        "device": str(job.dataset.device),
+        "versions": {"mmb": mmb.__version__, "torch": torch.__version__, "python": platform.python_version()},
+    }
+    predictor = {
+        "task_names": list(job.dataset.task_names),
+        "max_fpr": max_fpr,
+        "thresholds": {str(rate): plain(row) for rate, row in zip(fprs, thresholds, strict=True)},
+        "tracked_thresholds": _tracked(job),
+        "encoder": None if job.dataset.encoder is None else job.dataset.encoder.to_json(),
+    }
+    write_whole(run.path / "predictor.json", json.dumps(predictor, indent=1))
+    write_whole(run.path / "table.txt", result_table(result))
+    write_whole(run.path / "result.json", json.dumps(result, indent=1))  # last: it makes the run finished
+    return result
+
+
+def _counts(job: Job) -> dict[str, list[int]]:
+    labels = job.dataset.labels[job.dataset.split["train"].to(job.dataset.device)]
+    return {name: (labels == value).sum(0).tolist() for name, value in (("positives", 1), ("negatives", 0))}
+
+
+def _tracked(job: Job) -> list[float] | None:
+    """The thresholds that a partial AUC objective tracked during training, on the scale of the logits."""
+    thresholds = getattr(job.objective, "thresholds", None)
+    if thresholds is None:
+        return None
+    values: Tensor = thresholds()
+    return plain(values)

@@ -1,0 +1,171 @@
+"""The moving parts of a run, made from its recipe, and their state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from mmb.auc import Labels, Objective
+from mmb.auc.sampling import RichRowSampler, RowDraw, Sampler, TaskDraw, TaskSampler
+from mmb.data import Dataset
+from mmb.models.batch_norm import freeze_batch_norm
+from mmb.training.components import load_data, make_model, make_objective
+from mmb.training.feed import Feed
+from mmb.training.log import Window
+from mmb.training.presets import METHODS
+from mmb.training.randomness import derive_seed, random_state, set_random_state
+from mmb.training.recipe import OptimizerSettings, Recipe
+from mmb.training.schedule import step_size_factor
+
+
+@dataclass
+class Job:
+    """Everything that a training step touches.
+
+    Attributes:
+        recipe: What it was made from.
+        dataset: The data, on the device of the run.
+        model: The network.
+        objective: What is trained for, with its block state.
+        optimizer: Moves the parameters of both.
+        feed: Gives the batches.
+        steps: Steps of the whole run.
+        steps_per_epoch: Steps that count as one epoch.
+        window: Means since the last line of the log.
+    """
+
+    recipe: Recipe
+    dataset: Dataset
+    model: nn.Module
+    objective: Objective
+    optimizer: torch.optim.Optimizer
+    feed: Feed
+    steps: int
+    steps_per_epoch: int
+    window: Window
+
+    def __post_init__(self) -> None:
+        self._modules = {"model": self.model, "objective": self.objective}
+        # Where the schedule multiplies: learning rates, and the step sizes of block variables.
+        self._rates = [(group, "lr", group["lr"]) for group in self.optimizer.param_groups]
+        if self.recipe.schedule.decay_blocks:
+            self._rates += [
+                (vars(module), name, value)
+                for module in self.objective.modules()
+                for name, value in vars(module).items()
+                if name.startswith("lr") and isinstance(value, float)
+            ]
+
+    def set_step_sizes(self, step: int) -> None:
+        """Set all step sizes to what the schedule says for a step."""
+        factor = step_size_factor(self.recipe.schedule, step, self.steps, self.steps_per_epoch)
+        for holder, name, start in self._rates:
+            holder[name] = start * factor
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that is needed to continue bit for bit, beside the recipe and the counters of the loop."""
+        return {
+            **{name: module.state_dict() for name, module in self._modules.items()},
+            "optimizer": self.optimizer.state_dict(),
+            "feed": self.feed.state_dict(),
+            "window": self.window.state_dict(),
+            "random": random_state(self.dataset.device),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue where `state_dict` was taken."""
+        for name, module in self._modules.items():
+            module.load_state_dict(state[name])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.feed.load_state_dict(state["feed"])
+        self.window.load_state_dict(state["window"])
+        set_random_state(state["random"], self.dataset.device)
+
+
+def make_job(recipe: Recipe) -> Job:
+    """Make the parts of a run; inside `own_randomness`, from which the initial weights are drawn.
+
+    Raises:
+        ValueError: If an option is out of its range or the data cannot be trained on.
+        DataError: If the data is missing or damaged.
+    """
+    device = find_device(recipe.training.device)
+    dataset = load_data(recipe.data).to(device)
+    labels = Labels(dataset.labels[dataset.split["train"].to(device)].cpu())  # rows are drawn on the host
+    model = make_model(recipe.model, dataset.inputs, labels.num_tasks).to(device)
+    if recipe.training.batch_norm == "frozen":
+        freeze_batch_norm(model)
+    objective = make_objective(recipe, labels, model).to(device)
+    sampler = make_sampler(recipe, labels)
+    steps = recipe.training.steps or max(1, round(recipe.training.epochs * sampler.steps_per_epoch))
+    augmentation = torch.Generator().manual_seed(derive_seed(recipe.seed, "augmentation"))
+    return Job(
+        recipe=recipe,
+        dataset=dataset,
+        model=model,
+        objective=objective,
+        optimizer=make_optimizer(recipe.optimizer, model, objective),
+        feed=Feed(dataset, sampler, augmentation),
+        steps=steps,
+        steps_per_epoch=sampler.steps_per_epoch,
+        window=Window(),
+    )
+
+
+def find_device(name: str) -> torch.device:
+    """The device of this name; "auto" is a GPU where there is one.
+
+    Raises:
+        ValueError: If there is no such device.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ValueError(f"training.device: {name!r} is no device; use cpu, cuda or auto") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"training.device: {name!r} was asked for, but there is no GPU; use cpu or auto")
+    return device
+
+
+def make_sampler(recipe: Recipe, labels: Labels) -> Sampler[TaskDraw] | Sampler[RowDraw]:
+    """The sampler of a recipe, with a generator of its own."""
+    settings, seed = recipe.sampler, derive_seed(recipe.seed, "sampler")
+    if settings.kind == "rows":
+        return RichRowSampler(
+            labels,
+            min(settings.batch_size, labels.num_rows),
+            settings.rich_fraction,
+            max_weight=settings.max_weight,
+            generator=seed,
+        )
+    return TaskSampler(
+        labels,
+        min(settings.tasks_per_step, labels.num_usable),
+        settings.rows_per_task,
+        settings.positive_fraction,
+        independent_lower=METHODS[recipe.method].independent_lower,
+        generator=seed,
+    )
+
+
+def make_optimizer(
+    settings: OptimizerSettings, model: nn.Module, objective: nn.Module
+) -> torch.optim.Optimizer:
+    """The optimizer of a recipe; weight decay is for the network alone."""
+    groups: list[dict[str, Any]] = [
+        {"params": [p for p in model.parameters() if p.requires_grad], "weight_decay": settings.weight_decay}
+    ]
+    if own := list(objective.parameters()):
+        groups.append({"params": own, "weight_decay": 0.0})
+    if settings.name in ("sgd", "momentum"):
+        # dampening = momentum makes it the moving average z <- m z + (1 - m) Delta of the paper, m = 1 - b0;
+        # torch starts it at the first Delta, as the paper's analysis does.
+        dampening = settings.momentum if settings.name == "momentum" else 0.0
+        return torch.optim.SGD(groups, settings.lr, settings.momentum, dampening)
+    kind = torch.optim.AdamW if settings.name == "adamw" else torch.optim.Adam
+    return kind(groups, settings.lr, settings.betas)

@@ -1,0 +1,172 @@
+"""The training loop: the same for every objective, and readable from top to bottom."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import asdict, dataclass
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import nn
+
+from mmb.training import checkpoint
+from mmb.training.evaluate import TrainingError, autocast, evaluate_part, recalibrate
+from mmb.training.finish import finish
+from mmb.training.job import Job, find_device, make_job
+from mmb.training.log import RunLog
+from mmb.training.randomness import own_randomness
+from mmb.training.run import Run
+from mmb.training.start import prepare_start
+from mmb.training.watch import Watch
+
+
+@dataclass
+class Progress:
+    """The counters of the loop, part of every checkpoint.
+
+    Attributes:
+        step: Steps done.
+        best_step: Step of the best evaluation so far.
+        best: Its value; minus infinity before the first.
+        since_best: Evaluations since then.
+        stopped: Whether training ended early.
+        seconds: Time spent on the run so far, by all processes that worked on it.
+        log_position: Length of the log.
+    """
+
+    step: int = 0
+    best_step: int | None = None
+    best: float = -math.inf
+    since_best: int = 0
+    stopped: bool = False
+    seconds: float = 0.0
+    log_position: int = 0
+
+
+def train(run: Run, watch: Watch | None = None) -> dict[str, Any]:
+    """Train a run to its end, from its newest checkpoint if it has one.
+
+    Args:
+        run: The run.
+        watch: Is told how it goes.
+
+    Returns:
+        The result, as in ``result.json``.
+
+    Raises:
+        TrainingError: If the loss is no longer a number.
+        CheckpointError: If a checkpoint cannot be written, or none can be read.
+        RunError: If another process is training this run.
+        ValueError: If the recipe's options do not fit its data.
+    """
+    if run.finished:
+        return run.result()
+    watch, settings, clip = watch or Watch(), run.recipe.training, run.recipe.optimizer.clip
+    device, precision = find_device(settings.device), getattr(torch, settings.precision)
+    with run.locked(), own_randomness(run.recipe.seed, device):
+        saved = checkpoint.load_newest(run.checkpoints, watch.say)
+        if saved is None and run.recipe.pretrain is not None:
+            train(run.pretraining(), watch)
+        job, progress = make_job(run.recipe), Progress()
+        if saved is not None:
+            job.load_state_dict(saved["job"])
+            progress = Progress(**saved["progress"])
+        else:
+            prepare_start(run, job)
+        evaluate_every = settings.evaluate_every or job.steps_per_epoch
+        checkpoint_every = settings.checkpoint_every or evaluate_every
+        parameters = [p for group in job.optimizer.param_groups for p in group["params"]]
+        watch.begin(run, progress.step, job.steps)
+        with RunLog(run.path, progress.log_position, progress.step, settings.tensorboard) as log:
+            clock = Clock(progress)
+            if saved is None:
+                evaluate(job, progress, log, watch)
+                save(run, job, progress, log)
+            for batch in islice(job.feed, 0 if progress.stopped else job.steps - progress.step):
+                job.set_step_sizes(progress.step)
+                job.optimizer.zero_grad()
+                with autocast(device, precision):
+                    numbers = job.objective.backward(job.model, batch)
+                if clip is not None:
+                    numbers["gradient_norm"] = nn.utils.clip_grad_norm_(parameters, clip)
+                job.optimizer.step()
+                job.window.add(numbers)
+                progress.step += 1
+                last = progress.step == job.steps
+                if progress.step % settings.log_every == 0 or last:
+                    means = job.window.take()
+                    check_finite(means["loss"], job, progress)
+                    clock.update()
+                    lr = job.optimizer.param_groups[0]["lr"]
+                    log.write("train", progress.step, {**means, "lr": lr, "seconds": progress.seconds})
+                    watch.stepped(progress.step, means)
+                better = False
+                if progress.step % evaluate_every == 0 or last:
+                    clock.update()
+                    better = evaluate(job, progress, log, watch)
+                if better or last or progress.stopped or progress.step % checkpoint_every == 0:
+                    clock.update()
+                    save(run, job, progress, log)
+                if progress.stopped:
+                    break
+        result = finish(run, job, progress.step, progress.best_step, progress.seconds)
+        watch.end(run, result)
+        return result
+
+
+def evaluate(job: Job, progress: Progress, log: RunLog, watch: Watch) -> bool:
+    """Evaluate on the validation rows; True if that is the best so far."""
+    settings = job.recipe.training
+    if settings.batch_norm == "recalibrate":
+        recalibrate(job)
+    valid = evaluate_part(job, "valid")
+    value = valid[settings.select]
+    if math.isnan(value):
+        raise ValueError(
+            "no task has both a positive and a negative among the validation rows, so no weights can be "
+            "selected: give the data another split"
+        )
+    log.write("valid", progress.step, {**valid, "seconds": progress.seconds})
+    watch.evaluated(progress.step, valid)
+    better = value > progress.best
+    if better:
+        progress.best, progress.best_step, progress.since_best = value, progress.step, 0
+    else:
+        progress.since_best += 1
+    progress.stopped = settings.patience is not None and progress.since_best >= settings.patience
+    return better
+
+
+def save(run: Run, job: Job, progress: Progress, log: RunLog) -> None:
+    """Write a checkpoint, and delete those that are no longer needed."""
+    progress.log_position = log.sync()
+    state = {"job": job.state_dict(), "progress": asdict(progress)}
+    checkpoint.save(run.checkpoints, progress.step, state, progress.best_step)
+    checkpoint.prune(run.checkpoints, run.recipe.training.keep_checkpoints)
+
+
+def check_finite(loss: float, job: Job, progress: Progress) -> None:
+    """Stop when the loss is no longer a number.
+
+    Raises:
+        TrainingError: Saying what to change.
+    """
+    if not math.isfinite(loss):
+        raise TrainingError(
+            f"the loss is {loss} at step {progress.step}: lower optimizer.lr (now "
+            f"{job.recipe.optimizer.lr:g}) or set optimizer.clip, and train anew"
+        )
+
+
+class Clock:
+    """Keeps the time spent on a run, over all processes that worked on it."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._started = time.perf_counter() - progress.seconds
+
+    def update(self) -> None:
+        """Write the time spent so far into the progress."""
+        self._progress.seconds = time.perf_counter() - self._started

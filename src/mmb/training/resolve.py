@@ -1,0 +1,221 @@
+"""From fragments (files, presets, key=value) to a checked recipe, and back to plain data.
+
+Types, defaults and help texts come from signatures and docstrings, by jsonargparse: of the settings in
+`mmb.training.recipe`, and of the data set, network and objective that the recipe names.
+"""
+
+from __future__ import annotations
+
+import difflib
+from argparse import ArgumentError
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from mmb._extras import require
+from mmb.training.components import NOT_OPTIONS, data_loader, model_builder, objective_class
+from mmb.training.presets import ANY_DATA, DATA, METHODS, Fragment
+from mmb.training.recipe import SETTINGS, Recipe
+
+
+class RecipeError(ValueError):
+    """A recipe is not what it should be; the message names the key and what would be right."""
+
+
+def read_recipe(path: Path | str) -> Fragment:
+    """Read a recipe file and the files it builds on.
+
+    ``base: FILE`` (or a list of files), relative to the file it stands in, is read first; the keys beside it
+    win. The nested recipe ``pretrain`` may have a base of its own.
+
+    Args:
+        path: YAML file.
+
+    Returns:
+        The merged fragment, not checked yet.
+
+    Raises:
+        RecipeError: If a file is missing or is not a mapping in YAML.
+    """
+    yaml = require("yaml", extra="training")
+    path = Path(path)
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise RecipeError(f"there is no recipe {path}") from error
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise RecipeError(f"recipe {path} cannot be read: {' '.join(str(error).split())}") from error
+    if not isinstance(content, dict):
+        raise RecipeError(f"recipe {path} must be a mapping of keys to values, got {type(content).__name__}")
+    return _with_base(content, path.parent)
+
+
+def _with_base(fragment: Fragment, folder: Path) -> Fragment:
+    own = {key: value for key, value in fragment.items() if key != "base"}
+    if isinstance(own.get("pretrain"), dict):
+        own["pretrain"] = _with_base(own["pretrain"], folder)
+    bases = fragment.get("base", [])
+    merged: Fragment = {}
+    for base in [bases] if isinstance(bases, str) else bases:
+        merged = merge(merged, read_recipe(folder / base))
+    return merge(merged, own)
+
+
+def parse_overrides(overrides: Iterable[str]) -> Fragment:
+    """Make a fragment of ``key=value`` texts with dotted keys, such as ``optimizer.lr=0.01``.
+
+    Raises:
+        RecipeError: If there is no ``=`` in one.
+    """
+    yaml = require("yaml", extra="training")
+    fragment: Fragment = {}
+    for text in overrides:
+        key, sign, value = text.partition("=")
+        if not sign or not key:
+            raise RecipeError(f"expected key=value, got {text!r}")
+        try:
+            nested: Any = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise RecipeError(f"the value of {key} cannot be read: {value!r}") from error
+        for part in reversed(key.split(".")):
+            nested = {part: nested}
+        fragment = merge(fragment, nested)
+    return fragment
+
+
+def merge(first: Mapping[str, Any], second: Mapping[str, Any]) -> Fragment:
+    """Both fragments in one; where both have a key, the second wins, and mappings are merged.
+
+    Options belong to what a section names: another ``name`` under ``data`` or ``model`` drops the options
+    that came with the first one.
+    """
+    merged = dict(first)
+    for key, value in second.items():
+        old = merged.get(key)
+        if isinstance(value, Mapping) and isinstance(old, Mapping):
+            renamed = key in ("data", "model") and value.get("name", old.get("name")) != old.get("name")
+            merged[key] = dict(value) if renamed else merge(old, value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def resolve(fragment: Fragment) -> Recipe:
+    """Fill in presets and defaults, and check every key and value.
+
+    Args:
+        fragment: What is chosen; at least ``method`` and ``data.name``.
+
+    Returns:
+        The recipe.
+
+    Raises:
+        RecipeError: If a key is not known (the nearest known one is named) or a value has the wrong type.
+        ImportError: If what the recipe names needs an optional extra.
+    """
+    merged = with_presets(fragment)
+    pretrain = merged.pop("pretrain", None)
+    parser = make_parser(merged)
+    _check_keys(merged, _known_keys(parser))
+    try:
+        values = parser.parse_object(merged).as_dict()
+    except ArgumentError as error:
+        raise RecipeError(" ".join(str(error).replace("Parser key ", "").split())) from error
+    values = {"objective": {}, **{key: values[key] for key in values if not key.startswith("__")}}
+    recipe = Recipe(
+        **{key: SETTINGS[key](**value) if key in SETTINGS else _plain(value) for key, value in values.items()}
+    )
+    if pretrain is None:
+        return recipe
+    # The first phase is the same experiment but for what it says itself.
+    shared = {"data": dict(recipe.data), "model": dict(recipe.model), "seed": recipe.seed}
+    return replace(recipe, pretrain=resolve(merge(shared, pretrain)))
+
+
+def with_presets(fragment: Fragment) -> Fragment:
+    """The fragment on top of the presets of its method and data set.
+
+    Raises:
+        RecipeError: If method or data set are missing or not known.
+    """
+    method = fragment.get("method")
+    if method not in METHODS:
+        raise RecipeError(f"there is no method {method!r}{nearest(str(method), METHODS)}")
+    merged: Fragment = {}
+    for part in (DATA.get(_name(fragment, "data"), ANY_DATA), METHODS[method].defaults, fragment):
+        merged = merge(merged, part)
+    return merged
+
+
+def make_parser(fragment: Fragment) -> Any:
+    """A parser (jsonargparse) that knows every key of recipes with this method, data set and network."""
+    parser = require("jsonargparse", extra="training").ArgumentParser(exit_on_error=False)
+    parser.add_class_arguments(Recipe, skip={"data", "model", "objective", "pretrain"})
+    try:
+        loader, builder = data_loader(_name(fragment, "data")), model_builder(_name(fragment, "model"))
+    except ValueError as error:
+        raise RecipeError(str(error)) from error
+    parser.add_argument("--data.name", type=str, help="Which data set.")
+    parser.add_function_arguments(loader, "data", skip=NOT_OPTIONS)
+    parser.add_argument("--model.name", type=str, help="Which network.")
+    parser.add_function_arguments(builder, "model", skip=NOT_OPTIONS)
+    parser.add_class_arguments(objective_class(fragment["method"]), "objective", skip=NOT_OPTIONS)
+    return parser
+
+
+def describe_keys(fragment: Fragment) -> str:
+    """Help text on every key of recipes with the method, data set and network of a fragment."""
+    text: str = make_parser(with_presets(fragment)).format_help()
+    return text
+
+
+def to_plain(recipe: Recipe) -> Fragment:
+    """The recipe as plain data that can be written as YAML or JSON, and resolved to the same recipe."""
+    plain: Fragment = _plain(asdict(recipe))
+    if plain["pretrain"] is None:
+        del plain["pretrain"]
+    return plain
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """What to append to a message on an unknown name."""
+    known = list(known)
+    near = difflib.get_close_matches(name, known, 1, 0.5)
+    return f"; did you mean {near[0]!r}?" if near else f"; there are: {', '.join(known)}"
+
+
+def _name(fragment: Fragment, section: str) -> str:
+    value = fragment.get(section)
+    if not isinstance(value, Mapping) or "name" not in value:
+        raise RecipeError(f"{section}.name is missing: give the recipe a {section} with a name")
+    return str(value["name"])
+
+
+def _known_keys(parser: Any) -> list[str]:
+    keys = list(parser.get_defaults().keys(branches=False))
+    return [key for key in keys if not key.startswith("__")]
+
+
+def _check_keys(fragment: Fragment, known: list[str]) -> None:
+    for key in _leaves(fragment):
+        # A grid names keys of the recipe.
+        if (name := key.removeprefix("grid.")) not in known:
+            raise RecipeError(f"there is no key {name!r}{nearest(name, known)}")
+
+
+def _leaves(fragment: Mapping[str, Any], prefix: str = "") -> Iterable[str]:
+    for key, value in fragment.items():
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}"
+
+
+def _plain(value: Any) -> Any:
+    """Tuples as lists, paths as texts."""
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return str(value) if isinstance(value, Path) else value

@@ -1,0 +1,118 @@
+"""A run is a folder: the recipe, the log, the checkpoints, the result."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+from mmb._extras import require
+from mmb.training.files import write_whole
+from mmb.training.recipe import Recipe
+from mmb.training.resolve import RecipeError, read_recipe, resolve, to_plain
+
+_RECIPE = "recipe.yaml"
+
+
+class RunError(Exception):
+    """A folder is not what a command needs; the message says what to do about it."""
+
+
+class Run:
+    """The folder of a run.
+
+    Attributes:
+        path: The folder.
+        recipe: What defines the run.
+    """
+
+    def __init__(self, path: Path, recipe: Recipe) -> None:
+        self.path = path
+        self.recipe = recipe
+
+    @classmethod
+    def create(cls, path: Path | str, recipe: Recipe) -> Self:
+        """Make the folder of a new run.
+
+        Raises:
+            RunError: If there is a run in that folder already.
+        """
+        path = Path(path)
+        if (path / _RECIPE).exists():
+            raise RunError(
+                f"there is a run in {path} already: continue it with `mmb resume {path}`, or choose another "
+                f"folder with --out"
+            )
+        path.mkdir(parents=True, exist_ok=True)
+        text = require("yaml", extra="training").safe_dump(to_plain(recipe), sort_keys=False)
+        write_whole(path / _RECIPE, text)
+        return cls(path, recipe)
+
+    @classmethod
+    def open(cls, path: Path | str) -> Self:
+        """Open the folder of an existing run.
+
+        Raises:
+            RunError: If there is no run in that folder, or its recipe cannot be read.
+        """
+        path = Path(path)
+        if not (path / _RECIPE).exists():
+            raise RunError(f"there is no run in {path}: it has no {_RECIPE}")
+        try:
+            return cls(path, resolve(read_recipe(path / _RECIPE)))
+        except RecipeError as error:
+            raise RunError(f"the recipe of the run in {path} cannot be used: {error}") from error
+
+    def pretraining(self) -> Run:
+        """The run of the first phase, in a folder of this one."""
+        path = self.path / "pretrain"
+        if (path / _RECIPE).exists():
+            return Run.open(path)
+        assert self.recipe.pretrain is not None
+        return Run.create(path, self.recipe.pretrain)
+
+    @property
+    def checkpoints(self) -> Path:
+        """The folder of the checkpoints."""
+        return self.path / "checkpoints"
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run has its result."""
+        return (self.path / "result.json").exists()
+
+    def result(self) -> dict[str, Any]:
+        """What the run came to.
+
+        Raises:
+            RunError: If it is not finished.
+        """
+        if not self.finished:
+            raise RunError(f"the run in {self.path} is not finished: finish it with `mmb resume {self.path}`")
+        result: dict[str, Any] = json.loads((self.path / "result.json").read_text(encoding="utf-8"))
+        return result
+
+    def best_checkpoint(self) -> Path:
+        """The checkpoint of the selected weights.
+
+        Raises:
+            RunError: If the run is not finished.
+        """
+        return self.checkpoints / f"{self.result()['best_step']:08d}"
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other processes from training in this folder; a process that dies gives it free.
+
+        Raises:
+            RunError: If another process is training in it.
+        """
+        with open(self.path / ".lock", "w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise RunError(f"another process is training in {self.path}") from error
+            yield

@@ -1,0 +1,53 @@
+"""Results as text tables."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+from mmb._extras import require
+
+
+def make_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], caption: str = "") -> Any:
+    """A table (rich) with numbers at four digits and gaps as a dash."""
+    table = require("rich.table", extra="training").Table(title=title, caption=caption)
+    for index, column in enumerate(columns):
+        table.add_column(column, justify="left" if index == 0 else "right")
+    for row in rows:
+        table.add_row(*(_cell(value) for value in row))
+    return table
+
+
+def as_text(table: Any) -> str:
+    """A table as plain text."""
+    file = io.StringIO()
+    require("rich.console", extra="training").Console(file=file, width=120).print(table)
+    return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
+
+
+def result_table(result: dict[str, Any]) -> str:
+    """The table of one run: a line per task, and the mean."""
+    fpr = result["max_fpr"]
+    columns = ["task", "train +", "train -", "AUC", f"pAUC {fpr:g}", "AP", "FPR", "TPR"]
+    tasks = result["tasks"]
+    keys = ["name", "positives", "negatives", "test_auc", "test_pauc", "test_ap", "test_fpr", "test_tpr"]
+    rows = [list(row) for row in zip(*(tasks[key] for key in keys), strict=True)]
+    rows.append(["mean", None, None, *(result["test"][key] for key in ("auc", "pauc", "ap")), None, None])
+    title = f"{result['data']}, {result['method']}, seed {result['seed']}: test rows"
+    return as_text(make_table(title, columns, rows, definitions(result)))
+
+
+def definitions(result: dict[str, Any]) -> str:
+    """What the columns are."""
+    return (
+        f"Weights of step {result['best_step']} of {result['steps']}, selected by validation "
+        f"{result['selected_by']}. pAUC: FPR <= {result['max_fpr']:g}, McClish-standardised. FPR and TPR: at "
+        f"the threshold of FPR {result['max_fpr']:g} on validation rows."
+    )
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.4f}" if isinstance(value, float) else str(value)
