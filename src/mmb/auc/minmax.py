@@ -7,10 +7,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from mmb.auc.autograd import Gradients
 from mmb.auc.entries import Entries
 from mmb.auc.labels import Labels
 from mmb.auc.margin import MarginObjective, margin_terms
-from mmb.auc.objective import Gradients
 from mmb.auc.scores import check_transform, squash
 from mmb.projections import nonnegative
 

@@ -7,12 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mmb.auc.autograd import Gradients, with_gradient
 from mmb.auc.batches import Batch, TaskBatch
 from mmb.auc.entries import Entries, check_fed
 from mmb.auc.labels import MISSING, Labels
 from mmb.models.multitask import flatten_tasks
-
-Gradients = list[tuple[Tensor, Tensor]]  # pairs of an input and the derivative by it
 
 
 class Objective(nn.Module):
@@ -38,23 +37,23 @@ class Objective(nn.Module):
     """
 
     task_weight: Tensor
-    per_positive: Tensor
-    per_negative: Tensor
+    positives: Tensor
+    negatives: Tensor
 
     def __init__(self, labels: Labels | Tensor, task_weighting: float = 0.0) -> None:
         super().__init__()
         if not 0 <= task_weighting <= 1:
             raise ValueError(f"task_weighting must be in [0, 1], got {task_weighting}")
         labels = labels if isinstance(labels, Labels) else Labels(labels)
-        self.num_tasks = labels.num_tasks
+        self.num_rows, self.num_tasks = labels.num_rows, labels.num_tasks
         self.num_usable = labels.num_usable
         share = labels.positive_rate / (labels.positive_rate + labels.negative_rate)
         weight = torch.where(labels.usable, share, 1.0) ** -task_weighting * labels.usable
         dtype = torch.get_default_dtype()
         for name, value in {  # not persistent: they follow from the labels, not from training
             "task_weight": weight * (self.num_usable / weight.sum()),
-            "per_positive": torch.where(labels.positives > 0, 1 / labels.positive_rate, 0.0),
-            "per_negative": torch.where(labels.negatives > 0, 1 / labels.negative_rate, 0.0),
+            "positives": labels.positives.clamp(min=1),  # counts, exact in any precision we compute in
+            "negatives": labels.negatives.clamp(min=1),
         }.items():
             self.register_buffer(name, value.to(dtype), persistent=False)
 
@@ -138,8 +137,10 @@ class Objective(nn.Module):
         signs = signs.nan_to_num(nan=float(MISSING)) if labels.is_floating_point() else signs
         positive, negative = signs.clamp(min=0), 1 - signs * signs
         if tasks is None:
-            positive = positive * (self.per_positive / labels.shape[0])
-            negative = negative * (self.per_negative / labels.shape[0])
+            per_row = (
+                self.num_rows / labels.shape[0]
+            )  # importance / (n * rate) = importance * N / (n * count)
+            positive, negative = positive * (per_row / self.positives), negative * (per_row / self.negatives)
             if weights is not None:
                 weights = weights.unsqueeze(1) if weights.dim() == 1 else weights
                 positive, negative = positive * weights, negative * weights
@@ -181,26 +182,3 @@ def model_scores(model: nn.Module, batch: Batch, num_tasks: int) -> Tensor:
         )
     every = scores.reshape(batch.tasks.numel(), -1, num_tasks)  # [k, r, m]
     return every.gather(2, batch.tasks.reshape(-1, 1, 1).expand(-1, every.shape[1], 1)).squeeze(2)
-
-
-class _WithGradient(torch.autograd.Function):
-    """A value whose gradient is known: no graph of its own, one multiplication per input going back."""
-
-    @staticmethod
-    def forward(ctx: Any, value: Tensor, gradients: tuple[Tensor, ...], *inputs: Tensor) -> Tensor:
-        ctx.save_for_backward(*gradients)
-        return value.clone()
-
-    @staticmethod
-    def backward(ctx: Any, outgoing: Tensor) -> tuple[Tensor | None, ...]:
-        return None, None, *(outgoing * gradient for gradient in ctx.saved_tensors)
-
-
-def with_gradient(value: Tensor, gradients: Gradients) -> Tensor:
-    """Return ``value``, differentiable by the inputs with the given derivatives.
-
-    Second derivatives through the result are not available.
-    """
-    inputs, derivatives = zip(*gradients, strict=True)
-    result: Tensor = _WithGradient.apply(value, derivatives, *inputs)  # type: ignore[no-untyped-call]
-    return result

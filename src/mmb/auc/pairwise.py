@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from mmb.auc.autograd import Gradients
 from mmb.auc.entries import Entries
 from mmb.auc.labels import Labels
-from mmb.auc.objective import Gradients, Objective
+from mmb.auc.objective import Objective
 from mmb.auc.pairs import Pairs, Surrogate, check_surrogate, pair_loss
 from mmb.auc.thresholds import Gradient, Thresholds, check_gradient
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from mmb.auc.autograd import Gradients
 from mmb.auc.entries import Entries
 from mmb.auc.labels import Labels
 from mmb.auc.margin import MarginObjective, margin_terms
-from mmb.auc.objective import Gradients
 from mmb.auc.scores import Transform, check_transform, squash
 from mmb.auc.thresholds import Gradient, Thresholds, check_gradient
 

@@ -187,14 +187,14 @@ def _cross_entropy(
     objective: CrossEntropy, score: Score, x: Tree, dual: None, lower: None, batch: One
 ) -> Tensor:
     logits = score(x["model"], batch["inputs"], batch["task"])
-    prior = _at(objective.prior, batch["task"])
+    prior = _at(objective.prior(), batch["task"])
     positive = (batch["positive"] * functional.softplus(-logits)).sum()
     return prior * positive + (1 - prior) * (batch["negative"] * functional.softplus(logits)).sum()
 
 
 def _focal(objective: Focal, score: Score, x: Tree, dual: None, lower: None, batch: One) -> Tensor:
     p = torch.sigmoid(score(x["model"], batch["inputs"], batch["task"]))
-    prior = _at(objective.prior, batch["task"])
+    prior = _at(objective.prior(), batch["task"])
     positive = objective.alpha * (batch["positive"] * (1 - p) ** objective.gamma * -torch.log(p)).sum()
     negative = (1 - objective.alpha) * (batch["negative"] * p**objective.gamma * -torch.log1p(-p)).sum()
     return prior * positive + (1 - prior) * negative

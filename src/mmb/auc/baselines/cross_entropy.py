@@ -24,13 +24,8 @@ class CrossEntropy(Objective):
         task_weighting: See :class:`~mmb.auc.objective.Objective`.
     """
 
-    prior: Tensor
-
     def __init__(self, labels: Labels | Tensor, *, task_weighting: float = 0.0) -> None:
         super().__init__(labels, task_weighting)
-        # p / (p + q) from 1 / p and 1 / q
-        prior = self.per_negative / (self.per_positive + self.per_negative)
-        self.register_buffer("prior", torch.where(self.task_weight > 0, prior, 0.0), persistent=False)
 
     def loss(self, entries: Entries) -> Tensor:
         """Cross-entropy averaged over the tasks of the batch."""
@@ -40,9 +35,13 @@ class CrossEntropy(Objective):
             entries.logits, target, weight=weight, reduction="sum"
         )
 
+    def prior(self) -> Tensor:
+        """The positive share of each task's labels, ``[m]``."""
+        return self.positives / (self.positives + self.negatives)
+
     def entry_weights(self, entries: Entries, balance: tuple[float, float] = (1.0, 1.0)) -> Tensor:
         """The weight ``[rows, k]`` of each entry: its part in its task's mean over labels, times scale."""
-        prior = entries.gather(self.prior)
+        prior = entries.gather(self.prior())
         positive = balance[0] * entries.scale * prior
         return torch.addcmul(
             entries.positive * positive, entries.negative, balance[1] * entries.scale * (1 - prior)

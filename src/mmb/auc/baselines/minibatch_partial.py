@@ -7,9 +7,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from mmb.auc.autograd import Gradients
 from mmb.auc.entries import Entries
 from mmb.auc.labels import Labels
-from mmb.auc.objective import Gradients, Objective
+from mmb.auc.objective import Objective
 from mmb.auc.scores import check_transform, squash
 
 

@@ -6,10 +6,11 @@ from typing import Literal
 
 from torch import Tensor
 
+from mmb.auc.autograd import Gradients
 from mmb.auc.baselines.positives import PerPositive
 from mmb.auc.entries import Entries
 from mmb.auc.labels import Labels
-from mmb.auc.objective import Gradients, Objective
+from mmb.auc.objective import Objective
 from mmb.auc.pairs import Pairs, pair_loss
 from mmb.auc.scores import check_transform, squash
 

@@ -1,0 +1,141 @@
+"""Every objective, with its variants, crossed with every test of the suite: add a line and it is tested."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from mmb import auc
+from mmb.models import MultiTask, mlp
+
+OBJECTIVES = {
+    "minmax": lambda y, **o: auc.MinMaxAUC(y, **o),
+    "minmax-logit": lambda y, **o: auc.MinMaxAUC(y, scores="logit", margin=0.7, **o),
+    "partial-full": lambda y, **o: auc.PartialAUC(y, max_fpr=0.3, **o),
+    "partial-practical": lambda y, **o: auc.PartialAUC(y, max_fpr=0.3, gradient="practical", **o),
+    "partial-two-widths": lambda y, **o: auc.PartialAUC(y, max_fpr=0.3, temperature=0.2, tau1=0.1, **o),
+    "partial-range": lambda y, **o: auc.PartialAUC(y, max_fpr=0.5, min_fpr=0.2, temperature=0.2, **o),
+    "partial-range-practical": lambda y, **o: auc.PartialAUC(
+        y, max_fpr=0.5, min_fpr=0.2, gradient="practical", **o
+    ),
+    "partial-logit": lambda y, **o: auc.PartialAUC(y, max_fpr=0.3, scores="logit", margin=2.0, **o),
+    "partial-recentred": lambda y, **o: auc.PartialAUC(y, max_fpr=0.3, scores="recentred", **o),
+    "partial-recentred-practical": lambda y, **o: auc.PartialAUC(
+        y, max_fpr=0.3, scores="recentred", gradient="practical", **o
+    ),
+    "partial-recentred-range": lambda y, **o: auc.PartialAUC(
+        y, max_fpr=0.5, min_fpr=0.1, scores="recentred", **o
+    ),
+    "pairwise-logistic": lambda y, **o: auc.PairwisePartialAUC(y, max_fpr=0.3, **o),
+    "pairwise-logistic-full": lambda y, **o: auc.PairwisePartialAUC(y, max_fpr=0.3, gradient="full", **o),
+    "pairwise-hinge-full": lambda y, **o: auc.PairwisePartialAUC(
+        y, max_fpr=0.4, min_fpr=0.1, surrogate="squared_hinge", gradient="full", temperature=0.3, **o
+    ),
+    "pairwise-capacity": lambda y, **o: auc.PairwisePartialAUC(y, max_fpr=0.3, capacity=1000, **o),
+    "cross-entropy": lambda y, **o: auc.CrossEntropy(y, **o),
+    "focal": lambda y, **o: auc.Focal(y, gamma=1.5, alpha=0.3, **o),
+    "minibatch": lambda y, **o: auc.MiniBatchPartialAUC(y, max_fpr=0.3, **o),
+    "sopa": lambda y, **o: auc.SOPA(y, max_fpr=0.3, **o),
+    "sopas": lambda y, **o: auc.SOPAs(y, temperature=0.5, **o),
+}
+MARGIN = [name for name in OBJECTIVES if name not in ("cross-entropy", "focal")]
+PER_POSITIVE = ["sopa", "sopas"]
+
+
+@dataclass(frozen=True)
+class Data:
+    """A small multi-task problem with gaps, a model, and a source of randomness of its own."""
+
+    inputs: torch.Tensor
+    labels: torch.Tensor
+    model: MultiTask
+    generator: torch.Generator
+
+    @property
+    def num_tasks(self) -> int:
+        return self.labels.shape[1]
+
+    def rand(self, *shape: int) -> torch.Tensor:
+        return torch.rand(*shape, generator=self.generator, dtype=self.inputs.dtype)
+
+    def dense(self, rows: torch.Tensor | None = None, weights: torch.Tensor | None = None) -> auc.DenseBatch:
+        rows = torch.arange(len(self.inputs)) if rows is None else rows
+        return auc.DenseBatch(self.inputs[rows], self.labels[rows], weights, rows)
+
+    def sampled(self, tasks: list[int], rows: int = 12) -> auc.TaskBatch:
+        chosen = torch.tensor(tasks)
+        picked = torch.stack([
+            torch.randperm(len(self.inputs), generator=self.generator)[:rows] for _ in tasks
+        ])
+        return auc.TaskBatch(self.inputs[picked], self.labels[picked, chosen[:, None]], chosen, picked)
+
+    def everything(self) -> auc.TaskBatch:
+        """All rows of all tasks, task by task."""
+        tasks, rows = torch.arange(self.num_tasks), torch.arange(len(self.inputs))
+        picked = rows.expand(self.num_tasks, -1)
+        return auc.TaskBatch(self.inputs[picked], self.labels.T.contiguous(), tasks, picked)
+
+
+def make_data(seed: int = 0, rows: int = 24, tasks: int = 5, dtype: torch.dtype = torch.float64) -> Data:
+    """Labels in {0, 1, missing}, every task with both classes."""
+    generator = torch.Generator().manual_seed(seed)
+    inputs = torch.randn(rows, 4, generator=generator, dtype=dtype)
+    draw = torch.rand(rows, tasks, generator=generator)
+    labels = torch.where(draw < 0.35, 1, 0).to(torch.int8)
+    labels[draw > 0.8] = -1
+    labels[0], labels[1] = 1, 0
+    model = mlp(4, [6], tasks).to(dtype)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=dtype) * 0.7)
+    return Data(inputs, labels, model, generator)
+
+
+def make(name: str, data: Data, randomise: bool = True, **options: object) -> auc.Objective:
+    """An objective in the data's dtype, its state random rather than where it starts."""
+    objective = OBJECTIVES[name](data.labels, **options).to(data.inputs.dtype)
+    if randomise:
+        randomise_state(objective, data)
+    return objective
+
+
+@torch.no_grad()
+def randomise_state(objective: auc.Objective, data: Data) -> None:
+    for key, value in objective.state_dict().items():
+        noise = data.rand(*value.shape)
+        if key.endswith("hessian"):
+            value.copy_(0.5 + noise)
+        elif key == "log_mean.value":
+            value.copy_(1 + noise)
+        elif key == "threshold.value" and value.shape[1] == 2:  # the threshold at the lower rate is higher
+            value.copy_(0.2 + 0.3 * noise + torch.tensor([0.0, 0.3]))
+        else:
+            value.copy_(0.2 + 0.6 * noise)
+
+
+def estimate(objective: auc.Objective, data: Data, batch: auc.Batch) -> dict[str, torch.Tensor]:
+    """The estimate for model and objective, from clean gradients."""
+    data.model.zero_grad(set_to_none=True)
+    objective.zero_grad(set_to_none=True)
+    objective.backward(data.model, batch)
+    named = [*data.model.named_parameters(), *objective.named_parameters()]
+    return {name: p.grad.clone() for name, p in named if p.grad is not None}
+
+
+def state(objective: auc.Objective) -> dict[str, torch.Tensor]:
+    return {name: value.clone() for name, value in objective.state_dict().items()}
+
+
+def same(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor], tolerance: float = 0.0) -> None:
+    """Equal keys and values; the tolerance is relative to the largest entry, and absolute below one."""
+    assert left.keys() == right.keys()
+    for key, value in left.items():
+        other = right[key]
+        if tolerance == 0:
+            assert torch.equal(value, other), key
+        else:
+            size = max(1.0, float(value.abs().max()))
+            assert math.isfinite(size), key
+            assert float((value - other).abs().max()) <= tolerance * size, key
