@@ -8,12 +8,12 @@ from typing import Any, Literal, NoReturn
 import torch
 from torch import Tensor, nn
 
+from mmb.auc.autograd import Gradients
 from mmb.auc.batches import Batch, TaskBatch
 from mmb.auc.copies import WeightCopies
 from mmb.auc.entries import Entries
 from mmb.auc.labels import Labels
 from mmb.auc.minmax import MinMaxAUC
-from mmb.auc.objective import Gradients
 from mmb.auc.taskwise import TaskwiseModel, Weights
 from mmb.models.multitask import MultiTask
 
@@ -140,14 +140,12 @@ class CompositionalAUC(MinMaxAUC):
             rows = self.copies.gather(tasks, like=model.weight)
             value, through_copies, own = self._upper(at_upper, self.copies.split(rows))
             weights = self.copies.weights(model, tasks)
-            if self.gradient == "exact":
-                inner, curvature = at_lower.cross_entropy_products(weights, through_copies)
-            else:
-                inner, curvature = at_lower.cross_entropy_gradients(weights), None
+            inner, delta = self._lower(at_lower, weights, through_copies)
         except Exception:
             self.dual.copy_(old_dual)  # the only state touched so far
             raise
-        self._fill(weights, through_copies, curvature, own)
+        means, by_means = zip(*own, strict=True)
+        torch.autograd.backward([*weights, *means], [*delta, *by_means])
         if self.training:
             self._move_copies(rows, weights, inner, at_upper.entries)
         at_lower.update_running_statistics()
@@ -168,20 +166,19 @@ class CompositionalAUC(MinMaxAUC):
             value, ((_, by_logits), *own) = self.estimate(replace(at.entries, logits=logits.detach().T))
         return value, torch.autograd.grad(logits, leaves, by_logits.T.to(logits.dtype)), own
 
-    def _fill(
-        self, weights: Weights, through_copies: Weights, curvature: Weights | None, own: Gradients
-    ) -> None:
-        """Add ``(I - inner_lr Hess) grad_u L`` to the model's gradients, and those of the class means."""
-        num_shared = len(weights) - 2
-        delta = [_sum_over_tasks(part) for part in through_copies[:num_shared]] + [
-            *through_copies[num_shared:]
-        ]
-        if curvature is not None:
-            delta = [
-                part.sub_(bend, alpha=self.inner_lr) for part, bend in zip(delta, curvature, strict=True)
-            ]
-        means, by_means = zip(*own, strict=True)
-        torch.autograd.backward([*weights, *means], [*delta, *by_means])
+    def _lower(
+        self, at: TaskwiseModel, weights: Weights, through_copies: Weights
+    ) -> tuple[Weights, list[Tensor]]:
+        """``grad CE_i`` per task, and ``(I - inner_lr Hess CE_i) grad_u L_i`` for the model's weights."""
+        exact = self.gradient == "exact"
+        with torch.enable_grad():
+            leaves = at.own(weights)
+            inner = at.cross_entropy_gradients(leaves, create_graph=exact)
+        delta = list(through_copies)
+        if exact:
+            products = torch.autograd.grad(inner, leaves, through_copies)
+            delta = [part.sub_(bend, alpha=self.inner_lr) for part, bend in zip(delta, products, strict=True)]
+        return inner, [_sum_over_tasks(part) for part in delta[:-2]] + delta[-2:]
 
     @torch.no_grad()
     def _move_copies(self, rows: Tensor, weights: Weights, inner: Weights, entries: Entries) -> None:

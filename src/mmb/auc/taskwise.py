@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.func import functional_call, jvp
+from torch.func import functional_call
 
 from mmb.auc.batches import Batch, TaskBatch
 from mmb.auc.entries import Entries
@@ -19,9 +18,16 @@ Buffers = dict[str, Tensor]
 
 
 class TaskwiseModel:
-    """The model on a batch with weights per task: all tasks at once.
+    """The model on a batch, with weights of its own for every task: all tasks at once.
 
-    Weights whose first axis is missing (the model's own encoder) are shared by the tasks.
+    Args:
+        model: The model.
+        names: The encoder's parameters that differ between tasks; all others are the model's.
+        batch: The batch.
+        entries: Its entries; the logits are not used.
+
+    Raises:
+        TypeError: If task-sampled inputs are not tensors whose first axis counts tasks.
     """
 
     def __init__(self, model: MultiTask, names: list[str], batch: Batch, entries: Entries) -> None:
@@ -41,42 +47,35 @@ class TaskwiseModel:
         kept = dict(self.encoder.named_buffers()) if self.encoder.training else {}
         self.buffers = {name: old.expand(self.shape[0], *old.shape) for name, old in kept.items()}
 
+    def own(self, weights: Weights) -> Weights:
+        """The model's weights as leaves ``[k, ...]``, one for every task; the encoder's are not copied."""
+        *shared, head, bias = (weight.detach() for weight in weights)
+        expanded = (weight.expand(self.shape[0], *weight.shape) for weight in shared)
+        return tuple(weight.detach().requires_grad_() for weight in (*expanded, head, bias))
+
     def logits(self, weights: Weights) -> Tensor:
-        """Logits ``[k, r]`` with weights ``[k, ...]``."""
+        """Logits ``[k, r]`` with weights ``[k, ...]``.
+
+        Raises:
+            ValueError: If there are not as many as labels.
+        """
         evaluate = torch.vmap(self._one, in_dims=(0, 0, self.inputs_axis), randomness="different")
         logits, self.buffers = evaluate(weights, self.buffers, self.inputs)
-        return self._checked(logits)
+        if logits.shape != self.shape:
+            raise ValueError(f"the inputs give logits {tuple(logits.shape)} but the labels are {self.shape}")
+        return logits
 
-    def cross_entropy_gradients(self, weights: Weights) -> Weights:
-        """``grad CE_i(w_i)``, ``[k, ...]`` each."""
-        count = self.shape[0]
-        *shared, head, bias = (weight.detach() for weight in weights)
-        own = [weight.expand(count, *weight.shape) for weight in shared] + [head, bias]
-        leaves = tuple(weight.detach().requires_grad_() for weight in own)
-        with torch.enable_grad():
-            logits = self.logits(leaves)
-        return torch.autograd.grad(logits, leaves, self._cross_entropy_slope(logits.detach()))
+    def cross_entropy_gradients(self, weights: Weights, create_graph: bool) -> Weights:
+        """``grad CE_i(w_i)`` at weights ``[k, ...]`` that require gradients, ``[k, ...]`` each.
 
-    def cross_entropy_products(self, weights: Weights, directions: Weights) -> tuple[Weights, Weights]:
-        """``grad CE_i(w_i)`` per task, and ``Hess CE_i(w_i) v_i``, summed over the tasks that share a weight.
-
-        Both are derivatives of ``sum_i <grad CE_i(w_i), v_i>``, by ``v`` and by ``w``. That sum is the slope
-        of the cross-entropy along ``v``, so one forward pass that carries the slope along and one backward
-        pass give all of it; gradients of shared weights are never laid out per task.
+        They are differentiated again by plain autograd around ``vmap``, which is right for every layer;
+        derivatives of ``torch.func`` inside of autograd are silently wrong for batch and layer normalisation.
         """
-        directions = tuple(direction.detach().requires_grad_() for direction in directions)
-
-        def one(weights: Weights, directions: Weights, buffers: Buffers, inputs: Any) -> Any:
-            logits = partial(self._one, buffers=buffers, inputs=inputs)
-            return jvp(logits, (weights,), (directions,), has_aux=True)
-
-        axes = (*(None for _ in self.names), 0, 0)
-        evaluate = torch.vmap(one, in_dims=(axes, 0, 0, self.inputs_axis), randomness="different")
-        with torch.enable_grad():
-            logits, slopes, self.buffers = evaluate(weights, directions, self.buffers, self.inputs)
-            slope = (self._cross_entropy_slope(self._checked(logits)) * slopes).sum()
-        found = torch.autograd.grad(slope, [*weights, *directions])
-        return found[len(weights) :], found[: len(weights)]
+        logits = self.logits(weights)
+        with torch.set_grad_enabled(create_graph):
+            positive, negative = self.entries.positive.T, self.entries.negative.T
+            slope = 0.5 * (negative * torch.sigmoid(logits) - positive * torch.sigmoid(-logits))
+        return torch.autograd.grad(logits, weights, slope.to(logits.dtype), create_graph=create_graph)
 
     @torch.no_grad()
     def update_running_statistics(self) -> None:
@@ -95,13 +94,3 @@ class TaskwiseModel:
         state = dict(zip(self.names, shared, strict=True)) | buffers
         features = functional_call(self.encoder, state, (inputs,))
         return (features * head).sum(-1) + bias, buffers
-
-    def _cross_entropy_slope(self, logits: Tensor) -> Tensor:
-        """``dCE_i / dlogit``, ``[k, r]``."""
-        positive, negative = self.entries.positive.T, self.entries.negative.T
-        return 0.5 * (negative * torch.sigmoid(logits) - positive * torch.sigmoid(-logits)).to(logits.dtype)
-
-    def _checked(self, logits: Tensor) -> Tensor:
-        if logits.shape != self.shape:
-            raise ValueError(f"the inputs give logits {tuple(logits.shape)} but the labels are {self.shape}")
-        return logits

@@ -1,0 +1,79 @@
+"""Compositional training stated as :class:`mmb.Problem`: the same mathematics, for the general solver."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from torch import Tensor
+from torch.func import functional_call, grad
+from torch.nn import functional
+
+from mmb.auc.compositional import CompositionalAUC
+from mmb.auc.statements import One, _at, _margin, _squash
+from mmb.models.multitask import MultiTask
+from mmb.problem import Problem
+from mmb.projections import nonnegative
+from mmb.trees import Tree, tree_map
+
+
+def as_compositional_problem(objective: CompositionalAUC, model: MultiTask) -> Problem:
+    """State compositional training as a problem, whose lower Hessian is the identity.
+
+    The shared variable is ``{"model": ..., "mean_positive": [m], "mean_negative": [m]}``; the lower variable
+    of a block has the names of the model's parameters, with the head of its task alone
+    (:func:`lower_variables`). Batches come from :func:`mmb.auc.statements.as_blocks`.
+
+    Args:
+        objective: The objective.
+        model: The model; only its structure is used.
+
+    Returns:
+        The problem, to be solved with :class:`mmb.Identity`.
+    """
+    return Problem(
+        partial(_upper, objective, model),
+        partial(_lower, objective, model),
+        objective.num_tasks,
+        nonnegative,
+    )
+
+
+def lower_variables(objective: CompositionalAUC) -> dict[str, Tensor]:
+    """The copies by name, ``[m, ...]`` each."""
+    names = [f"encoder.{name}" for name in objective.copies.names] + ["weight", "bias"]
+    return dict(zip(names, objective.copies.split(objective.copies.stacked), strict=True))
+
+
+def _logits(model: MultiTask, weights: Tree, batch: One) -> Tensor:
+    encoder = {name[len("encoder.") :]: value for name, value in weights.items() if "." in name}
+    features = functional_call(model.encoder, encoder, (batch["inputs"],))
+    logits: Tensor = features @ weights["weight"] + weights["bias"]
+    return logits
+
+
+def _upper(
+    objective: CompositionalAUC, model: MultiTask, x: Tree, dual: Tensor, lower: Tree, batch: One
+) -> Tensor:
+    h = _squash(_logits(model, lower, batch), objective.scores)
+    return _margin(objective, x, dual, batch, h, torch.ones_like(h))
+
+
+def _lower(objective: CompositionalAUC, model: MultiTask, x: Tree, lower: Tree, batch: One) -> Tensor:
+    """Half the squared distance of the copy to the weights after their cross-entropy step."""
+
+    def cross_entropy(weights: Tree) -> Tensor:
+        logits = _logits(model, weights, batch)
+        positive = (batch["positive"] * functional.softplus(-logits)).sum()
+        return 0.5 * (positive + (batch["negative"] * functional.softplus(logits)).sum())
+
+    weights = {
+        name: x["model"][name] if "." in name else _at(x["model"][name], batch["task"]) for name in lower
+    }
+    slope = grad(cross_entropy)(weights)
+    if objective.gradient == "first_order":
+        slope = tree_map(torch.detach, slope)
+    parts = [
+        ((lower[name] - (weights[name] - objective.inner_lr * slope[name])) ** 2).sum() for name in lower
+    ]
+    return 0.5 * torch.stack(parts).sum()
