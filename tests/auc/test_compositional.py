@@ -464,6 +464,16 @@ class TestBatchNormalisation:
 
 
 @pytest.mark.parametrize("gradient", ["exact", "first_order"])
+def test_parameters_the_encoder_does_not_use_get_no_gradient(gradient):
+    model = make_model()
+    model.encoder[3].spare = nn.Parameter(torch.ones(2, 2, dtype=torch.float64))
+    objective, _ = make(model, gradient=gradient)
+    objective.backward(model, task_batch())
+    assert model.encoder[3].spare.grad.abs().max() == 0
+    assert model.encoder[0].weight.grad.abs().max() > 0
+
+
+@pytest.mark.parametrize("gradient", ["exact", "first_order"])
 def test_convolutions_dropout_pooling_and_nested_inputs(gradient):
     class Encoder(nn.Module):
         def __init__(self):

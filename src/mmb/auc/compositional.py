@@ -164,7 +164,8 @@ class CompositionalAUC(MinMaxAUC):
             logits = at.logits(leaves)
         with torch.no_grad():
             value, ((_, by_logits), *own) = self.estimate(replace(at.entries, logits=logits.detach().T))
-        return value, torch.autograd.grad(logits, leaves, by_logits.T.to(logits.dtype)), own
+        by_logits = by_logits.T.to(logits.dtype)
+        return value, torch.autograd.grad(logits, leaves, by_logits, materialize_grads=True), own
 
     def _lower(
         self, at: TaskwiseModel, weights: Weights, through_copies: Weights
@@ -176,7 +177,10 @@ class CompositionalAUC(MinMaxAUC):
             inner = at.cross_entropy_gradients(leaves, create_graph=exact)
         delta = list(through_copies)
         if exact:
-            products = torch.autograd.grad(inner, leaves, through_copies)
+            outputs, along = zip(
+                *((a, b) for a, b in zip(inner, delta, strict=True) if a.requires_grad), strict=True
+            )
+            products = torch.autograd.grad(outputs, leaves, along, materialize_grads=True)
             delta = [part.sub_(bend, alpha=self.inner_lr) for part, bend in zip(delta, products, strict=True)]
         return inner, [_sum_over_tasks(part) for part in delta[:-2]] + delta[-2:]
 
@@ -186,7 +190,8 @@ class CompositionalAUC(MinMaxAUC):
         rate = self.lr_lower * entries.sampled.to(rows.dtype)
         for copy, weight, gradient in zip(self.copies.split(rows), weights, inner, strict=True):
             per_task = rate.reshape(-1, *(1,) * (copy.dim() - 1))
-            weight = weight.mT.contiguous().mT if weight.dim() == 2 else weight  # as the copies are stored
+            if copy.dim() == 3:
+                weight = weight.mT.contiguous().mT  # as the copies are stored
             copy.lerp_(weight.expand_as(copy), per_task).addcmul_(gradient, per_task, value=-self.inner_lr)
         self.copies.scatter_(entries.tasks, rows)
 

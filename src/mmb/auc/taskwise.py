@@ -75,7 +75,9 @@ class TaskwiseModel:
         with torch.set_grad_enabled(create_graph):
             positive, negative = self.entries.positive.T, self.entries.negative.T
             slope = 0.5 * (negative * torch.sigmoid(logits) - positive * torch.sigmoid(-logits))
-        return torch.autograd.grad(logits, weights, slope.to(logits.dtype), create_graph=create_graph)
+        return torch.autograd.grad(
+            logits, weights, slope.to(logits.dtype), create_graph=create_graph, materialize_grads=True
+        )
 
     @torch.no_grad()
     def update_running_statistics(self) -> None:
