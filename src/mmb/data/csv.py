@@ -108,15 +108,19 @@ def read_labels(table: TextTable, tasks: Sequence[str]) -> Tensor:
     columns = []
     for name in tasks:
         cells = table.column(name)
-        values = [MISSING if is_blank(cell) else _LABELS.get(cell.strip().lower()) for cell in cells]
-        if None in values:
-            row = values.index(None)
+        # A column has few distinct cells: each is understood once.
+        meaning = {
+            cell: MISSING if is_blank(cell) else _LABELS.get(cell.strip().lower()) for cell in {*cells}
+        }
+        wrong = {cell for cell, value in meaning.items() if value is None}
+        if wrong:
+            row = next(row for row, cell in enumerate(cells) if cell in wrong)
             raise DamagedDataError(
                 table.path,
                 f"label column {name!r} has {cells[row]!r} in data row {row + 1}",
                 "write labels as 1 and 0, and leave a label that is not known blank",
             )
-        columns.append(torch.tensor(values, dtype=torch.int8))
+        columns.append(torch.tensor([meaning[cell] for cell in cells], dtype=torch.int8))
     return torch.stack(columns, 1)
 
 

@@ -21,10 +21,17 @@ _MODULES = {
     "digits": "mmb.data.digits",
     "synthetic": "mmb.data.synthetic",
     "csv": "mmb.data.csv",
+    "molecules": "mmb.data.molecules",
+    "molpcba": "mmb.data.molpcba",
+    "tox21": "mmb.data.tox21",
+    "toxcast": "mmb.data.toxcast",
+    "muv": "mmb.data.muv",
+    "sider": "mmb.data.sider",
 }
 
 _ENCODERS: dict[str, tuple[str, str]] = {
     "columns": ("mmb.data.columns", "ColumnEncoder"),
+    "molecules": ("mmb.data.molecule_cache", "MoleculeEncoder"),
 }
 
 

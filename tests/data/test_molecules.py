@@ -1,0 +1,81 @@
+import json
+
+import pytest
+import torch
+from molecule_files import SMILES, table_text
+
+import mmb.data
+from mmb.data import DamagedDataError, MissingDataError
+
+pytest.importorskip("rdkit")
+pytest.importorskip("ogb")
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "mine.csv"
+    lines = table_text(2).splitlines()
+    path.write_text("\n".join([*lines[:4], "oops,1,0", *lines[4:]]))
+    return path
+
+
+def test_unreadable_molecules_keep_their_row_but_are_not_used(path, tmp_path):
+    for split in ("scaffold", "random"):
+        data = mmb.data.load("molecules", tmp_path, path=path, split=split, fractions=(0.6, 0.2, 0.2))
+        used = torch.cat([data.split[part] for part in ("train", "valid", "test")])
+        assert sorted(used.tolist()) == [0, 1, 2, 4, 5, 6, 7, 8, 9, 10]
+        assert data.details["unusable_rows"] == [3]
+        assert len(data) == 11
+        assert data.labels[3].tolist() == [1, 0]
+
+
+def test_scaffolds_are_never_divided(path, tmp_path):
+    data = mmb.data.load("molecules", tmp_path, path=path, fractions=(0.6, 0.2, 0.2))
+    # Rows 0, 5, 7, 9 have no ring and 1, 2 a benzene ring: the largest scaffolds, so they train.
+    assert {0, 1, 2, 5, 7, 9} == {*data.split["train"].tolist()}
+
+
+def test_a_split_column_decides(tmp_path):
+    path = tmp_path / "mine.csv"
+    parts = ["train", "valid", "test"]
+    rows = [f"{smiles},{row % 2},{parts[row % 3]},id{row}" for row, smiles in enumerate([*SMILES, "oops"])]
+    path.write_text("\n".join(["structure,active,part,name", *rows]))
+    options = {"path": path, "smiles": "structure", "drop": "name", "split_column": "part"}
+    data = mmb.data.load("molecules", tmp_path, features="fingerprint", bits=64, **options)
+    assert data.task_names == ("active",)
+    assert data.split["valid"].tolist() == [1, 4, 7]  # row 10 is unreadable
+
+
+def test_new_files_are_encoded_as_the_old(path, tmp_path):
+    for options in ({"features": "fingerprint", "bits": 64}, {"features": "graph"}):
+        data = mmb.data.load("molecules", tmp_path, path=path, **options)
+        encoder = mmb.data.encoder_from_json(json.loads(json.dumps(data.encoder.to_json())))
+        inputs, usable = encoder.read(path)
+        assert usable.tolist() == [row != 3 for row in range(11)]
+        rows = torch.arange(11)
+        old, new = data.batch(rows), inputs[rows]
+        if options["features"] == "graph":
+            old, new = old.atoms, new.atoms
+        assert torch.equal(old, new)
+
+
+def test_the_cache_follows_the_file(path, tmp_path):
+    options = {"features": "fingerprint", "bits": 64, "path": path}
+    first = mmb.data.prepare("molecules", tmp_path, **options)
+    assert mmb.data.prepare("molecules", tmp_path, **options) == first
+    path.write_text(path.read_text().replace("CCO", "CCCO"))
+    assert mmb.data.prepare("molecules", tmp_path, **options) != first
+
+
+def test_mistakes_are_named(path, tmp_path):
+    with pytest.raises(DamagedDataError, match="no column 'structure'"):
+        mmb.data.load("molecules", tmp_path, path=path, smiles="structure", labels=["task, 0"])
+    with pytest.raises(ValueError, match="at least one label column"):
+        mmb.data.load("molecules", tmp_path, path=path, labels=[])
+    with pytest.raises(ValueError, match="split must be"):
+        mmb.data.load("molecules", tmp_path, path=path, split="cold")
+    with pytest.raises(MissingDataError, match=r"none\.csv"):
+        mmb.data.load("molecules", tmp_path, path=tmp_path / "none.csv")
+    path.write_text("smiles,a\nCC,maybe\n")
+    with pytest.raises(DamagedDataError, match="'maybe' in data row 1"):
+        mmb.data.load("molecules", tmp_path, path=path)
