@@ -16,7 +16,7 @@ from mmb.data import Dataset, Inputs, registry
 from mmb.training.presets import METHODS
 from mmb.training.recipe import Recipe
 
-NOT_OPTIONS = {"root", "labels", "model", "num_inputs", "num_tasks"}
+NOT_OPTIONS = {"root", "labels", "model", "num_inputs", "channels", "num_tasks"}
 """Arguments of these functions that follow from the data rather than from the recipe."""
 
 
@@ -52,13 +52,17 @@ def load_data(section: Mapping[str, Any]) -> Dataset:
     return data.load(section["name"], **_options(section))
 
 
-def make_model(section: Mapping[str, Any], inputs: Inputs, num_tasks: int) -> nn.Module:
-    """Make what the section ``model`` of a recipe names, to fit inputs and a number of tasks."""
+def model_arguments(section: Mapping[str, Any], inputs: Inputs) -> dict[str, int]:
+    """Arguments of a network that follow from the inputs: how many features or channels they have."""
     sample = inputs[torch.zeros(1, dtype=torch.int64)]
-    assert isinstance(sample, Tensor)
-    return model_builder(section["name"])(
-        num_inputs=sample.shape[1], num_tasks=num_tasks, **_options(section)
-    )
+    taken = inspect.signature(model_builder(section["name"])).parameters
+    width = {"num_inputs", "channels"} & taken.keys()
+    return {name: sample.shape[1] for name in width if isinstance(sample, Tensor)}
+
+
+def make_model(section: Mapping[str, Any], arguments: Mapping[str, int], num_tasks: int) -> nn.Module:
+    """Make what the section ``model`` of a recipe names, to fit inputs and a number of tasks."""
+    return model_builder(section["name"])(num_tasks=num_tasks, **{**_options(section), **arguments})
 
 
 def make_objective(recipe: Recipe, labels: Labels, model: nn.Module) -> Objective:

@@ -12,6 +12,8 @@ from torch import Tensor
 from mmb.auc import Batch, DenseBatch, TaskBatch
 from mmb.auc.sampling import RowDraw, Sampler, TaskDraw
 from mmb.data import Dataset
+from mmb.data.graphs import GraphBatch
+from mmb.models.task_graphs import stack_tasks
 
 
 class Feed:
@@ -24,14 +26,20 @@ class Feed:
         dataset: The data.
         sampler: Draws rows of the training part, counted within it, on the host.
         generator: Of the augmentation, where the data has one.
+        tasks_apart: Whether the objective evaluates each task on its own.
     """
 
     def __init__(
-        self, dataset: Dataset, sampler: Sampler[TaskDraw] | Sampler[RowDraw], generator: torch.Generator
+        self,
+        dataset: Dataset,
+        sampler: Sampler[TaskDraw] | Sampler[RowDraw],
+        generator: torch.Generator,
+        tasks_apart: bool = False,
     ) -> None:
         self.dataset = dataset
         self.sampler = sampler
         self.generator = generator
+        self.tasks_apart = tasks_apart
         self._rows = dataset.split["train"]
         self._position = sampler.state_dict()
 
@@ -74,15 +82,22 @@ class Feed:
         return DenseBatch(inputs, labels[rows], weights, self._here(draw.rows))
 
     def _sampled(self, draw: TaskDraw, inputs: Any, lower: TaskBatch | None = None) -> TaskBatch:
-        foldable = isinstance(inputs, Tensor)
         return TaskBatch(
-            inputs.reshape(*draw.rows.shape, *inputs.shape[1:]) if foldable else Flat(inputs),
+            self._fold(inputs, draw.rows.shape),
             self._here(draw.labels),
             self._here(draw.tasks),
             self._here(draw.rows),
             lower,
             None if draw.weights is None else self._here(draw.weights),
         )
+
+    def _fold(self, inputs: Any, shape: torch.Size) -> Any:
+        """Model input of ``tasks * rows`` rows, divided by task."""
+        if isinstance(inputs, Tensor):
+            return inputs.reshape(*shape, *inputs.shape[1:])
+        if self.tasks_apart and isinstance(inputs, GraphBatch):
+            return stack_tasks(inputs, shape[0])
+        return Flat(inputs)
 
     def _here(self, tensor: Tensor) -> Tensor:
         return tensor.to(self.dataset.device, non_blocking=True)

@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write a text file so that a reader, or a crash, sees the old content or the new, never a part.
+@contextmanager
+def whole_file(path: Path) -> Iterator[TextIO]:
+    """Open a text file for writing so that a reader, or a crash, sees the old content or the new, no part.
 
     The text goes to a temporary file beside it, reaches the disk, and takes its place by one rename.
 
     Args:
         path: The file.
-        text: Its new content.
+
+    Yields:
+        The open file.
 
     Raises:
         OSError: If it cannot be written, for example because the disk is full; the old content stays.
     """
     temporary = path.with_name(f".{path.name}.part")
     try:
-        with open(temporary, "w", encoding="utf-8") as file:
-            file.write(text)
+        with open(temporary, "w", encoding="utf-8", newline="") as file:
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
@@ -29,6 +35,12 @@ def write_whole(path: Path, text: str) -> None:
         temporary.unlink(missing_ok=True)
         raise
     sync(path.parent)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a text file at once, as `whole_file` does."""
+    with whole_file(path) as file:
+        file.write(text)
 
 
 def sync(path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 
 import mmb
 from mmb.training import checkpoint
+from mmb.training.components import model_arguments
 from mmb.training.evaluate import (
     decision_thresholds,
     mean_metrics,
@@ -20,7 +22,7 @@ from mmb.training.evaluate import (
     task_metrics,
 )
 from mmb.training.files import write_whole
-from mmb.training.job import Job
+from mmb.training.job import Job, make_job
 from mmb.training.run import Run
 from mmb.training.tables import result_table
 
@@ -42,10 +44,7 @@ def finish(run: Run, job: Job, step: int, best_step: int | None, seconds: float)
         The content of ``result.json``.
     """
     recipe = job.recipe
-    selected = checkpoint.load(run.checkpoints / f"{best_step:08d}")["job"]
-    job.model.load_state_dict(selected["model"])
-    job.objective.load_state_dict(selected["objective"])
-    job.model.eval()
+    load_weights(job, run.checkpoints / f"{best_step:08d}")
     max_fpr = recipe.training.max_fpr
     logits, labels = part_logits(job, "valid")
     per_task = {"valid": task_metrics(logits, labels, max_fpr)}
@@ -80,12 +79,46 @@ def finish(run: Run, job: Job, step: int, best_step: int | None, seconds: float)
         "max_fpr": max_fpr,
         "thresholds": {str(rate): plain(row) for rate, row in zip(fprs, thresholds, strict=True)},
         "tracked_thresholds": _tracked(job),
+        "model_arguments": model_arguments(recipe.model, job.dataset.inputs),
         "encoder": None if job.dataset.encoder is None else job.dataset.encoder.to_json(),
     }
     write_whole(run.path / "predictor.json", json.dumps(predictor, indent=1))
     write_whole(run.path / "table.txt", result_table(result))
     write_whole(run.path / "result.json", json.dumps(result, indent=1))  # last: it makes the run finished
     return result
+
+
+def load_weights(job: Job, path: Path) -> None:
+    """Put the weights of a checkpoint, and the block state of its objective, into a job."""
+    state = checkpoint.load(path)["job"]
+    job.model.load_state_dict(state["model"])
+    job.objective.load_state_dict(state["objective"])
+
+
+def evaluate_run(run: Run, part: str, max_fpr: float | None = None) -> dict[str, Any]:
+    """Metrics of the selected weights of a finished run on a part of its data.
+
+    Args:
+        run: The run.
+        part: ``"train"``, ``"valid"`` or ``"test"``.
+        max_fpr: Limit of the partial AUC; that of the recipe by default.
+
+    Returns:
+        Means over tasks, and a list per metric over the tasks.
+    """
+    best = run.best_checkpoint()
+    job = make_job(run.recipe)
+    load_weights(job, best)
+    max_fpr = run.recipe.training.max_fpr if max_fpr is None else max_fpr
+    found = task_metrics(*part_logits(job, part), max_fpr)
+    return {
+        "run": str(run.path),
+        "split": part,
+        "step": int(best.name),
+        "max_fpr": max_fpr,
+        "mean": mean_metrics(found),
+        "tasks": {"name": list(job.dataset.task_names)} | {k: plain(v) for k, v in found.items()},
+    }
 
 
 def _counts(job: Job) -> dict[str, list[int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,7 @@ from mmb.auc import Labels, Objective
 from mmb.auc.sampling import RichRowSampler, RowDraw, Sampler, TaskDraw, TaskSampler
 from mmb.data import Dataset
 from mmb.models.batch_norm import freeze_batch_norm
-from mmb.training.components import load_data, make_model, make_objective
+from mmb.training.components import load_data, make_model, make_objective, model_arguments
 from mmb.training.feed import Feed
 from mmb.training.log import Window
 from mmb.training.presets import METHODS
@@ -95,7 +96,8 @@ def make_job(recipe: Recipe) -> Job:
     device = find_device(recipe.training.device)
     dataset = load_data(recipe.data).to(device)
     labels = Labels(dataset.labels[dataset.split["train"].to(device)].cpu())  # rows are drawn on the host
-    model = make_model(recipe.model, dataset.inputs, labels.num_tasks).to(device)
+    model = make_model(recipe.model, model_arguments(recipe.model, dataset.inputs), labels.num_tasks)
+    model = model.to(device)
     if recipe.training.batch_norm == "frozen":
         freeze_batch_norm(model)
     objective = make_objective(recipe, labels, model).to(device)
@@ -108,7 +110,7 @@ def make_job(recipe: Recipe) -> Job:
         model=model,
         objective=objective,
         optimizer=make_optimizer(recipe.optimizer, model, objective),
-        feed=Feed(dataset, sampler, augmentation),
+        feed=Feed(dataset, sampler, augmentation, METHODS[recipe.method].own_weights),
         steps=steps,
         steps_per_epoch=sampler.steps_per_epoch,
         window=Window(),
@@ -132,6 +134,15 @@ def find_device(name: str) -> torch.device:
     return device
 
 
+def rows_per_step(recipe: Recipe) -> int:
+    """Rows drawn in one step of a recipe, those of the lower level included."""
+    sampler = recipe.sampler
+    if sampler.kind == "rows":
+        return sampler.batch_size
+    drawn = sampler.tasks_per_step * sampler.rows_per_task
+    return 2 * drawn if METHODS[recipe.method].own_weights else drawn
+
+
 def make_sampler(recipe: Recipe, labels: Labels) -> Sampler[TaskDraw] | Sampler[RowDraw]:
     """The sampler of a recipe, with a generator of its own."""
     settings, seed = recipe.sampler, derive_seed(recipe.seed, "sampler")
@@ -148,7 +159,8 @@ def make_sampler(recipe: Recipe, labels: Labels) -> Sampler[TaskDraw] | Sampler[
         min(settings.tasks_per_step, labels.num_usable),
         settings.rows_per_task,
         settings.positive_fraction,
-        independent_lower=METHODS[recipe.method].independent_lower,
+        independent_lower=METHODS[recipe.method].own_weights,
+        steps_per_epoch=math.ceil(labels.num_rows / rows_per_step(recipe)),
         generator=seed,
     )
 

@@ -82,6 +82,7 @@ def train(run: Run, watch: Watch | None = None) -> dict[str, Any]:
         with RunLog(run.path, progress.log_position, progress.step, settings.tensorboard) as log:
             clock = Clock(progress)
             if saved is None:
+                log.write("start", 0, {"steps": job.steps, "steps_per_epoch": job.steps_per_epoch})
                 evaluate(job, progress, log, watch)
                 save(run, job, progress, log)
             for batch in islice(job.feed, 0 if progress.stopped else job.steps - progress.step):

@@ -21,21 +21,22 @@ class Method:
         title: Name in tables.
         objective: Name of the class in `mmb.auc`.
         defaults: Fragment of a recipe.
-        independent_lower: Whether task-sampled batches have a second, independent set of rows, as the
-            paper's lower level of compositional training.
+        own_weights: Whether every task is evaluated with weights of its own (compositional training). Then
+            task-sampled batches keep tasks apart, and have a second, independent set of rows for the lower
+            level.
     """
 
     title: str
     objective: str
     defaults: Fragment = field(default_factory=dict)
-    independent_lower: bool = False
+    own_weights: bool = False
 
 
 METHODS: dict[str, Method] = {
     "ce": Method("CE", "CrossEntropy"),
     "focal": Method("Focal", "Focal"),
     "auc": Method("mAUC", "MinMaxAUC"),
-    "auc-ct": Method("mAUC-CT", "CompositionalAUC", {"sampler": {"kind": "tasks"}}, independent_lower=True),
+    "auc-ct": Method("mAUC-CT", "CompositionalAUC", {"sampler": {"kind": "tasks"}}, own_weights=True),
     "pauc": Method("MMB-pAUC", "PartialAUC"),
     "pauc-pairwise": Method("pairwise pAUC", "PairwisePartialAUC"),
     "mb": Method("MB", "MiniBatchPartialAUC"),

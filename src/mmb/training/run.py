@@ -44,7 +44,7 @@ class Run:
         if (path / _RECIPE).exists():
             raise RunError(
                 f"there is a run in {path} already: continue it with `mmb resume {path}`, or choose another "
-                f"folder with --out"
+                f"folder with --output"
             )
         path.mkdir(parents=True, exist_ok=True)
         text = require("yaml", extra="training").safe_dump(to_plain(recipe), sort_keys=False)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from mmb.auc import CompositionalAUC
+from mmb.models import MultiTask
 from mmb.training import checkpoint
 from mmb.training.evaluate import predict_logits
 from mmb.training.job import Job
@@ -43,6 +45,8 @@ def take_over(job: Job, source: Run, heads: bool) -> None:
         what = f"{bad[0]} is missing or has another shape there" if bad else "the network has no encoder"
         raise RunError(f"the weights of {source.path} do not fit this network: {what}")
     job.model.load_state_dict({**own, **{name: weights[name] for name in names}})
+    if isinstance(job.objective, CompositionalAUC) and isinstance(job.model, MultiTask):
+        job.objective.copies.reset(job.model)  # they start at the model's weights
 
 
 def warm_start(job: Job) -> None:

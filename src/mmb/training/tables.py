@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from mmb._extras import require
+from mmb.training.recipe import Recipe
 
 
 def make_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], caption: str = "") -> Any:
     """A table (rich) with numbers at four digits and gaps as a dash."""
     table = require("rich.table", extra="training").Table(title=title, caption=caption)
     for index, column in enumerate(columns):
-        table.add_column(column, justify="left" if index == 0 else "right")
+        table.add_column(column, justify="left" if index == 0 else "right", no_wrap=True)
     for row in rows:
         table.add_row(*(_cell(value) for value in row))
     return table
@@ -51,3 +52,24 @@ def _cell(value: Any) -> str:
     if value is None:
         return "-"
     return f"{value:.4f}" if isinstance(value, float) else str(value)
+
+
+def comparison_table(summary: dict[str, Any], recipe: Recipe) -> Any:
+    """The table (rich) of a comparison: a line per method, mean and standard deviation over seeds."""
+    settings = recipe.training
+    columns = ["method", "AUC", f"pAUC {settings.max_fpr:g}", "AP", "s/run"]
+    rows = [
+        [
+            entry["title"],
+            *(f"{entry[m]['mean']:.4f} ({entry[m]['std']:.4f})" for m in ("auc", "pauc", "ap")),
+            f"{entry['seconds']:.0f}",
+        ]
+        for entry in summary.values()
+    ]
+    seeds = next(iter(summary.values()))["seeds"]
+    caption = (
+        f"Mean (standard deviation) over {seeds} seeds of the mean over tasks. Same network, rows per step "
+        f"and steps for all; weights selected by validation {settings.select}. "
+        f"pAUC: FPR <= {settings.max_fpr:g}, McClish-standardised."
+    )
+    return make_table(f"{recipe.data['name']}: test rows", columns, rows, caption)

@@ -1,0 +1,58 @@
+"""The command line: ``mmb COMMAND ...``; each command is a module of this package."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Sequence
+
+from mmb.cli.console import Console
+from mmb.cli.parser import UsageError, parse
+
+__all__ = ["main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        arguments: What stands after ``mmb``; that of this process by default.
+
+    Returns:
+        0 if all went well, 1 if the command failed, 2 if it was not understood, 130 if it was interrupted.
+        A failure is one message on stderr, and a traceback only with ``--debug``.
+    """
+    console = Console()
+    debug = False
+    try:
+        command, options = parse(sys.argv[1:] if arguments is None else arguments)
+        console.json, debug = options.json, options.debug
+        with warnings.catch_warnings():
+            warnings.simplefilter("default", UserWarning)
+            warnings.showwarning = lambda message, *_: console.warn(str(message))
+            command.run(options, console)
+    except UsageError as error:
+        console.fail(str(error))
+        return 2
+    except BrokenPipeError:  # whoever read our output has seen enough
+        sys.stderr.close()
+        return 0
+    except KeyboardInterrupt:
+        console.fail("interrupted; a run that was training continues with `mmb resume RUN`")
+        return 130
+    except Exception as error:
+        if debug:
+            raise
+        console.fail(_message(error))
+        from mmb.training.resolve import RecipeError
+
+        return 2 if isinstance(error, RecipeError) else 1
+    return 0
+
+
+def _message(error: Exception) -> str:
+    """What an exception says; of one that was not meant for users, also what it is."""
+    own = type(error).__module__.startswith("mmb")
+    expected = own or isinstance(error, ValueError | OSError | ImportError)
+    text = str(error) or type(error).__name__
+    return text if expected else f"{type(error).__name__}: {text} (use --debug to see where)"

@@ -1,0 +1,81 @@
+"""``mmb compare``: several methods side by side."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from mmb.cli.console import Console
+from mmb.cli.parser import UsageError, add_overrides
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Options of the command."""
+    parser.add_argument("recipe", nargs="?", help="recipe file (YAML) that all methods share; or use --data")
+    add_overrides(parser)
+    parser.add_argument("--data", help="data set; `mmb data list` lists them")
+    parser.add_argument("--methods", default="ce,auc,auc-ct,pauc", help="names of methods, with commas")
+    parser.add_argument("--seeds", type=int, default=3, help="number of seeds")
+    parser.add_argument("--jobs", type=int, help="runs at a time; by default one per core, or one on a GPU")
+    parser.add_argument("--output", type=Path, help="folder of the comparison; by default runs/compare-DATA")
+
+
+def run(options: argparse.Namespace, console: Console) -> None:
+    """Train all, then show and write the table and the curves."""
+    from mmb.cli.watching import ProgressWatch
+    from mmb.training.compare import plan, summarise, train_all
+    from mmb.training.curves import plot_curves
+    from mmb.training.files import write_whole
+    from mmb.training.tables import as_text, comparison_table
+
+    if options.seeds < 1:
+        raise UsageError(f"--seeds must be at least 1, got {options.seeds}")
+    fragment = shared_fragment(options)
+    name = fragment["data"]["name"]
+    folder = options.output or Path("runs") / f"compare-{name}"
+    methods = [method.strip() for method in options.methods.split(",") if method.strip()]
+    runs = plan(fragment, methods, options.seeds, folder)
+    jobs = default_jobs(runs[0].recipe.training.device) if options.jobs is None else options.jobs
+    console.say(f"{len(methods)} methods, {options.seeds} seeds, in {folder}")
+    with console.progress() as progress:
+        bar = progress.add_task(f"comparing on {name}", total=len(runs), unit="runs", numbers="")
+        watch = ProgressWatch(progress, console)
+        train_all(runs, jobs, watch, lambda done: progress.update(bar, completed=done))
+    summary = summarise(runs)
+    table = comparison_table(summary, runs[0].recipe)
+    write_whole(folder / "table.txt", as_text(table))
+    write_whole(folder / "summary.json", json.dumps(summary, indent=1))
+    plot_curves(runs, folder / "curves.png")
+    console.show(table)
+    console.show(
+        f"Curves: {folder / 'curves.png'}\n"
+        f"Each task of a run: {runs[-1].path / 'table.txt'}\n"
+        f"Watch it all: tensorboard --logdir {folder}\n"
+        f"Use a model: mmb predict {runs[-1].path} --input FILE --output FILE"
+    )
+    console.result({"output": str(folder), "methods": summary})
+
+
+def shared_fragment(options: argparse.Namespace) -> dict[str, Any]:
+    """What all methods have in common."""
+    from mmb.training import merge, parse_overrides, read_recipe
+
+    recipe, overrides = options.recipe, options.overrides
+    if recipe is not None and "=" in recipe:
+        recipe, overrides = None, [recipe, *overrides]
+    if recipe is None and not options.data:
+        raise UsageError("give a recipe file, or --data")
+    fragment = {} if recipe is None else read_recipe(recipe)
+    if options.data:
+        fragment = merge(fragment, {"data": {"name": options.data}})
+    return merge(fragment, parse_overrides(overrides))
+
+
+def default_jobs(device: str) -> int:
+    """As many as there are cores, or one on a GPU."""
+    from mmb.training.job import find_device
+
+    return 1 if find_device(device).type == "cuda" else len(os.sched_getaffinity(0))

@@ -1,0 +1,90 @@
+"""``mmb data``: what there is, and how it is got and prepared."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from mmb.cli.console import Console
+from mmb.cli.parser import UsageError, add_overrides
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Options of the command."""
+    parser.add_argument("action", choices=["list", "describe", "get", "prepare"], help="what to do")
+    parser.add_argument("name", nargs="?", help="which data set; not for list")
+    add_overrides(parser)
+    parser.add_argument("--root", type=Path, help="where data is kept; by default $MMB_DATA or ~/.cache/mmb")
+    parser.add_argument(
+        "--from", dest="source", type=Path, help="get: a folder that has the files as distributed"
+    )
+
+
+def run(options: argparse.Namespace, console: Console) -> None:
+    """List, describe, get or prepare."""
+    if options.action == "list":
+        return list_data(console)
+    if options.name is None or "=" in options.name:
+        raise UsageError(f"`mmb data {options.action}` needs the name of a data set; see `mmb data list`")
+    return {"describe": describe, "get": get, "prepare": prepare}[options.action](options, console)
+
+
+def list_data(console: Console) -> None:
+    """Every data set and what it says about itself."""
+    from mmb import data
+    from mmb.training.tables import make_table
+
+    found = data.available()
+    console.show(make_table("Data sets", ["name", "what"], list(found.items())))
+    console.result(found)
+
+
+def describe(options: argparse.Namespace, console: Console) -> None:
+    """Rows, tasks, positives and negatives of one data set."""
+    from mmb import data
+    from mmb.training.tables import make_table
+
+    found = data.load(options.name, options.root, **data_options(options)).describe()
+    counts, keys = found["counts"], ["positive", "negative", "missing"]
+    rows = [
+        [name, *(counts[part][key][index] for part in found["split"] for key in keys)]
+        for index, name in enumerate(found["task_names"])
+    ]
+    columns = ["task", *(f"{part} {sign}" for part in found["split"] for sign in ("+", "-", "?"))]
+    sizes = ", ".join(f"{part} {size}" for part, size in found["split"].items())
+    console.show(data.about(options.name) + "\n")
+    console.show(make_table(f"{options.name}: {found['rows']} rows ({sizes})", columns, rows))
+    console.result(found)
+
+
+def get(options: argparse.Namespace, console: Console) -> None:
+    """Bring the raw files."""
+    from mmb import data
+
+    path = data.get(options.name, options.root, options.source)
+    console.say(f"the files of {options.name} are in {path}; next: `mmb data prepare {options.name}`")
+    console.result({"name": options.name, "path": str(path)})
+
+
+def prepare(options: argparse.Namespace, console: Console) -> None:
+    """Build the cache that loading opens."""
+    from mmb import data
+
+    with console.progress() as progress:
+        bar = progress.add_task(f"preparing {options.name}", total=1, unit="rows", numbers="")
+        path = data.prepare(
+            options.name,
+            options.root,
+            lambda done, total: progress.update(bar, completed=done, total=total),
+            **data_options(options),
+        )
+    console.say(f"{options.name} is prepared in {path}; next: `mmb compare --data {options.name}`")
+    console.result({"name": options.name, "path": str(path)})
+
+
+def data_options(options: argparse.Namespace) -> dict[str, Any]:
+    """Options of the data set among the arguments."""
+    from mmb.training import parse_overrides
+
+    return parse_overrides(options.overrides)

@@ -1,0 +1,92 @@
+"""What may stand on the command line."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import importlib
+from collections.abc import Sequence
+from types import ModuleType
+from typing import NoReturn
+
+COMMANDS = {
+    "data": "List, describe, get and prepare data sets.",
+    "train": "Train a model from a recipe, or from a data set and a method.",
+    "resume": "Continue a run that was stopped.",
+    "compare": "Train several methods on the same data over several seeds, and show them side by side.",
+    "evaluate": "Evaluate the selected weights of a run.",
+    "predict": "Score new rows with a run, and decide at each task's threshold.",
+    "export": "Export a run's model to torch.export and ONNX, and check that they agree.",
+}
+
+
+class UsageError(Exception):
+    """The command line was not understood."""
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that raises instead of exiting, and names the nearest option when one is not known."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise what argparse would print."""
+        raise UsageError(f"{message}; see `{self.prog} --help`")
+
+
+def parse(arguments: Sequence[str]) -> tuple[ModuleType, argparse.Namespace]:
+    """Find the command and its options.
+
+    A command whose options have ``overrides`` also takes ``key=value`` arguments anywhere.
+
+    Returns:
+        The module of the command, with a function ``run(options, console)``; and the options.
+
+    Raises:
+        UsageError: If an argument is not known or missing.
+    """
+    parser = Parser(prog="mmb", description="Multi-task AUC and partial AUC maximization.")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
+    chosen = arguments[0] if arguments else ""
+    for name, text in COMMANDS.items():
+        sub = commands.add_parser(name, help=text, description=text, epilog=None)
+        if name == chosen:  # only this one's module is imported: help stays fast
+            module = importlib.import_module(f"mmb.cli.{name}_command")
+            module.add_options(sub)
+            common = sub.add_argument_group("output")
+            common.add_argument("--json", action="store_true", help="print one JSON value and nothing else")
+            common.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    if chosen not in COMMANDS and not chosen.startswith("-"):
+        near = difflib.get_close_matches(chosen, COMMANDS, 1)
+        hint = f"; did you mean {near[0]!r}?" if near else f"; commands are: {', '.join(COMMANDS)}"
+        raise UsageError(f"there is no command {chosen!r}{hint}" if chosen else f"a command is needed{hint}")
+    options, rest = parser.parse_known_args(arguments)
+    overrides = [text for text in rest if "=" in text and not text.startswith("-")]
+    unknown = [text for text in rest if text not in overrides]
+    if overrides and not hasattr(options, "overrides"):
+        unknown += overrides
+    if unknown:
+        known = [option for action in sub_actions(parser, chosen) for option in action.option_strings]
+        near = difflib.get_close_matches(unknown[0], known, 1)
+        hint = f"; did you mean {near[0]}?" if near else f"; see `mmb {chosen} --help`"
+        raise UsageError(f"{unknown[0]!r} is not understood{hint}")
+    if hasattr(options, "overrides"):
+        options.overrides = [*options.overrides, *overrides]
+    return module, options
+
+
+def sub_actions(parser: argparse.ArgumentParser, command: str) -> list[argparse.Action]:
+    """The arguments of one command."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            found: list[argparse.Action] = action.choices[command]._actions
+            return found
+    return []
+
+
+def add_overrides(parser: argparse.ArgumentParser) -> None:
+    """Let a command take ``key=value`` arguments."""
+    parser.add_argument(
+        "overrides",
+        nargs="*",
+        metavar="key=value",
+        help="change a key of the recipe, such as optimizer.lr=0.01; `mmb train --keys` lists them",
+    )

@@ -1,0 +1,137 @@
+"""Scores and decisions for new rows, from the folder of a run alone: its data is not needed."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mmb.data import Encoder, Inputs, encoder_from_json
+from mmb.training import checkpoint
+from mmb.training.components import make_model
+from mmb.training.evaluate import evaluating
+from mmb.training.files import whole_file
+from mmb.training.run import Run, RunError
+
+
+class Predictor:
+    """The selected model of a finished run, with its thresholds and its way to read files.
+
+    Attributes:
+        model: The network, on the host, in evaluation mode.
+        task_names: One name per task.
+        encoder: Reads files of new rows.
+        thresholds: For each false positive rate, the thresholds of the tasks on the scale of the logits; None
+            where a task had no negatives among the validation rows.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        task_names: list[str],
+        encoder: Encoder | None,
+        thresholds: dict[float, list[float | None]],
+        max_fpr: float,
+    ) -> None:
+        self.model = model.eval()
+        self.task_names = task_names
+        self.encoder = encoder
+        self.thresholds = thresholds
+        self.max_fpr = max_fpr
+
+    @classmethod
+    def load(cls, run: Run) -> Predictor:
+        """Load the selected model of a run.
+
+        Raises:
+            RunError: If the run is not finished.
+            CheckpointError: If its weights are damaged.
+        """
+        best = run.best_checkpoint()
+        facts = json.loads((run.path / "predictor.json").read_text(encoding="utf-8"))
+        model = make_model(run.recipe.model, facts["model_arguments"], len(facts["task_names"]))
+        model.load_state_dict(checkpoint.load(best)["job"]["model"])
+        return cls(
+            model,
+            facts["task_names"],
+            None if facts["encoder"] is None else encoder_from_json(facts["encoder"]),
+            {float(rate): values for rate, values in facts["thresholds"].items()},
+            facts["max_fpr"],
+        )
+
+    def logits(self, inputs: Inputs, batch_size: int = 4096) -> Tensor:
+        """Logits of all rows, ``[n, m]``."""
+        rows = torch.arange(len(inputs)).split(batch_size)  # type: ignore[no-untyped-call]
+        with evaluating(self.model):
+            parts = [self.model(inputs[part]).float() for part in rows if len(part)]
+        return torch.cat(parts) if parts else torch.empty(0, len(self.task_names))
+
+    def threshold(self, fpr: float | None) -> Tensor:
+        """Thresholds ``[m]`` at a false positive rate (that of the recipe by default), NaN where unknown.
+
+        Raises:
+            ValueError: If thresholds at this rate were not kept; the message lists those that were.
+        """
+        fpr = self.max_fpr if fpr is None else fpr
+        if fpr not in self.thresholds:
+            kept = ", ".join(f"{rate:g}" for rate in self.thresholds)
+            raise ValueError(f"fpr: no thresholds were kept at a rate of {fpr:g}; there are: {kept}")
+        return torch.tensor([torch.nan if t is None else t for t in self.thresholds[fpr]])
+
+
+def predict_file(run: Run, source: Path, target: Path, fpr: float | None = None) -> dict[str, Any]:
+    """Score every row of a file, and decide at each task's threshold.
+
+    Written is a CSV file with one line per row of the input, in its order: ``row`` (from 1), ``usable`` (1,
+    or 0 for a row that could not be read, whose other cells are blank), and for each task its score (the
+    sigmoid of the logit) and, as ``TASK:decision``, 1 if the logit is above the task's threshold, else 0;
+    blank if the threshold is not known.
+
+    Args:
+        run: A finished run.
+        source: The file with new rows, as the data of the run: CSV, with the same feature columns.
+        target: The file to write.
+        fpr: False positive rate of the decisions on the validation rows; that of the recipe by default.
+
+    Returns:
+        How many rows there were, how many were not usable, and how many were called positive for each task.
+
+    Raises:
+        RunError: If the run is not finished, or its data defines no way to read new files.
+        ValueError: If there are no thresholds at this rate.
+        DataError: If the file is missing or lacks a column.
+    """
+    predictor = Predictor.load(run)
+    if predictor.encoder is None:
+        name = run.recipe.data["name"]
+        raise RunError(f"the data set {name!r} does not define how new files are read; use `mmb export`")
+    threshold = predictor.threshold(fpr)
+    inputs, usable = predictor.encoder.read(source)
+    logits = predictor.logits(inputs)
+    decided = (logits > threshold) & usable.unsqueeze(1)
+    header = ["row", "usable"]
+    for name in predictor.task_names:
+        header += [name, f"{name}:decision"]
+    with whole_file(target) as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(header)
+        known = (~threshold.isnan()).tolist()
+        for number, (good, scores, decisions) in enumerate(
+            zip(usable.tolist(), logits.double().sigmoid().tolist(), decided.tolist(), strict=True), 1
+        ):
+            cells: list[Any] = [number, int(good)]
+            for score, decision, sure in zip(scores, decisions, known, strict=True):
+                cells += [f"{score:.8g}", int(decision) if sure else ""] if good else ["", ""]
+            writer.writerow(cells)
+    return {
+        "input": str(source),
+        "output": str(target),
+        "rows": len(usable),
+        "unusable": int((~usable).sum()),
+        "fpr": predictor.max_fpr if fpr is None else fpr,
+        "positive": dict(zip(predictor.task_names, decided.sum(0).tolist(), strict=True)),
+    }
