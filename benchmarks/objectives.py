@@ -1,0 +1,325 @@
+"""What one training step costs with each objective, against plain cross-entropy and LibAUC.
+
+The network is an MLP 256-256-m in float32 on one thread; a step is forward, backward and SGD. Four tables:
+
+- dense: 128 rows with all their labels, m = 10, 40, 128, 1000, as a multiple of BCE + SGD;
+- task-sampled: 10 tasks with 128 rows each, which should cost the same at every m;
+- compositional: 10 tasks with 128 rows each, as a multiple of a cross-entropy step on the same rows;
+- memory: bytes of block state.
+
+Figures are medians of processor time, methods taking turns. LibAUC is timed beside them if it is installed:
+
+    pip install --no-deps libauc==2.0.1    (the parts used need torch, scipy, scikit-learn and tqdm)
+    python benchmarks/objectives.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+from collections.abc import Callable, Iterator
+from itertools import cycle
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from _peers import version
+from _timing import machine, median_ms, print_json, print_table, round_robin
+from mmb import auc
+from mmb.auc.compositional import CompositionalAUC
+from mmb.auc.sampling import RichRowSampler, TaskSampler
+from mmb.models import MultiTask, mlp
+
+Step = Callable[[], None]
+WIDTH, ROWS, TASKS = 256, 128, 10
+LR = 0.01
+
+
+class Data:
+    """Random rows and labels, a tenth of them positive, a tenth missing; LibAUC gets the missing as 0."""
+
+    def __init__(self, num_tasks: int, num_rows: int) -> None:
+        generator = torch.Generator().manual_seed(num_tasks)
+        self.num_tasks, self.num_rows = num_tasks, num_rows
+        self.inputs = torch.randn(num_rows, WIDTH, generator=generator)
+        uniform = torch.rand(num_rows, num_tasks, generator=generator)
+        values = (uniform < 0.1).to(torch.int8) - (uniform > 0.9).to(torch.int8)
+        self.labels = auc.Labels(values)
+        self.full = (values == 1).float()
+        self.dense = [
+            draw.batch(self.inputs, values) for draw in self._few(RichRowSampler(self.labels, ROWS))
+        ]
+        sampler = TaskSampler(self.labels, TASKS, ROWS, independent_lower=True)
+        self.sampled = [draw.batch(self.inputs) for draw in self._few(sampler)]
+
+    @staticmethod
+    def _few(sampler: Any) -> Iterator[Any]:
+        return (draw for draw, _ in zip(sampler, range(8), strict=False))
+
+    def model(self) -> MultiTask:
+        """A network that starts at the same weights every time."""
+        torch.manual_seed(0)
+        return mlp(WIDTH, [WIDTH], self.num_tasks)
+
+
+def ours(data: Data, batches: list[Any], make: Callable[[MultiTask], auc.Objective]) -> Step:
+    """A step of one of our objectives."""
+    model = data.model()
+    objective = make(model)
+    optimizer = torch.optim.SGD([*model.parameters(), *objective.parameters()], lr=LR)
+    turn = cycle(batches)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        objective.backward(model, next(turn))
+        optimizer.step()
+
+    return step
+
+
+def floor(data: Data) -> Step:
+    """Plain cross-entropy as anyone would write it: no gaps, no weights."""
+    model = data.model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=LR)
+    turn = cycle(data.dense)
+
+    def step() -> None:
+        batch = next(turn)
+        optimizer.zero_grad()
+        functional.binary_cross_entropy_with_logits(model(batch.inputs), data.full[batch.rows]).backward()
+        optimizer.step()
+
+    return step
+
+
+def libauc(data: Data, kind: str) -> Step:
+    """A step of LibAUC's loss and the optimizer that belongs to it."""
+    from libauc import losses, optimizers
+
+    model = data.model()
+    turn = cycle(data.dense)
+    tasks = torch.arange(TASKS) if "sampled" in kind else []
+    with contextlib.redirect_stdout(io.StringIO()):  # it greets
+        if "pAUC" in kind:
+            loss = losses.MultiLabelpAUCLoss(
+                mode="SOPAs", num_labels=data.num_tasks, data_len=data.num_rows, device="cpu"
+            )
+            optimizer = optimizers.SOPAs(model.parameters(), lr=LR, mode="sgd", device="cpu")
+        else:
+            loss = losses.MultiLabelAUCMLoss(num_labels=data.num_tasks, device="cpu")
+            optimizer = optimizers.PESG(model.parameters(), loss_fn=loss, lr=LR, device="cpu", verbose=False)
+
+    def step() -> None:
+        batch = next(turn)
+        optimizer.zero_grad()
+        scores, labels = model(batch.inputs).sigmoid(), data.full[batch.rows]
+        labels[0], labels[1] = 1, 0  # it fails on a task without a positive or a negative
+        loss(scores, labels, index=batch.rows, task_id=tasks).backward()
+        optimizer.step()
+
+    return step
+
+
+def libauc_compositional(data: Data) -> Step:
+    """One task, one head: LibAUC alternates a cross-entropy step and an AUC step; this does one of each."""
+    from libauc import losses, optimizers
+
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 1))
+    with contextlib.redirect_stdout(io.StringIO()):
+        loss = losses.CompositionalAUCLoss(device="cpu")
+        optimizer = optimizers.PDSCA(model.parameters(), loss_fn=loss, lr=LR, device="cpu", verbose=False)
+    turn = cycle(data.sampled)
+
+    def step() -> None:
+        batch = next(turn)
+        for part in (batch.lower, batch):
+            optimizer.zero_grad()
+            loss(model(part.inputs[0]).sigmoid(), part.labels[0].float().unsqueeze(1)).backward()
+            optimizer.step()
+
+    return step
+
+
+OBJECTIVES: dict[str, Callable[[Data], Callable[[MultiTask], auc.Objective]]] = {
+    "CrossEntropy": lambda data: lambda model: auc.CrossEntropy(data.labels),
+    "Focal": lambda data: lambda model: auc.Focal(data.labels),
+    "MinMaxAUC": lambda data: lambda model: auc.MinMaxAUC(data.labels),
+    "PartialAUC": lambda data: lambda model: auc.PartialAUC(data.labels, max_fpr=0.1),
+    "PairwisePartialAUC": lambda data: lambda model: auc.PairwisePartialAUC(data.labels, max_fpr=0.1),
+    "MiniBatchPartialAUC": lambda data: lambda model: auc.MiniBatchPartialAUC(data.labels, max_fpr=0.1),
+    "SOPA": lambda data: lambda model: auc.SOPA(data.labels, max_fpr=0.1),
+    "SOPAs": lambda data: lambda model: auc.SOPAs(data.labels),
+}
+COMPOSITIONAL = {
+    "CompositionalAUC, exact": {"gradient": "exact"},
+    "CompositionalAUC, first order": {"gradient": "first_order"},
+    "CompositionalAUC, first order, copies in bfloat16": {
+        "gradient": "first_order",
+        "copies_dtype": torch.bfloat16,
+    },
+}
+
+
+class Bench:
+    """The steps of one part at every number of tasks, timed in turns."""
+
+    def __init__(self, rounds: int, chunk: int, peer: bool) -> None:
+        self.rounds, self.chunk, self.peer = rounds, chunk, peer
+        self.bars: list[tuple[str, float, float, bool]] = []
+
+    def time(self, steps: dict[str, Step]) -> dict[str, float]:
+        """Milliseconds per step."""
+        laps = round_robin(steps, rounds=self.rounds, chunk=self.chunk)
+        return {name: median_ms(lap.cpu for lap in found) for name, found in laps.items()}
+
+    def bar(self, text: str, value: float, limit: float, at_least: bool = False) -> None:
+        """Note a requirement and whether it is met."""
+        self.bars.append((text, round(value, 2), limit, value >= limit if at_least else value <= limit))
+
+    def dense(self, data: Data) -> dict[str, float]:
+        """128 rows, all labels."""
+        steps = {"BCE + SGD": floor(data)}
+        steps |= {name: ours(data, data.dense, make(data)) for name, make in OBJECTIVES.items()}
+        if self.peer and data.num_tasks <= 128:  # beyond, it takes seconds
+            for name in ("LibAUC MultiLabelAUCM + PESG", "LibAUC MultiLabelpAUC (SOPAs)"):
+                steps[name] = libauc(data, name)
+        found = self.time(steps)
+        base = found["BCE + SGD"]
+        for name in ("MinMaxAUC", "PartialAUC"):
+            self.bar(f"{name}, dense, m={data.num_tasks}: times BCE + SGD", found[name] / base, 2.0)
+        if data.num_tasks == 128 and self.peer:
+            for name, peer in (
+                ("MinMaxAUC", "LibAUC MultiLabelAUCM + PESG"),
+                ("PartialAUC", "LibAUC MultiLabelpAUC (SOPAs)"),
+            ):
+                text = f"{name}, dense, m=128: times cheaper than {peer}"
+                self.bar(text, found[peer] / found[name], 15.0, at_least=True)
+        return found
+
+    def sampled(self, data: Data) -> dict[str, float]:
+        """10 tasks, 128 rows each."""
+        steps = {name: ours(data, data.sampled, make(data)) for name, make in OBJECTIVES.items()}
+        sampler = iter(TaskSampler(data.labels, TASKS, ROWS, steps_per_epoch=1_000_000))
+        steps["drawing the rows"] = lambda: next(sampler) and None
+        if self.peer:
+            steps["LibAUC MultiLabelAUCM + PESG, 10 sampled (128 rows in all)"] = libauc(data, "sampled")
+        return self.time(steps)
+
+    def compositional(self, data: Data) -> dict[str, float]:
+        """10 tasks, 128 rows each, beside cross-entropy on the same rows."""
+        steps = {"CrossEntropy": ours(data, data.sampled, OBJECTIVES["CrossEntropy"](data))}
+        for name, options in COMPOSITIONAL.items():
+            steps[name] = ours(
+                data,
+                data.sampled,
+                lambda model, options=options: CompositionalAUC(data.labels, model, **options),
+            )
+        if self.peer:
+            steps["LibAUC Compositional + PDSCA, one task"] = libauc_compositional(data)
+        found = self.time(steps)
+        base = found["CrossEntropy"]
+        for name, limit in (("CompositionalAUC, exact", 4.5), ("CompositionalAUC, first order", 2.5)):
+            text = f"{name}, m={data.num_tasks}: times CrossEntropy on the same rows"
+            self.bar(text, found[name] / base, limit)
+        return found
+
+
+def memory(data: Data) -> dict[str, float]:
+    """Mebibytes of block state."""
+    objectives = {name: make(data)(data.model()) for name, make in OBJECTIVES.items()}
+    for name, options in COMPOSITIONAL.items():
+        if "exact" not in name:  # as first order
+            objectives[name.replace(", first order", "")] = CompositionalAUC(
+                data.labels, data.model(), **options
+            )
+    return {name: _bytes(objective.state_dict().values()) / 2**20 for name, objective in objectives.items()}
+
+
+def _bytes(state: Any) -> int:
+    return sum(value.numel() * value.element_size() for value in state if isinstance(value, Tensor))
+
+
+def show(title: str, columns: dict[int, dict[str, float]], base: str | None = None, digits: int = 2) -> None:
+    """Print one row per method: the value, and its ratio to ``base``, at every number of tasks."""
+    names = list(dict.fromkeys(name for column in columns.values() for name in column))
+    rows = []
+    for name in names:
+        cells = []
+        for column in columns.values():
+            value = column.get(name)
+            ratio = f" ({value / column[base]:.2f}x)" if value is not None and base is not None else ""
+            cells.append("-" if value is None else f"{value:.{digits}f}{ratio}")
+        rows.append([name, *cells])
+    print_table(title, ["", *(f"m={num_tasks}" for num_tasks in columns)], rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--tasks", type=int, nargs="+", default=[10, 40, 128, 1000])
+    parser.add_argument(
+        "--rows", type=int, default=20_000, help="rows of the data the batches are drawn from"
+    )
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--chunk", type=int, default=4)
+    parser.add_argument("--threads", type=int, default=1)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    peer = version("libauc")
+    print(f"LibAUC {peer}" if peer else "LibAUC: not installed (pip install --no-deps libauc==2.0.1)")
+    bench = Bench(options.rounds, options.chunk, peer is not None)
+    found: dict[str, dict[int, dict[str, float]]] = {
+        part: {} for part in ("dense", "sampled", "compositional", "memory")
+    }
+    for num_tasks in options.tasks:
+        data = Data(num_tasks, options.rows)
+        found["dense"][num_tasks] = bench.dense(data)
+        found["sampled"][num_tasks] = bench.sampled(data)
+        found["compositional"][num_tasks] = bench.compositional(data)
+        found["memory"][num_tasks] = memory(data)
+    first, last = found["sampled"][options.tasks[0]], found["sampled"][options.tasks[-1]]
+    for name in OBJECTIVES:
+        text = f"{name}, task-sampled: m={options.tasks[-1]} times m={options.tasks[0]}"
+        bench.bar(text, last[name] / first[name], 1.3)
+    show("dense, 128 rows: ms per step (times BCE + SGD)", found["dense"], "BCE + SGD")
+    show("task-sampled, 10 tasks x 128 rows: ms per step", found["sampled"])
+    show(
+        "compositional, 10 tasks x 128 rows: ms per step (times CrossEntropy on the same rows)",
+        found["compositional"],
+        "CrossEntropy",
+    )
+    show("block state: MiB", found["memory"], digits=3)
+    print_table(
+        "requirements",
+        ["", "measured", "limit", "met"],
+        [
+            [text, f"{value:.2f}", f"{limit:g}", "yes" if met else "NO"]
+            for text, value, limit, met in bench.bars
+        ],
+    )
+    keys = ("requirement", "measured", "limit", "met")
+    print_json(
+        {
+            "benchmark": "objectives",
+            "rows": options.rows,
+            "machine": machine(),
+            "peers": {"libauc": peer},
+            **{
+                part: {
+                    str(num_tasks): {name: round(value, 4) for name, value in column.items()}
+                    for num_tasks, column in columns.items()
+                }
+                for part, columns in found.items()
+            },
+            "requirements": [dict(zip(keys, bar, strict=True)) for bar in bench.bars],
+        }
+    )
+
+
+if __name__ == "__main__":
+    main()
