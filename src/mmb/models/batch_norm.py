@@ -1,0 +1,189 @@
+"""Batch norm that is right for the batch it sees, and for the rows it is used on afterwards.
+
+In training, batch norm normalises by the statistics of the batch; in evaluation, by running averages of them.
+That is wrong in two ways for what this package trains with, and this is what to do:
+
+* **Task-sampled and rich rows** hold far more positives than the data do, so the running averages describe
+  other rows than those the model is used on. Before evaluating, `recalibrate_batch_norm` on rows drawn
+  uniformly; or fine-tune a pretrained model with `freeze_batch_norm`, which makes training and evaluation
+  compute the same function.
+* **Compositional training** evaluates one set of weights per task under ``torch.func.vmap``. Each task's rows
+  are then normalised by their own statistics (in a flat batch: by those of all rows together), and there is
+  no single running average to update: give every task buffers of its own, or run it within
+  `untracked_batch_norm`; and recalibrate before evaluation, or freeze. Rows padded to a common length are
+  left out of the statistics by `MaskedBatchNorm`.
+
+Everything here works on any module made of torch's own batch norm layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+
+class MaskedBatchNorm(nn.BatchNorm1d):
+    r"""Batch norm over the rows of ``[n, channels]``, some of which may be padding.
+
+    With mask :math:`m_i \in \{0, 1\}`, statistics are :math:`\mu = \sum_i m_i x_i / \sum_i m_i` and
+    :math:`\sigma^2 = \sum_i m_i (x_i - \mu)^2 / \sum_i m_i`. Without a mask it is ``torch.nn.BatchNorm1d``.
+    """
+
+    def forward(self, input: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Normalise ``input [n, channels]``; rows where ``mask`` (``bool [n]``) is false do not count."""
+        if mask is None or not self.training:
+            return super().forward(input)
+        weight = mask.to(torch.float32).unsqueeze(1)
+        count = weight.sum().clamp(min=1)
+        values = input.to(torch.promote_types(input.dtype, torch.float32))
+        mean = (values * weight).sum(0) / count
+        centred = values - mean
+        variance = (centred.square() * weight).sum(0) / count
+        if self.track_running_stats:
+            self._track(mean.detach(), variance.detach() * (count / (count - 1).clamp(min=1)))
+        scaled = centred * (variance + self.eps).rsqrt()
+        if self.affine:
+            scaled = scaled * self.weight + self.bias
+        return scaled.to(input.dtype)
+
+    @torch.no_grad()
+    def _track(self, mean: Tensor, variance: Tensor) -> None:
+        """Move the running averages, as the base class does."""
+        running_mean, running_var, batches = self.running_mean, self.running_var, self.num_batches_tracked
+        assert running_mean is not None
+        assert running_var is not None
+        assert batches is not None
+        batches.add_(1)
+        step: Tensor | float = self.momentum if self.momentum is not None else 1 / batches
+        running_mean.add_(step * (mean - running_mean))
+        running_var.add_(step * (variance - running_var))
+
+
+class FrozenBatchNorm(nn.Module):
+    """Batch norm by the running statistics as they are, in training too.
+
+    Args:
+        norm: The layer whose statistics, weight and bias it takes over, under the same names.
+
+    Raises:
+        ValueError: If that layer has no running statistics.
+    """
+
+    weight: Tensor | None
+    bias: Tensor | None
+    running_mean: Tensor
+    running_var: Tensor
+
+    def __init__(self, norm: _BatchNorm) -> None:
+        super().__init__()
+        if norm.running_mean is None:
+            raise ValueError("a batch norm layer without running statistics cannot be frozen")
+        self.eps = norm.eps
+        for name in ("weight", "bias"):
+            self.register_parameter(name, getattr(norm, name))
+        for name in ("running_mean", "running_var", "num_batches_tracked"):
+            self.register_buffer(name, getattr(norm, name))
+
+    def forward(self, input: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Normalise ``input``; padding needs no care, so the mask is not looked at."""
+        return nn.functional.batch_norm(
+            input, self.running_mean, self.running_var, self.weight, self.bias, training=False, eps=self.eps
+        )
+
+
+def freeze_batch_norm(model: nn.Module) -> int:
+    """Replace every batch norm layer by one that keeps its running statistics; weight and bias still learn.
+
+    Names in the state dict stay as they are.
+
+    Args:
+        model: Changed in place. It must not itself be a batch norm layer.
+
+    Returns:
+        How many layers were frozen.
+
+    Raises:
+        ValueError: If a layer has no running statistics; nothing is changed then.
+    """
+    frozen = [
+        (parent, name, FrozenBatchNorm(child))
+        for parent in model.modules()
+        for name, child in parent.named_children()
+        if isinstance(child, _BatchNorm)
+    ]
+    for parent, name, layer in frozen:
+        setattr(parent, name, layer)
+    return len(frozen)
+
+
+@contextmanager
+def untracked_batch_norm(model: nn.Module) -> Iterator[None]:
+    """Within it, training mode normalises by each batch's statistics and leaves the running averages alone.
+
+    That is what a pass under ``torch.func.vmap`` needs, and any pass that should not count.
+
+    Args:
+        model: Its layers are as before afterwards.
+    """
+    tracking = [layer for layer in _layers(model) if layer.track_running_stats]
+    for layer in tracking:
+        layer.track_running_stats = False
+    try:
+        yield
+    finally:
+        for layer in tracking:
+            layer.track_running_stats = True
+
+
+@torch.no_grad()
+def recalibrate_batch_norm(model: nn.Module, batches: Iterable[Any]) -> int:
+    """Set the running statistics to the plain average of those of some batches, dropout and the like off.
+
+    Use rows as the model will meet them: drawn uniformly, not by task. A few thousand are enough.
+
+    Args:
+        model: Its running statistics are replaced; modes and all else are as before.
+        batches: What the model is called with, one item per call. Of equal sizes, or the average is not that
+            over rows.
+
+    Returns:
+        Number of batches used.
+
+    Raises:
+        ValueError: If there are no batches. Then, or if the model fails, statistics stay as they were.
+    """
+    layers = [layer for layer in _layers(model) if layer.track_running_stats]
+    modes = [(module, module.training) for module in model.modules()]
+    momenta = [layer.momentum for layer in layers]
+    before = [{name: value.clone() for name, value in layer.named_buffers(recurse=False)} for layer in layers]
+    model.eval()
+    used, finished = 0, False
+    try:
+        for layer in layers:
+            layer.reset_running_stats()
+            layer.momentum = None  # the plain average over the batches
+            layer.train()
+        for inputs in batches:
+            model(inputs)
+            used += 1
+        if used == 0:
+            raise ValueError("batches: got none, expected at least one batch of rows to recalibrate on")
+        finished = True
+    finally:
+        for layer, momentum, values in zip(layers, momenta, before, strict=True):
+            layer.momentum = momentum
+            if not finished:
+                for name, buffer in layer.named_buffers(recurse=False):
+                    buffer.copy_(values[name])
+        for module, training in modes:
+            module.training = training
+    return used
+
+
+def _layers(model: nn.Module) -> list[_BatchNorm]:
+    return [module for module in model.modules() if isinstance(module, _BatchNorm)]

@@ -1,0 +1,176 @@
+"""Graph isomorphism network for molecules, as in the Open Graph Benchmark."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from mmb.data.graphs import ATOM_DIMS, BOND_DIMS, GraphBatch
+from mmb.models.batch_norm import MaskedBatchNorm
+from mmb.models.message_passing import aggregate, gather_rows, sum_rows
+from mmb.models.multitask import MultiTask
+from mmb.models.task_graphs import PaddedGraphs
+
+
+def gin(
+    num_tasks: int, layers: int = 5, width: int = 300, dropout: float = 0.5, virtual_node: bool = False
+) -> MultiTask:
+    """Graph isomorphism network, and one head per task on the mean over the atoms.
+
+    Args:
+        num_tasks: Number of heads.
+        layers: Number of message-passing layers.
+        width: Width of the node features.
+        dropout: Share of the features dropped after each layer in training.
+        virtual_node: Add a node that is joined to all atoms of its molecule.
+
+    Returns:
+        A :class:`MultiTask` model of a :class:`~mmb.data.graphs.GraphBatch`: logits ``[G, num_tasks]``.
+    """
+    return MultiTask(GIN(layers, width, dropout, virtual_node), width, num_tasks)
+
+
+class GIN(nn.Module):
+    r"""Features of molecules, by message passing.
+
+    Layer :math:`l` computes, for every atom :math:`v` with bonds :math:`u \to v`,
+
+    .. math:: x_v \leftarrow \mathrm{dropout}(\mathrm{relu}(\mathrm{norm}(\mathrm{MLP}(
+              (1 + \epsilon) x_v + \sum_{u \to v} \mathrm{relu}(x_u + e_{uv})))))
+
+    (the last layer without the outer relu), starting from the sum of the embeddings of the atom's features;
+    :math:`e_{uv}` is the sum of the layer's own embeddings of the bond's features. A molecule's features are
+    the mean of its atoms'. With a virtual node :math:`z`, which starts at a learned vector (zero at first),
+    every layer adds it to its molecule's atoms before their messages, and then, except in the last layer,
+    moves it: :math:`z \leftarrow \mathrm{dropout}(\mathrm{relu}(\mathrm{norm}(\mathrm{MLP}(z + \sum_v x_v))))`.
+
+    Embeddings are summed once for every distinct feature vector in the data rather than for every atom and
+    bond, and looked up from there. Batch norm takes its statistics over all atoms of the batch; see
+    `mmb.models.batch_norm` for task-sampled and compositional batches. It is evaluated at one set of weights
+    per task by ``vmap`` over `mmb.models.task_graphs.stack_tasks`.
+
+    Args:
+        layers: Number of layers.
+        width: Width of the features.
+        dropout: Share of the features dropped after each layer in training.
+        virtual_node: Whether there is a virtual node.
+
+    Raises:
+        ValueError: If a number is out of its range.
+    """
+
+    def __init__(
+        self, layers: int = 5, width: int = 300, dropout: float = 0.5, virtual_node: bool = False
+    ) -> None:
+        super().__init__()
+        if layers < 1 or width < 1 or not 0 <= dropout < 1:
+            raise ValueError(
+                f"need layers >= 1, width >= 1 and 0 <= dropout < 1, got {layers}, {width} and {dropout}"
+            )
+        self.dropout = dropout
+        self.atoms = FeatureEmbedding(ATOM_DIMS, width)
+        self.layers = nn.ModuleList(GINLayer(width) for _ in range(layers))
+        self.virtual = nn.Parameter(torch.zeros(1, width)) if virtual_node else None
+        self.virtual_layers = nn.ModuleList(
+            NormedMLP(width) for _ in range(layers - 1 if virtual_node else 0)
+        )
+
+    def forward(self, batch: GraphBatch) -> Tensor:
+        """Features of graphs.
+
+        Args:
+            batch: ``G`` graphs; or, under ``vmap``, the padded graphs of one task.
+
+        Returns:
+            ``[G, width]``.
+        """
+        node_mask, graph_mask = _masks(batch)
+        graphs = batch.graph_ptr.shape[0] - 1
+        nodes = gather_rows(self.atoms(batch.atom_table), batch.atom_codes)
+        virtual = None if self.virtual is None else self.virtual.expand(graphs, -1).to(nodes.dtype)
+        last = len(self.layers) - 1
+        for number, layer in enumerate(self.layers):
+            if virtual is not None:
+                nodes = nodes + gather_rows(virtual, batch.graph)
+                if number < last:
+                    pooled = (sum_rows(nodes, batch.graph, graphs) + virtual).to(nodes.dtype)
+                    virtual = self._drop(self.virtual_layers[number](pooled, graph_mask).relu())
+            nodes = layer(nodes, batch, node_mask)
+            nodes = self._drop(nodes.relu() if number < last else nodes)
+        counts = batch.graph_ptr.diff().clamp(min=1).unsqueeze(1)
+        features = (sum_rows(nodes, batch.graph, graphs) / counts).to(nodes.dtype)
+        return features if graph_mask is None else features[:-1]
+
+    def _drop(self, features: Tensor) -> Tensor:
+        return nn.functional.dropout(features, self.dropout, self.training)
+
+
+class GINLayer(nn.Module):
+    """One step of message passing, with the norm that follows it; see `GIN`."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.epsilon = nn.Parameter(torch.zeros(1))
+        self.bonds = FeatureEmbedding(BOND_DIMS, width)
+        self.mlp = NormedMLP(width)
+
+    def forward(self, nodes: Tensor, batch: GraphBatch, mask: Tensor | None) -> Tensor:
+        """From node features ``[N, width]`` to the next ones, before their relu."""
+        messages = aggregate(nodes, self.bonds(batch.bond_table), batch)
+        output: Tensor = self.mlp(((1 + self.epsilon) * nodes + messages).to(nodes.dtype), mask)
+        return output
+
+
+class NormedMLP(nn.Module):
+    """``norm(linear(relu(norm(linear(x)))))``, twice as wide inside."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.linear1 = nn.Linear(width, 2 * width)
+        self.norm1 = MaskedBatchNorm(2 * width)
+        self.linear2 = nn.Linear(2 * width, width)
+        self.norm2 = MaskedBatchNorm(width)
+
+    def forward(self, rows: Tensor, mask: Tensor | None) -> Tensor:
+        """``[n, width]`` to the same shape; rows that are masked out do not enter the statistics."""
+        hidden = self.norm1(self.linear1(rows), mask).relu()
+        output: Tensor = self.norm2(self.linear2(hidden), mask)
+        return output
+
+
+class FeatureEmbedding(nn.Module):
+    """Sum of one embedding per categorical feature.
+
+    Args:
+        dims: Number of values of each feature.
+        width: Width of the embeddings.
+    """
+
+    offsets: Tensor
+
+    def __init__(self, dims: Sequence[int], width: int) -> None:
+        super().__init__()
+        sizes = torch.tensor(dims)
+        self.register_buffer("offsets", sizes.cumsum(0) - sizes, persistent=False)
+        bounds = torch.tensor(
+            [math.sqrt(6 / (dim + width)) for dim in dims]
+        )  # Xavier, for each feature's own
+        start = torch.empty(sum(dims), width).uniform_(-1, 1)
+        self.weight = nn.Parameter(start * bounds.repeat_interleave(sizes).unsqueeze(1))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Embed ``int64 [n, len(dims)]`` as ``[n, width]``."""
+        hot = self.weight.new_zeros(features.shape[0], self.weight.shape[0])
+        # A product with ones and zeros: unlike the backward of a lookup, its own is a plain product too.
+        return hot.scatter(1, features + self.offsets, 1.0) @ self.weight
+
+
+def _masks(batch: GraphBatch) -> tuple[Tensor | None, Tensor | None]:
+    """Which nodes and which graphs are real, where there is padding."""
+    if not isinstance(batch, PaddedGraphs):
+        return None, None
+    graphs = batch.graph_ptr.shape[0] - 1
+    return batch.node_mask, torch.arange(graphs, device=batch.graph.device) < graphs - 1

@@ -1,0 +1,111 @@
+"""Loading an encoder's weights from a local file that names them as torchvision does."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mmb._extras import require
+
+_COUNTER = "num_batches_tracked"  # of batch norm; absent from torchvision's older files
+
+
+def load_pretrained(
+    encoder: nn.Module, path: Path | str, rename: Callable[[str], str], classifier: str
+) -> None:
+    """Copy the weights of a file into an encoder.
+
+    Every tensor of the encoder must be in the file and the other way round, except for the classifier of the
+    file, which is left out, and for batch norm's step counters, which older files do not have.
+
+    Args:
+        encoder: The network, without a classifier; changed in place, or not at all if something is wrong.
+        path: A state dict in torchvision's names: written by ``torch.save``, or ``.safetensors``.
+        rename: From a name in the file to the encoder's name for the same tensor.
+        classifier: Name of the file's last layer.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If the file cannot be read safely, or holds other tensors than the network; the message
+            names them.
+        ImportError: If a ``.safetensors`` file is given and that package is not installed.
+    """
+    path = Path(path)
+    own = encoder.state_dict()
+    given = {
+        rename(name): tensor
+        for name, tensor in read_weights(path).items()
+        if not name.startswith(f"{classifier}.")
+    }
+    missing = [name for name in own if name not in given and not name.endswith(_COUNTER)]
+    unexpected = [name for name in given if name not in own]
+    misshapen = [
+        f"{name} is {list(given[name].shape)} in the file and {list(own[name].shape)} in the network"
+        for name in own
+        if name in given and given[name].shape != own[name].shape
+    ]
+    problems = [
+        f"{what}: {_some(names)}"
+        for what, names in (
+            ("missing from the file", missing),
+            ("unexpected in the file", unexpected),
+            ("of another shape", misshapen),
+        )
+        if names
+    ]
+    if problems:
+        raise ValueError(
+            f"the weights in {path} do not fit this network. {'; '.join(problems)}. Give a file with weights "
+            "of the same network in torchvision's names, made for the same stem and number of input channels"
+        )
+    encoder.load_state_dict(own | given)
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """Read a state dict without running anything that is in the file.
+
+    Args:
+        path: Written by ``torch.save``, or, with the suffix ``.safetensors``, by safetensors.
+
+    Returns:
+        Its tensors by name, on the host.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If it is not a plain state dict.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file of weights at {path.absolute()}; give the path of one")
+    try:
+        if path.suffix == ".safetensors":
+            content: Any = require("safetensors.torch", extra="training").load_file(path)
+        else:
+            content = torch.load(path, map_location="cpu", weights_only=True)
+    except ImportError:
+        raise
+    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
+        raise ValueError(_unreadable(path)) from error
+    except Exception as error:
+        if type(error).__module__.startswith("safetensors"):  # its error has no public base class
+            raise ValueError(_unreadable(path)) from error
+        raise
+    if not isinstance(content, Mapping) or not all(isinstance(value, Tensor) for value in content.values()):
+        raise ValueError(_unreadable(path))
+    return {str(name): tensor for name, tensor in content.items()}
+
+
+def _unreadable(path: Path) -> str:
+    return (
+        f"{path} is not a state dict of tensors alone. Give one that was written with "
+        "torch.save(model.state_dict(), path) or with safetensors"
+    )
+
+
+def _some(names: list[str], limit: int = 8) -> str:
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(names[:limit]) + more

@@ -1,0 +1,145 @@
+"""The networks by name: what options each has, and how it is built to fit a data set."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mmb.data.dataset import Dataset
+from mmb.data.graphs import GraphBatch
+from mmb.models.multitask import MultiTask
+
+# Modules are imported when first used: some need an optional extra.
+_BUILDERS = {
+    "mlp": "mmb.models.mlp",
+    "resnet18": "mmb.models.resnet",
+    "densenet121": "mmb.models.densenet",
+    "gin": "mmb.models.gin",
+}
+_BY_KIND = {"table": ("mlp",), "images": ("resnet18", "densenet121"), "graphs": ("gin",)}
+_SMALL_IMAGE = 64  # pixels up to which an image keeps its resolution in the stem
+
+
+def available() -> dict[str, str]:
+    """Names of all networks, with the first line of what each says about itself."""
+    return {name: inspect.cleandoc(builder(name).__doc__ or "").splitlines()[0] for name in _BUILDERS}
+
+
+def builder(name: str) -> Callable[..., MultiTask]:
+    """The function that builds a network; its signature and docstring state its options.
+
+    Raises:
+        ValueError: If there is no such network; the message names the nearest.
+    """
+    if name not in _BUILDERS:
+        raise ValueError(f"there is no network {name!r}{_nearest(name, _BUILDERS)}")
+    function: Callable[..., MultiTask] = getattr(importlib.import_module(_BUILDERS[name]), name)
+    return function
+
+
+def options(name: str) -> dict[str, inspect.Parameter]:
+    """Options of a network, with types and defaults; those that follow from the data set among them."""
+    return dict(inspect.signature(builder(name)).parameters)
+
+
+def suggest(dataset: Dataset) -> str:
+    """The network to try first on a data set: ``gin`` on graphs, ``resnet18`` on images, else ``mlp``."""
+    return _BY_KIND[_kind(dataset)[0]][0]
+
+
+def complete(name: str, dataset: Dataset, **given: Any) -> dict[str, Any]:
+    """Options as given, and those that follow from a data set: number of tasks, width or channels, stem.
+
+    What it returns is worth keeping with a run: ``build(name, **options)`` makes the same network again
+    without the data set (pass ``weights=None`` where trained weights are loaded next).
+
+    Args:
+        name: Name of the network.
+        dataset: What it is to be trained on.
+        **given: Options of this network; they go before what the data set says.
+
+    Returns:
+        Arguments of :func:`build`.
+
+    Raises:
+        ValueError: If there is no such network or option, or if the network cannot eat the data set.
+    """
+    _check(name, given)
+    kind, row = _kind(dataset)
+    if name not in _BY_KIND[kind]:
+        raise ValueError(
+            f"network {name!r} does not fit data set {dataset.name!r}, whose inputs are {kind}; "
+            f"networks for those are: {', '.join(_BY_KIND[kind])}"
+        )
+    found: dict[str, Any] = {"num_tasks": len(dataset.task_names)}
+    if name == "mlp":
+        found |= {"num_inputs": row.shape[1], "hidden": [256, 256]}
+    elif kind == "images":
+        found["channels"] = row.shape[1]
+    if name == "resnet18":
+        found["stem"] = "cifar" if max(row.shape[2:]) <= _SMALL_IMAGE else "imagenet"
+    return found | given
+
+
+def build(name: str, dataset: Dataset | None = None, seed: int | None = None, **given: Any) -> MultiTask:
+    """Build a network.
+
+    Args:
+        name: Name of the network.
+        dataset: What it is to be trained on: sizes that are not given follow from it.
+        seed: Of the initial weights, and torch's global generator is left as it was; if None, that one is
+            drawn from.
+        **given: Options of this network; see `options`.
+
+    Returns:
+        The network, on the host.
+
+    Raises:
+        ValueError: If there is no such network or option, if an option is lacking or wrong, or if the network
+            cannot eat the data set.
+        ImportError: If an optional package is needed; the message names the extra.
+    """
+    _check(name, given)
+    if dataset is not None:
+        given = complete(name, dataset, **given)
+    for key, parameter in options(name).items():
+        if parameter.default is parameter.empty and key not in given:
+            raise ValueError(
+                f"network {name!r} needs the option {key!r}; give it, or a data set to take it from"
+            )
+    with torch.random.fork_rng(devices=[], enabled=seed is not None):
+        if seed is not None:
+            torch.default_generator.manual_seed(seed)
+        return builder(name)(**given)
+
+
+def _kind(dataset: Dataset) -> tuple[str, Any]:
+    """Kind of a data set's inputs, and the input of one row."""
+    row = dataset.inputs[dataset.split["train"][:1]]
+    if isinstance(row, GraphBatch):
+        return "graphs", row
+    if isinstance(row, Tensor) and row.dim() in (2, 4):
+        return ("table" if row.dim() == 2 else "images"), row
+    shape = f"tensor of shape {list(row.shape)}" if isinstance(row, Tensor) else type(row).__name__
+    raise ValueError(
+        f"there is no network for the inputs of data set {dataset.name!r}: one row is a {shape}. "
+        "Pass a torch.nn.Module of your own instead of a name"
+    )
+
+
+def _check(name: str, given: Iterable[str]) -> None:
+    known = options(name)
+    for key in given:
+        if key not in known:
+            raise ValueError(f"network {name!r} has no option {key!r}{_nearest(key, known)}")
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, list(known), 1)
+    return f"; did you mean {near[0]!r}?" if near else f"; there are: {', '.join(known) or 'none'}"

@@ -1,0 +1,57 @@
+"""ResNet18 for images: MONAI's network with the stem for small images or for large ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal, get_args
+
+from torch import nn
+
+from mmb._extras import require
+from mmb.models.multitask import MultiTask
+from mmb.models.pretrained import load_pretrained
+
+Stem = Literal["cifar", "imagenet"]
+
+
+def resnet18(
+    num_tasks: int,
+    channels: int = 3,
+    stem: Stem = "imagenet",
+    weights: Path | str | None = None,
+) -> MultiTask:
+    """ResNet18 (He et al., 2016), and one head per task on its 512 features.
+
+    Args:
+        num_tasks: Number of heads.
+        channels: Channels of the images ``[n, channels, height, width]``.
+        stem: ``"imagenet"``: 7 x 7 convolution of stride 2 and max pooling, a quarter of the resolution;
+            ``"cifar"``: 3 x 3 convolution of stride 1 and no pooling, for images of some 32 pixels.
+        weights: Local file with weights of the encoder in torchvision's names; random weights if None.
+
+    Returns:
+        A :class:`MultiTask` model: logits ``[n, num_tasks]``.
+
+    Raises:
+        ValueError: If the stem is unknown, or the weights do not fit.
+        FileNotFoundError: If there is no file of weights.
+        ImportError: If MONAI is not installed.
+    """
+    if stem not in get_args(Stem):
+        raise ValueError(f"stem must be one of {get_args(Stem)}, got {stem!r}")
+    small = stem == "cifar"
+    encoder: nn.Module = require("monai.networks.nets.resnet", extra="vision").ResNet(
+        block="basic",
+        layers=[2, 2, 2, 2],
+        block_inplanes=[64, 128, 256, 512],
+        spatial_dims=2,
+        n_input_channels=channels,
+        conv1_t_size=3 if small else 7,
+        conv1_t_stride=1 if small else 2,
+        no_max_pool=small,
+        bias_downsample=False,
+        feed_forward=False,
+    )
+    if weights is not None:
+        load_pretrained(encoder, weights, rename=str, classifier="fc")  # MONAI's names are torchvision's
+    return MultiTask(encoder, 512, num_tasks)
