@@ -45,7 +45,9 @@ class GIN(nn.Module):
     :math:`e_{uv}` is the sum of the layer's own embeddings of the bond's features. A molecule's features are
     the mean of its atoms'. With a virtual node :math:`z`, which starts at a learned vector (zero at first),
     every layer adds it to its molecule's atoms before their messages, and then, except in the last layer,
-    moves it: :math:`z \leftarrow \mathrm{dropout}(\mathrm{relu}(\mathrm{norm}(\mathrm{MLP}(z + \sum_v x_v))))`.
+    moves it:
+
+    .. math:: z \leftarrow \mathrm{dropout}(\mathrm{relu}(\mathrm{norm}(\mathrm{MLP}(z + \sum_v x_v))))
 
     Embeddings are summed once for every distinct feature vector in the data rather than for every atom and
     bond, and looked up from there. Batch norm takes its statistics over all atoms of the batch; see
