@@ -270,6 +270,9 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
+    # The C allocator returns freed memory to the system, to fault it in again at the next step, until a large
+    # block was freed once. Any process that has loaded data has done so; let this one, too, for all methods.
+    torch.ones(31 << 18)
     peer = version("libauc")
     print(f"LibAUC {peer}" if peer else "LibAUC: not installed (pip install --no-deps libauc==2.0.1)")
     bench = Bench(options.rounds, options.chunk, peer is not None)
