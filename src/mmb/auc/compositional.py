@@ -58,7 +58,9 @@ class CompositionalAUC(MinMaxAUC):
         model: The model to be trained; the copies start at its weights.
         inner_lr: :math:`\tilde\eta`, the step size of the cross-entropy step.
         lr_lower: Step size of the copies, in (0, 1].
-        gradient: ``"exact"``, or ``"first_order"`` without the Hessian term.
+        gradient: ``"exact"``, or ``"first_order"`` without the Hessian term: cheaper, but only for a small
+            ``inner_lr``. The step of the copies is then not seen through, and what is good for them need not
+            be good for the model.
         copies_dtype: Storage dtype of the copies; None is that of the model. They are computed with in the
             model's dtype. bfloat16 loses steps smaller than 1/256 of a weight: use it with a large
             ``lr_lower``.
