@@ -5,13 +5,15 @@ from __future__ import annotations
 import gzip
 import hashlib
 import lzma
+import re
 import shutil
 import tarfile
 import uuid
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -23,20 +25,25 @@ _BROKEN = (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, gzip.BadG
 
 def sha256_of(path: Path) -> str:
     """SHA-256 of a file's content, in hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return _digest(path, "sha256")
 
 
-def verify(path: Path, sha256: str) -> Path:
-    """Return ``path`` if the file has this checksum.
+def verify(path: Path, checksum: str) -> Path:
+    """Return ``path`` if the file has this checksum: a SHA-256, or an MD5 where a publisher gives only that.
 
     Raises:
         DamagedDataError: If it has another.
     """
-    found = sha256_of(path)
-    if found != sha256:
-        raise DamagedDataError(path, f"its SHA-256 is {found}, expected {sha256}", _AGAIN)
+    algorithm = "md5" if len(checksum) == 32 else "sha256"
+    found = _digest(path, algorithm)
+    if found != checksum:
+        raise DamagedDataError(path, f"its {algorithm.upper()} is {found}, expected {checksum}", _AGAIN)
     return path
+
+
+def _digest(path: Path, algorithm: str) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, algorithm).hexdigest()
 
 
 @contextmanager
@@ -101,6 +108,56 @@ def open_member(archive: Path, member: str) -> Iterator[IO[bytes]]:
         if stream is None:
             raise _lacking(archive, member)
         yield stream
+
+
+def read_members(archive: Path, members: Collection[str]) -> dict[str, bytes]:
+    """Contents of several regular files of a tar archive, in one pass.
+
+    Raises:
+        DamagedDataError: If the archive is broken or lacks one of them.
+    """
+
+    def read() -> dict[str, bytes]:
+        with tarfile.open(archive, "r|*") as tar:
+            wanted = ((e, tar.extractfile(e)) for e in tar if e.name in members and e.isfile())
+            return {entry.name: stream.read() for entry, stream in wanted if stream is not None}
+
+    contents: dict[str, bytes] = _guard(archive, read)
+    for member in members:
+        if member not in contents:
+            raise _lacking(archive, member)
+    return contents
+
+
+def unpack_zip(archive: Path, pattern: str, folder: Path) -> Path:
+    """Unpack those files of a zip archive whose whole name matches a pattern.
+
+    Args:
+        archive: The archive.
+        pattern: Regular expression for names such as ``images/1.jpg``; it must not match a path that climbs.
+        folder: Where the files go; it appears with all of them or not at all.
+
+    Returns:
+        ``folder``.
+
+    Raises:
+        DamagedDataError: If the archive is broken or no name matches.
+    """
+    temporary = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}")
+    try:
+        temporary.mkdir(parents=True)
+        with _guard(archive, lambda: zipfile.ZipFile(archive)) as bundle:
+            names = [name for name in bundle.namelist() if re.fullmatch(pattern, name)]
+            if not names:
+                raise _lacking(archive, pattern)
+            for name in names:
+                target = temporary / name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(_guard(archive, partial(bundle.read, name)))
+        temporary.rename(folder)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return folder
 
 
 def expand_gzip(path: Path, target: Path) -> Path:

@@ -20,7 +20,7 @@ from mmb.data.errors import DamagedDataError
 VERSION = 1
 """Raised when the meaning of a stored array changes, so that older caches are built anew."""
 _MANIFEST = "manifest.json"
-_EXTRA = "molecules"
+_EXTRA = "training"
 
 
 def write(folder: Path, arrays: Mapping[str, Any], facts: Mapping[str, Any]) -> Path:

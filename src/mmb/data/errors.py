@@ -14,24 +14,25 @@ class MissingDataError(DataError, FileNotFoundError):
     """A file that the data set needs is not there.
 
     Args:
-        what: What is missing, for example ``"tox21: the file tox21.csv"``.
+        what: What is missing, for example ``"tox21: the file tox21.csv"``; alone, the whole message (as when
+            the exception comes from another process).
         looked_in: Every place where it was looked for.
         remedy: How to get it, as a sentence.
     """
 
-    def __init__(self, what: str, looked_in: Iterable[Path | str], remedy: str) -> None:
+    def __init__(self, what: str, looked_in: Iterable[Path | str] = (), remedy: str = "") -> None:
         places = "".join(f"\n  looked in: {place}" for place in looked_in)
-        super().__init__(f"{what} is missing.{places}\n  to get it: {remedy}")
+        super().__init__(f"{what} is missing.{places}\n  to get it: {remedy}" if remedy else what)
 
 
 class DamagedDataError(DataError, ValueError):
     """A file is there, but is not what it should be.
 
     Args:
-        path: The file.
+        path: The file; alone, the whole message (as when the exception comes from another process).
         problem: What is wrong with it: what was found, and what was expected.
         remedy: What to do, as a sentence.
     """
 
-    def __init__(self, path: Path | str, problem: str, remedy: str) -> None:
-        super().__init__(f"{path} is damaged: {problem}.\n  what to do: {remedy}")
+    def __init__(self, path: Path | str, problem: str = "", remedy: str = "") -> None:
+        super().__init__(f"{path} is damaged: {problem}.\n  what to do: {remedy}" if remedy else str(path))

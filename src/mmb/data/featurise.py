@@ -6,6 +6,7 @@ unknown atom (or a fingerprint of zeros), so that rows keep their places.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -75,7 +76,9 @@ class Featuriser:
         if workers < 2 or len(pieces) < 2:
             yield from map(self._piece, pieces)
             return
-        with ProcessPoolExecutor(min(workers, len(pieces))) as pool:
+        # Collecting garbage would walk everything a forked worker shares with this process, again and again;
+        # a piece makes no reference cycles.
+        with ProcessPoolExecutor(min(workers, len(pieces)), initializer=gc.disable) as pool:
             yield from pool.map(self._piece, pieces)
 
     def _piece(self, smiles: Sequence[str]) -> dict[str, Any]:

@@ -27,11 +27,16 @@ _MODULES = {
     "toxcast": "mmb.data.toxcast",
     "muv": "mmb.data.muv",
     "sider": "mmb.data.sider",
+    "cifar10": "mmb.data.cifar10",
+    "cifar100": "mmb.data.cifar100",
+    "celeba": "mmb.data.celeba",
+    "chexpert": "mmb.data.chexpert",
 }
 
 _ENCODERS: dict[str, tuple[str, str]] = {
     "columns": ("mmb.data.columns", "ColumnEncoder"),
     "molecules": ("mmb.data.molecule_cache", "MoleculeEncoder"),
+    "images": ("mmb.data.image_files", "ImageEncoder"),
 }
 
 

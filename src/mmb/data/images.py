@@ -1,0 +1,88 @@
+"""Images that live on the device as bytes, normalised and augmented there for the rows of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+import torch
+from torch import Tensor
+
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+
+
+@dataclass(frozen=True)
+class Pixels:
+    """What happens to the bytes of an image before a model sees them.
+
+    Attributes:
+        mean: ``[3, 1, 1]``, of pixels in [0, 1].
+        std: ``[3, 1, 1]``.
+        pad: Augmentation shifts an image by up to this many pixels each way; black comes in at the edge.
+        flip: Whether augmentation mirrors half of the images left to right.
+    """
+
+    mean: Tensor
+    std: Tensor
+    pad: int
+    flip: bool
+
+    @classmethod
+    def of(cls, mean: Sequence[float], std: Sequence[float], pad: int, flip: bool) -> Self:
+        """From plain numbers."""
+        return cls(torch.tensor(mean).view(-1, 1, 1), torch.tensor(std).view(-1, 1, 1), pad, flip)
+
+    def to(self, device: torch.device | str) -> Self:
+        """The same on ``device``."""
+        return replace(self, mean=self.mean.to(device), std=self.std.to(device))
+
+    def normalised(self, images: Tensor) -> Tensor:
+        """``(x / 255 - mean) / std``, float ``[n, 3, h, w]``, of bytes ``[n, c, h, w]`` with c = 1 or 3."""
+        return (images.float() / 255 - self.mean) / self.std
+
+    def augmented(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        """Randomly shifted and mirrored images, ``uint8 [n, c, h, w]``.
+
+        Random numbers are drawn where the generator is, so that a host generator gives the same images on
+        every device.
+        """
+        n, _, height, width = images.shape
+        shift = torch.randint(0, 2 * self.pad + 1, (2, n), generator=generator, device=generator.device)
+        mirror = torch.rand(n, generator=generator, device=generator.device) < (0.5 if self.flip else 0.0)
+        top, left = shift.to(images.device, non_blocking=True)
+        mirror = mirror.to(images.device, non_blocking=True)
+        across = torch.arange(width, device=images.device).expand(n, width)
+        columns = left.unsqueeze(1) + torch.where(mirror.unsqueeze(1), across.flip(1), across)
+        lines = top.unsqueeze(1) + torch.arange(height, device=images.device)
+        padded = torch.nn.functional.pad(images, (self.pad,) * 4)
+        row = torch.arange(n, device=images.device).view(n, 1, 1)
+        return padded.permute(0, 2, 3, 1)[row, lines.unsqueeze(2), columns.unsqueeze(1)].permute(0, 3, 1, 2)
+
+
+@dataclass(frozen=True)
+class ImageTensor:
+    """Inputs that are small enough to live on the device.
+
+    Attributes:
+        images: ``uint8 [n, c, h, w]``.
+        pixels: How they are normalised and augmented.
+    """
+
+    images: Tensor
+    pixels: Pixels
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def to(self, device: torch.device | str) -> Self:
+        """The same images on ``device``."""
+        return replace(self, images=self.images.to(device), pixels=self.pixels.to(device))
+
+    def __getitem__(self, rows: Tensor) -> Tensor:
+        return self.pixels.normalised(self.images[rows])
+
+    def augmented(self, rows: Tensor, generator: torch.Generator) -> Tensor:
+        """Normalised images of some rows, randomly shifted and mirrored."""
+        return self.pixels.normalised(self.pixels.augmented(self.images[rows], generator))
