@@ -1,7 +1,7 @@
 """Ranking metrics of many tasks, all at once here and task by task with scikit-learn.
 
-Prints one table per kind of data (milliseconds, best of several rounds that alternate between the two, and the
-ratio), with the largest difference between the values; the last line is the same as JSON.
+Prints milliseconds (best of several rounds that alternate between the two), their ratio and the largest
+difference between the values, for several kinds of data; the last line is the same as JSON.
 
     python benchmarks/metrics.py [--rows 44000] [--tasks 128] [--rounds 5] [--device cpu] [--skip-sklearn]
 """
@@ -32,7 +32,7 @@ def make_data(kind, rows, tasks, device):
 
 
 def sklearn_by_task(scores, labels):
-    """The same metrics by scikit-learn; arrays are made outside the clock, missing entries left out inside it."""
+    """The same metrics by scikit-learn: arrays made outside the clock, missing entries left out inside it."""
     from sklearn import metrics
 
     tasks = list(zip(scores.T.cpu().float().numpy(), labels.T.cpu().numpy(), strict=True))
