@@ -7,7 +7,11 @@ The network is an MLP 256-256-m in float32 on one thread; a step is forward, bac
 - compositional: 10 tasks with 128 rows each, as a multiple of a cross-entropy step on the same rows;
 - memory: bytes of block state.
 
-Figures are medians of processor time, methods taking turns. LibAUC is timed beside them if it is installed:
+Figures are medians of processor time, methods taking turns. Until a process has freed a block of some 30 MB,
+glibc returns memory to the system after every step and faults it in again at the next, which costs steps with
+large temporaries (compositional training) up to a third more. A process that has loaded data has freed such
+blocks, so this one frees one at the start; ``--cold-allocator`` leaves that out. LibAUC is timed beside them
+if it is installed:
 
     pip install --no-deps libauc==2.0.1    (the parts used need torch, scipy, scikit-learn and tqdm)
     python benchmarks/objectives.py
@@ -268,11 +272,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--chunk", type=int, default=4)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--cold-allocator", action="store_true", help="do not free a large block first")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    # The C allocator returns freed memory to the system, to fault it in again at the next step, until a large
-    # block was freed once. Any process that has loaded data has done so; let this one, too, for all methods.
-    torch.ones(31 << 18)
+    if not options.cold_allocator:
+        torch.ones(31 << 18)  # and freed
     peer = version("libauc")
     print(f"LibAUC {peer}" if peer else "LibAUC: not installed (pip install --no-deps libauc==2.0.1)")
     bench = Bench(options.rounds, options.chunk, peer is not None)
@@ -310,6 +314,7 @@ def main() -> None:
         {
             "benchmark": "objectives",
             "rows": options.rows,
+            "cold_allocator": options.cold_allocator,
             "machine": machine(),
             "peers": {"libauc": peer},
             **{
