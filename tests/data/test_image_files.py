@@ -3,21 +3,21 @@ import json
 import pytest
 import torch
 
-np = pytest.importorskip("numpy")
-Image = pytest.importorskip("PIL.Image")
-from image_sets import photo, write_celeba, write_chexpert
-
 import mmb.data
 from mmb.data import DamagedDataError, MissingDataError, encoder_from_json
 from mmb.data.chexpert import OBSERVATIONS
 from mmb.data.image_files import Decoder, ImageEncoder, ImageFiles
 from mmb.data.images import Pixels
 
+image_sets = pytest.importorskip("image_sets")
+np = pytest.importorskip("numpy")
+Image = pytest.importorskip("PIL.Image")
+
 
 @pytest.fixture
 def folder(tmp_path):
     for k in range(7):
-        (tmp_path / f"{k}.jpg").write_bytes(photo(k, (60, 40)))
+        (tmp_path / f"{k}.jpg").write_bytes(image_sets.photo(k, (60, 40)))
     return tmp_path
 
 
@@ -59,7 +59,7 @@ def test_streams_leave_the_global_generator_alone(folder):
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_bad_image_is_named_wherever_it_is_decoded(folder, workers):
-    (folder / "bad.jpg").write_bytes(photo(0, (60, 40))[:200])
+    (folder / "bad.jpg").write_bytes(image_sets.photo(0, (60, 40))[:200])
     inputs = files(folder, workers, ["0.jpg", "bad.jpg", "none.jpg"])
     with pytest.raises(DamagedDataError, match=r"bad\.jpg is damaged"):
         list(inputs.stream([torch.tensor([0]), torch.tensor([1])], None))
@@ -81,7 +81,7 @@ def test_new_images_come_from_a_folder_or_a_list(folder):
 
 @pytest.mark.parametrize("zipped", [False, True])
 def test_celeba_as_published(tmp_path, zipped):
-    source = write_celeba(tmp_path / "source", zipped=zipped)
+    source = image_sets.write_celeba(tmp_path / "source", zipped=zipped)
     root = tmp_path / "root"
     assert mmb.data.get("celeba", root, source) == root / "celeba" / "raw"
     mmb.data.get("celeba", root)  # what is there is found again
@@ -103,7 +103,7 @@ def test_celeba_as_published(tmp_path, zipped):
 
 
 def test_celeba_lists_must_agree(tmp_path):
-    source = write_celeba(tmp_path / "source")
+    source = image_sets.write_celeba(tmp_path / "source")
     root = tmp_path / "root"
     partition = source / "Eval" / "list_eval_partition.txt"
     mmb.data.get("celeba", root, source)
@@ -120,7 +120,7 @@ def test_celeba_lists_must_agree(tmp_path):
 
 
 def test_chexpert_as_published(tmp_path):
-    base = write_chexpert(tmp_path / "source")
+    base = image_sets.write_chexpert(tmp_path / "source")
     for source in (base, base.parent):
         root = tmp_path / f"root-{source.name}"
         mmb.data.get("chexpert", root, source)
@@ -139,7 +139,7 @@ def test_chexpert_as_published(tmp_path):
 
 
 def test_chexpert_policies(tmp_path):
-    mmb.data.get("chexpert", tmp_path, write_chexpert(tmp_path / "source"))
+    mmb.data.get("chexpert", tmp_path, image_sets.write_chexpert(tmp_path / "source"))
 
     def first(**options):
         data = mmb.data.load("chexpert", tmp_path, held_out=2, **options)
@@ -151,7 +151,7 @@ def test_chexpert_policies(tmp_path):
     doubtful = [name for name, value in raw.items() if value == "?"]
     blank = [name for name, value in raw.items() if value == ""]
     sure = {name: value for name, value in raw.items() if value in (0, 1)}
-    assert doubtful == ["Cardiomegaly", "Lung Opacity", "Pneumonia"] or len(doubtful) == 3
+    assert doubtful == ["Cardiomegaly", "Consolidation", "Pleural Effusion"]
     for policy, value in (("zeros", 0), ("ones", 1), ("ignore", -1)):
         labels = first(uncertain=policy)
         assert {labels[name] for name in doubtful} == {value}
@@ -170,7 +170,7 @@ def test_chexpert_policies(tmp_path):
 def test_chexpert_mistakes_are_named(tmp_path):
     with pytest.raises(MissingDataError, match=r"(?s)chexpert.*register at"):
         mmb.data.get("chexpert", tmp_path)
-    base = write_chexpert(tmp_path / "source")
+    base = image_sets.write_chexpert(tmp_path / "source")
     mmb.data.get("chexpert", tmp_path, base)
     with pytest.raises(ValueError, match="held_out"):
         mmb.data.load("chexpert", tmp_path)
