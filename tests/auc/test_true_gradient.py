@@ -57,7 +57,8 @@ def exact_blocks(objective, logits, labels, k):
         loss = torch.log1p(short.exp()) if objective.surrogate == "logistic" else short.clamp(min=0) ** 2
         return (loss * chosen).mean(), cuts, None
     a, b = objective.mean_positive[k], objective.mean_negative[k]
-    shortfall = objective.margin + (chosen * down).mean() - up.mean()
+    held = objective.held[k]  # b before any change: in this term it is held fixed
+    shortfall = objective.margin + held + (chosen * (down - held)).mean() - up.mean()
     dual = shortfall.clamp(min=0) if threshold is None else shortfall
     value = ((up - a) ** 2).mean() + (chosen * (down - b) ** 2).mean() + 2 * dual * shortfall - dual**2
     return value, cuts, dual
@@ -74,6 +75,8 @@ def true_value(objective, data):
 def settle(objective, data):
     """Exact dual, thresholds and Hessians."""
     logits = data.model(data.inputs)
+    if hasattr(objective, "mean_negative"):
+        objective.held = objective.mean_negative.detach().clone()
     for k in range(data.num_tasks):
         _, cuts, dual = exact_blocks(objective, logits, data.labels, k)
         if dual is not None:

@@ -2,6 +2,7 @@
 
 from mmb.auc.baselines import SOPA, CrossEntropy, Focal, MiniBatchPartialAUC, SOPAs
 from mmb.auc.batches import Batch, DenseBatch, TaskBatch
+from mmb.auc.compositional import CompositionalAUC
 from mmb.auc.labels import Labels
 from mmb.auc.minmax import MinMaxAUC
 from mmb.auc.objective import Objective
@@ -12,6 +13,7 @@ from mmb.auc.sampling import RichRowSampler, TaskSampler
 __all__ = [
     "SOPA",
     "Batch",
+    "CompositionalAUC",
     "CrossEntropy",
     "DenseBatch",
     "Focal",

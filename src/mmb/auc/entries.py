@@ -38,7 +38,7 @@ class Entries:
     rows: Tensor | None
 
     def gather(self, state: Tensor) -> Tensor:
-        """The state of the batch's tasks: ``[k, ...]`` out of ``[m, ...]``, detached; read before scattering."""
+        """State of the tasks here: ``[k, ...]`` out of ``[m, ...]``, detached: read before scattering."""
         state = state.detach()
         return state if self.tasks is None else state.index_select(0, self.tasks)
 

@@ -39,7 +39,6 @@ def margin_terms(
     mean_negative: Tensor,
     dual: Tensor,
     margin: float,
-    mass: Tensor | float = 1.0,
 ) -> MarginTerms:
     r"""Value and derivatives of the margin loss of each task.
 
@@ -58,7 +57,6 @@ def margin_terms(
         mean_negative: ``b``, ``[k]``.
         dual: ``alpha``, ``[k]``.
         margin: ``c``.
-        mass: What the negative weights should sum to, ``[k]`` or a number, where that is not one.
 
     Returns:
         The terms, task weights not applied.
@@ -66,7 +64,7 @@ def margin_terms(
     from_positive, from_negative = score - mean_positive, score - mean_negative
     pull_positive, pull_negative = positive * from_positive, negative * from_negative
     sum_positive, sum_negative = pull_positive.sum(0), pull_negative.sum(0)
-    shortfall = margin + (mean_negative * mass + sum_negative) - (mean_positive + sum_positive)
+    shortfall = margin + (mean_negative + sum_negative) - (mean_positive + sum_positive)
     variance = torch.addcmul(pull_positive * from_positive, pull_negative, from_negative).sum(0)
     return MarginTerms(
         value=variance + dual * (2 * shortfall - dual),

@@ -34,8 +34,8 @@ class PairwisePartialAUC(Objective):
             the threshold, on all negatives. ``"practical"``: the selection is held fixed.
         lr_threshold: Step size of the thresholds, in logits per unit of rate.
         beta: Momentum of the Hessian.
-        temperature: Of the selector, in logits.
         tau1: Smoothing of the quantile, in logits.
+        temperature: Of the selector, in logits.
         tau2: Strong convexity of the lower problem; biases the rate by ``tau2 * threshold``.
         task_weighting: See :class:`~mmb.auc.objective.Objective`.
         capacity: Most positives used per batch; None is all. A number makes all shapes fixed, so that a GPU
@@ -56,8 +56,8 @@ class PairwisePartialAUC(Objective):
         gradient: Gradient = "practical",
         lr_threshold: float = 1.0,
         beta: float = 0.1,
+        tau1: float = 0.2,
         temperature: float = 0.5,
-        tau1: float = 0.5,
         tau2: float = 1e-4,
         task_weighting: float = 0.0,
         capacity: int | None = None,
@@ -99,8 +99,10 @@ class PairwisePartialAUC(Objective):
         return value, [(logits, d_logits * entries.scale)]
 
     @torch.no_grad()
-    def thresholds(self) -> Tensor:
-        """Each task's operating point ``[m]`` at ``max_fpr``, deployed as ``model(x) > threshold``."""
+    def thresholds(self, scores: Tensor | None = None, labels: Tensor | None = None) -> Tensor:
+        """Each task's operating point ``[m]`` at ``max_fpr``; see :meth:`PartialAUC.thresholds`."""
+        if scores is not None and labels is not None:
+            return self.threshold.quantiles(self.entries(scores, labels), scores)[:, 0]
         return self.threshold.value[:, 0].clone()
 
     @torch.no_grad()

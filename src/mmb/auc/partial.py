@@ -26,6 +26,11 @@ class PartialAUC(MarginObjective):
     with :math:`\phi(u) = \text{sigmoid}(u / \text{temperature})`; ``z`` is what thresholds cut, ``h`` what
     the loss compares. :math:`\alpha` is not constrained.
 
+    At its threshold the selection has mass one, :math:`E_-[s] = 1`, if ``temperature`` equals ``tau1`` (the
+    default). So in the dual term :math:`E_-[s h]` is estimated as :math:`b + E_-[s (h - b)]`, with ``b`` held
+    fixed there: the same at the exact threshold, but without the large term :math:`b\,(E_-[s] - 1)`, which
+    away from it drowns the rest of the full gradient.
+
     Args:
         labels: The training labels.
         max_fpr: Upper end of the range, in (0, 1].
@@ -39,12 +44,13 @@ class PartialAUC(MarginObjective):
         lr_dual: Step size of the dual; 0.5 would replace it by the batch's own optimum.
         lr_threshold: Step size of the thresholds, in score units per unit of rate.
         beta: Momentum of the Hessian.
-        temperature: Of the selector :math:`\phi`, in score units.
         tau1: Smoothing of the quantile, in score units.
+        temperature: Of the selector :math:`\phi`, in score units; None is ``tau1``.
         tau2: Strong convexity of the lower problem; biases the rate by ``tau2 * threshold``.
         task_weighting: See :class:`~mmb.auc.objective.Objective`.
 
-    The defaults (None) of ``lr_threshold``, ``temperature`` and ``tau1`` follow the units of ``z``.
+    The defaults (None) of ``lr_threshold`` and ``tau1`` follow the units of ``z``: 0.1 and 0.05 for
+    probabilities, 1 and 0.5 for logits.
 
     Raises:
         ValueError: If an argument is out of its range.
@@ -62,8 +68,8 @@ class PartialAUC(MarginObjective):
         lr_dual: float = 0.1,
         lr_threshold: float | None = None,
         beta: float = 0.1,
-        temperature: float | None = None,
         tau1: float | None = None,
+        temperature: float | None = None,
         tau2: float = 1e-4,
         task_weighting: float = 0.0,
     ) -> None:
@@ -72,6 +78,7 @@ class PartialAUC(MarginObjective):
         super().__init__(labels, margin, 0.0 if scores == "logit" else 0.5, lr_dual, task_weighting)
         self.scores, self.gradient = scores, gradient
         of_unit = scores == "sigmoid"  # the thresholds cut probabilities
+        tau1 = tau1 if tau1 is not None else 0.05 if of_unit else 0.5
         self.threshold = Thresholds(
             max_fpr,
             min_fpr,
@@ -79,8 +86,8 @@ class PartialAUC(MarginObjective):
             start=0.5 if of_unit else 0.0,
             lr=lr_threshold if lr_threshold is not None else 0.1 if of_unit else 1.0,
             beta=beta,
-            temperature=temperature if temperature is not None else 0.05 if of_unit else 0.5,
-            tau1=tau1 if tau1 is not None else 0.05 if of_unit else 0.5,
+            temperature=tau1 if temperature is None else temperature,
+            tau1=tau1,
             tau2=tau2,
         )
 
@@ -89,14 +96,14 @@ class PartialAUC(MarginObjective):
         a, b, dual = (entries.gather(s) for s in (self.mean_positive, self.mean_negative, self.dual))
         cut, score, slope = self.cut_and_score(entries)
         tracking = self.threshold.look(entries, cut)
-        # E-[s h] is not b at the optimum where the soft selection has another mass than one; only what the
-        # weights of the batch lack of one is filled up with b.
-        mass = tracking.selected.sum(0) + (1 - entries.negative_mass)
-        terms = margin_terms(score, entries.positive, tracking.selected, a, b, dual, self.margin, mass)
+        terms = margin_terms(score, entries.positive, tracking.selected, a, b, dual, self.margin)
         d_logits = terms.d_score * slope
         if self.gradient == "full":
             d_centre = -d_logits.sum(0) if self.scores == "recentred" else None
-            payoff = torch.addcmul(dual * score, score - b, score - b, value=0.5)  # half of it
+            from_b = score - b
+            payoff = torch.addcmul(
+                dual * from_b, from_b, from_b, value=0.5
+            )  # half of (h-b)^2 + 2 alpha (h-b)
             d_cut = self.threshold.through_selection(entries, tracking, payoff, d_centre)
             d_logits = d_logits + (d_cut * slope if self.scores == "sigmoid" else d_cut)
         if self.training:
@@ -110,12 +117,21 @@ class PartialAUC(MarginObjective):
         return score if self.scores == "sigmoid" else entries.logits, score, slope
 
     @torch.no_grad()
-    def thresholds(self) -> Tensor:
+    def thresholds(self, scores: Tensor | None = None, labels: Tensor | None = None) -> Tensor:
         """Each task's operating point ``[m]`` at ``max_fpr``, on the scale of the model's output.
 
-        Deploy it as ``model(x) > objective.thresholds()``: about ``max_fpr`` of the negatives pass, with the
-        error of smoothing and tracking.
+        Deploy it as ``model(x) > thresholds``: about ``max_fpr`` of the negatives pass.
+
+        Args:
+            scores: Logits ``[n, m]`` of held-out rows, to place the thresholds by.
+            labels: Their labels ``[n, m]``, with gaps.
+
+        Returns:
+            With scores and labels, the empirical quantiles of their negatives (NaN for tasks without any).
+            Without, the tracked thresholds: those of the training rows, smoothed by ``tau1``.
         """
+        if scores is not None and labels is not None:
+            return self.threshold.quantiles(self.entries(scores, labels), scores)[:, 0]
         value = self.threshold.value[:, 0]
         if self.scores != "sigmoid":
             return value.clone()
@@ -141,5 +157,6 @@ class PartialAUC(MarginObjective):
         self.threshold.warm_start(entries, cut)
         cut, score, _ = self.cut_and_score(entries)
         weights = self.threshold.look(entries, cut).selected
-        mean_positive, sum_negative = (entries.positive * score).sum(0), (weights * score).sum(0)
-        self.place(mean_positive, sum_negative / weights.sum(0), self.margin + sum_negative - mean_positive)
+        mean_positive = (entries.positive * score).sum(0)
+        mean_negative = (weights * score).sum(0) / weights.sum(0)
+        self.place(mean_positive, mean_negative, self.margin + mean_negative - mean_positive)

@@ -125,11 +125,11 @@ def _squash(logits: Tensor, transform: str, centre: Tensor | float = 0.0) -> Ten
 def _margin(
     objective: MarginObjective, x: Tree, dual: Tensor, batch: One, h: Tensor, select: Tensor
 ) -> Tensor:
-    """The margin loss; what a batch's class weights lack of one is filled up with the means, held fixed."""
+    """The margin loss; what the weights of a class lack of one is filled up with its mean, held fixed."""
     a, b = _at(x["mean_positive"], batch["task"]), _at(x["mean_negative"], batch["task"])
     positive, negative = batch["positive"], batch["negative"]
-    mean_positive = (positive * h).sum() + (1 - positive.sum()) * a.detach()
-    mean_negative = (negative * select * h).sum() + (1 - negative.sum()) * b.detach()
+    mean_positive = a.detach() + (positive * (h - a.detach())).sum()
+    mean_negative = b.detach() + (negative * select * (h - b.detach())).sum()
     variance = (positive * (h - a) ** 2).sum() + (negative * select * (h - b) ** 2).sum()
     return variance + 2 * dual * (objective.margin + mean_negative - mean_positive) - dual**2
 

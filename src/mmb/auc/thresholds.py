@@ -183,20 +183,32 @@ class Thresholds(nn.Module):
     def warm_start(self, entries: Entries, z: Tensor) -> None:
         """Put thresholds at the empirical quantiles of the negative scores, Hessians at the curvature there.
 
-        With ``K = floor(rate * number of negatives)`` the threshold is the (K+1)-th largest negative score.
-
         Args:
             entries: All tasks, with weights that sum to one (:meth:`Entries.averaged`); tasks without
                 negatives keep their state.
             z: The scores the thresholds cut, ``[rows, m]``.
         """
+        found = self.quantiles(entries, z)
+        there = found.isfinite()
+        self.value.copy_(torch.where(there, found, self.value))
+        self.hessian.copy_(torch.where(there, self.look(entries, z).curvature.T, self.hessian))
+
+    def quantiles(self, entries: Entries, z: Tensor) -> Tensor:
+        """Empirical thresholds: the (K+1)-th largest negative score, ``K = floor(rate * negatives)``.
+
+        Args:
+            entries: All tasks.
+            z: The scores to cut, ``[rows, m]``.
+
+        Returns:
+            ``[m, t]``; NaN for tasks without negatives.
+        """
         negative = entries.negative > 0
         count = negative.sum(0)
         ordered = torch.where(negative, z, -torch.inf).sort(0, descending=True).values
-        place = torch.minimum((self.rates * count).long(), (count - 1).clamp(min=0))  # [t, m]
-        there = (count > 0).unsqueeze(1)
-        self.value.copy_(torch.where(there, ordered.gather(0, place).T, self.value))
-        self.hessian.copy_(torch.where(there, self.look(entries, z).curvature.T, self.hessian))
+        whole = (self.rates * count * (1 + 1e-6)).long()  # so that 0.29 of 100 is 29
+        place = torch.minimum(whole, (count - 1).clamp(min=0))  # [t, m]
+        return torch.where(count > 0, ordered.gather(0, place), torch.nan).T
 
 
 def check_gradient(gradient: str) -> None:
