@@ -1,4 +1,5 @@
 import json
+import zipfile
 
 import pytest
 import torch
@@ -180,3 +181,26 @@ def test_chexpert_mistakes_are_named(tmp_path):
     table.write_text(table.read_text().replace("-1.0", "7.0", 1))
     with pytest.raises(DamagedDataError, match="data row 1"):
         mmb.data.load("chexpert", tmp_path, held_out=2)
+
+
+def test_chexpert_from_its_archive(tmp_path):
+    base = image_sets.write_chexpert(tmp_path / "source")
+    archive = tmp_path / "zipped" / "CheXpert-v1.0-small.zip"
+    archive.parent.mkdir()
+    with zipfile.ZipFile(archive, "w") as bundle:
+        bundle.writestr("CheXpert-v1.0-small/../../evil.jpg", b"")
+        for path in base.rglob("*"):
+            bundle.write(path, path.relative_to(base.parent))
+    mmb.data.get("chexpert", tmp_path / "root", archive.parent)
+    mmb.data.get("chexpert", tmp_path / "linked", base)
+    unpacked, linked = (
+        mmb.data.load("chexpert", tmp_path / root, held_out=2, size=16, workers=0)
+        for root in ("root", "linked")
+    )
+    rows = torch.arange(12)
+    assert torch.equal(unpacked.batch(rows), linked.batch(rows))
+    assert not list(tmp_path.rglob("evil.jpg"))
+    archive.write_bytes(archive.read_bytes()[:-200])
+    with pytest.raises(DamagedDataError, match="cut short or broken"):
+        mmb.data.get("chexpert", tmp_path / "other", archive.parent)
+    assert not list((tmp_path / "other" / "chexpert" / "raw").iterdir())

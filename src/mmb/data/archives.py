@@ -59,6 +59,13 @@ def atomic_file(target: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def copy_file(path: Path, target: Path) -> Path:
+    """Copy a file to ``target``, which appears whole or not at all."""
+    with atomic_file(target) as temporary:
+        shutil.copyfile(path, temporary)
+    return target
+
+
 def copy_member(archive: Path, member: str, target: Path, sha256: str | None = None) -> Path:
     """Copy one member of a tar or zip archive to a file of our own naming.
 
@@ -130,12 +137,13 @@ def read_members(archive: Path, members: Collection[str]) -> dict[str, bytes]:
     return contents
 
 
-def unpack_zip(archive: Path, pattern: str, folder: Path) -> Path:
-    """Unpack those files of a zip archive whose whole name matches a pattern.
+def unpack_zip(archive: Path, top: str, pattern: str, folder: Path) -> Path:
+    """Unpack those files of one folder of a zip archive whose names match a pattern.
 
     Args:
         archive: The archive.
-        pattern: Regular expression for names such as ``images/1.jpg``; it must not match a path that climbs.
+        top: The folder in it.
+        pattern: Regular expression for whole names after ``top/``; it must not match a path that climbs.
         folder: Where the files go; it appears with all of them or not at all.
 
     Returns:
@@ -148,11 +156,13 @@ def unpack_zip(archive: Path, pattern: str, folder: Path) -> Path:
     try:
         temporary.mkdir(parents=True)
         with _guard(archive, lambda: zipfile.ZipFile(archive)) as bundle:
-            names = [name for name in bundle.namelist() if re.fullmatch(pattern, name)]
+            names = [
+                name for name in bundle.namelist() if re.fullmatch(f"{re.escape(top)}/({pattern})", name)
+            ]
             if not names:
-                raise _lacking(archive, pattern)
+                raise _lacking(archive, f"{top}/{pattern}")
             for name in names:
-                target = temporary / name
+                target = temporary / name.removeprefix(f"{top}/")
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_bytes(_guard(archive, partial(bundle.read, name)))
         temporary.rename(folder)

@@ -52,9 +52,7 @@ def get(root: Path, source: Path | None = None) -> Path:
     if images.suffix != ".zip":
         link(images, raw / _IMAGES)
     elif not (raw / _IMAGES).exists():
-        unpacked = unpack_zip(images, rf"{_IMAGES}/\d+\.jpg", raw / "unpacked")
-        (unpacked / _IMAGES).rename(raw / _IMAGES)
-        unpacked.rmdir()
+        unpack_zip(images, _IMAGES, r"\d+\.jpg", raw / _IMAGES)
     return raw
 
 

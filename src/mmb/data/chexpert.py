@@ -69,9 +69,7 @@ def get(root: Path, source: Path | None = None) -> Path:
         folder = find("chexpert", folder, [_FOLDER, f"{_FOLDER}.zip"], ("",), _REMEDY)
     if folder.suffix == ".zip":
         images = r"(train|valid)/patient\d+/study\d+/view\d+_[a-z]+\.jpg"
-        unpacked = unpack_zip(folder, rf"{_FOLDER}/(train\.csv|valid\.csv|{images})", raw / "unpacked")
-        (unpacked / _FOLDER).rename(raw / _FOLDER)
-        unpacked.rmdir()
+        unpack_zip(folder, _FOLDER, rf"train\.csv|valid\.csv|{images}", raw / _FOLDER)
     else:
         link(folder, raw / _FOLDER)
     for name in ("train.csv", "valid.csv", "train", "valid"):

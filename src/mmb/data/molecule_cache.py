@@ -78,7 +78,7 @@ def build(
     """
     texts = table.column(smiles)
     labels = read_labels(table, tasks)
-    arrays = featuriser([text.strip() for text in texts], workers, progress)
+    arrays = featuriser(texts, workers, progress)
     facts = {
         "smiles": smiles,
         "tasks": list(tasks),

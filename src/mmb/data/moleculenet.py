@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from mmb.data import cache
-from mmb.data.archives import copy_member, expand_gzip, verify
+from mmb.data.archives import copy_file, copy_member, expand_gzip, verify
 from mmb.data.dataset import Dataset
 from mmb.data.download import DownloadError, from_address, from_pypi
 from mmb.data.errors import DamagedDataError, DataError, MissingDataError
@@ -200,8 +200,7 @@ class MoleculeSet:
             remedy = f"put one of these files there, or download them: mmb data get {self.name}"
             raise MissingDataError(f"{self.name}: the table {target.name}", places, remedy)
         if found.name == target.name:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(found.read_bytes())
+            copy_file(found, target)
         elif found.name == official:
             self._from_official(found, target)
         elif found.name == TABLES_FILE:
