@@ -11,6 +11,7 @@ from mmb.auc.compositional import CompositionalAUC
 from mmb.auc.compositional_statement import as_compositional_problem, lower_variables
 from mmb.auc.minmax import MinMaxAUC
 from mmb.auc.sampling import TaskSampler
+from mmb.auc.stacked_mlp import is_mlp
 from mmb.auc.statements import as_blocks
 from mmb.models import MultiTask, mlp
 
@@ -385,6 +386,7 @@ class TestCopies:
             assert objective.copies.names == []
             model.zero_grad()
             objective.backward(model, task_batch())
+            objective.backward(model, dense_batch())
             assert model.weight.grad.abs().max() > 0
 
     def test_copies_that_cannot_fit_are_refused_with_their_size(self):
@@ -394,6 +396,74 @@ class TestCopies:
         labels[0] = 1
         with pytest.raises(RuntimeError, match=r"need 37253.6 GiB.*copies_dtype"):
             CompositionalAUC(labels, model, copies_device="cpu")
+
+
+class TestPlainPerceptrons:
+    """Linear and pointwise layers in sequence are evaluated without vmap: to the same numbers."""
+
+    @pytest.mark.parametrize("gradient", ["exact", "first_order"])
+    @pytest.mark.parametrize("feed", BATCHES)
+    @pytest.mark.parametrize("frozen", [[], ["0.weight", "2.bias"]])
+    def test_equals_vmap(self, gradient, feed, frozen, monkeypatch):
+        model = make_model(nn.Linear(4, 6), nn.ReLU(inplace=True), nn.Linear(6, 3, bias=False), nn.GELU())
+        if frozen:
+            model = make_model()
+            for name in frozen:
+                model.encoder.get_parameter(name).requires_grad_(False)
+        objective, _ = make(model, gradient=gradient)
+        twin, other = copy.deepcopy(objective), copy.deepcopy(model)
+        assert is_mlp(model.encoder)
+        objective.backward(model, BATCHES[feed]())
+        monkeypatch.setattr("mmb.auc.taskwise.is_mlp", lambda encoder: False)
+        twin.backward(other, BATCHES[feed]())
+        for left, right in zip(model.parameters(), other.parameters(), strict=True):
+            assert (left.grad is None) == (right.grad is None)
+            if left.grad is not None:
+                torch.testing.assert_close(left.grad, right.grad)
+        torch.testing.assert_close(objective.state_dict(), twin.state_dict())
+
+    def test_what_is_not_plain(self):
+        class Double(nn.Linear):
+            def forward(self, inputs):
+                return 2 * super().forward(inputs)
+
+        linear = nn.Linear(3, 3)
+        hooked = nn.Sequential(nn.Linear(3, 3))
+        hooked[0].register_forward_hook(lambda *_: None)
+        tied = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+        tied[1].weight = tied[0].weight
+        for encoder in (
+            linear,
+            nn.Sequential(nn.Linear(3, 3), nn.Softmax(1)),
+            nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)),
+            nn.Sequential(Double(3, 3)),
+            nn.Sequential(linear, linear),
+            nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(3, 3))),
+            hooked,
+            tied,
+        ):
+            assert not is_mlp(encoder)
+        assert is_mlp(mlp(4, [3, 3], 2, dropout=0.1).encoder)
+
+    @pytest.mark.parametrize("kind", ["shared module", "shared parameter", "bare layer"])
+    def test_other_encoders_are_right_too_and_stay_whole(self, kind):
+        layer, second = nn.Linear(3, 3), nn.Linear(3, 3)
+        second.weight = layer.weight
+        second = layer if kind == "shared module" else second
+        model = make_model(nn.Linear(4, 3), nn.Tanh(), layer, nn.Tanh(), second)
+        if kind == "bare layer":
+            model.encoder = nn.Linear(4, 3).double()
+        objective, _ = make(model, inner_lr=1e-12)
+        objective.copies.reset(model)
+        plain, other = MinMaxAUC(make_labels()).double(), copy.deepcopy(model)
+        plain.load_state_dict({k: v for k, v in objective.state_dict().items() if "copies" not in k})
+        for batch in (task_batch(), dense_batch()):
+            objective.copies.reset(model)
+            objective.backward(model, batch)
+            plain.backward(other, batch)
+        for left, right in zip(model.parameters(), other.parameters(), strict=True):
+            torch.testing.assert_close(left.grad, right.grad, rtol=1e-8, atol=1e-10)
+        assert list(dict(model.named_parameters())) == list(dict(other.named_parameters()))
 
 
 class TestBatchNormalisation:

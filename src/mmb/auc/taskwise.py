@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from torch.func import functional_call
 
 from mmb.auc.batches import Batch, TaskBatch
 from mmb.auc.entries import Entries
+from mmb.auc.stacked_mlp import is_mlp, stacked_mlp
 from mmb.models.multitask import MultiTask
 from mmb.trees import tree_leaves
 
@@ -59,8 +61,16 @@ class TaskwiseModel:
         Raises:
             ValueError: If there are not as many as labels.
         """
-        evaluate = torch.vmap(self._one, in_dims=(0, 0, self.inputs_axis), randomness="different")
-        logits, self.buffers = evaluate(weights, self.buffers, self.inputs)
+        rows_axes = 2 if self.inputs_axis is None else 3
+        if is_mlp(self.encoder) and isinstance(self.inputs, Tensor) and self.inputs.dim() == rows_axes:
+            *shared, head, bias = weights
+            inputs = self.inputs.expand(self.shape[0], -1, -1)
+            features = stacked_mlp(self.encoder, dict(zip(self.names, shared, strict=True)), inputs)
+            logits = (features * head.unsqueeze(1)).sum(2) + bias.unsqueeze(1)
+        else:
+            one = partial(self._one, self._places())
+            evaluate = torch.vmap(one, in_dims=(0, 0, self.inputs_axis), randomness="different")
+            logits, self.buffers = evaluate(weights, self.buffers, self.inputs)
         if logits.shape != self.shape:
             raise ValueError(f"the inputs give logits {tuple(logits.shape)} but the labels are {self.shape}")
         return logits
@@ -89,10 +99,25 @@ class TaskwiseModel:
             else:
                 old.copy_(new[0])
 
-    def _one(self, weights: Weights, buffers: Buffers, inputs: Any) -> tuple[Tensor, Buffers]:
+    def _one(
+        self, places: list[tuple[str, int]], weights: Weights, buffers: Buffers, inputs: Any
+    ) -> tuple[Tensor, Buffers]:
         """Logits of one task, and what the encoder's buffers become."""
-        *shared, head, bias = weights
         buffers = {name: old.clone() for name, old in buffers.items()}
-        state = dict(zip(self.names, shared, strict=True)) | buffers
-        features = functional_call(self.encoder, state, (inputs,))
-        return (features * head).sum(-1) + bias, buffers
+        state = {place: weights[index] for place, index in places} | buffers
+        features = functional_call(self.encoder, state, (inputs,), tie_weights=False)
+        return (features * weights[-2]).sum(-1) + weights[-1], buffers
+
+    def _places(self) -> list[tuple[str, int]]:
+        """Where in the encoder each of the weights is used: a parameter may belong to several modules.
+
+        ``functional_call`` would find out by itself, but it leaves a module that occurs twice with the
+        weights of the call.
+        """
+        index = {id(self.encoder.get_parameter(name)): index for index, name in enumerate(self.names)}
+        return [
+            (f"{prefix}.{name}".lstrip("."), index[id(weight)])
+            for prefix, module in self.encoder.named_modules()
+            for name, weight in module.named_parameters(recurse=False)
+            if id(weight) in index
+        ]
