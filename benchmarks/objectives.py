@@ -9,7 +9,7 @@ The network is an MLP 256-256-m in float32 on one thread; a step is forward, bac
 
 Figures are medians of processor time, methods taking turns. Until a process has freed a block of some 30 MB,
 glibc returns memory to the system after every step and faults it in again at the next, which costs steps with
-large temporaries (compositional training) up to a third more. A process that has loaded data has freed such
+large temporaries (compositional training) up to 40 % more. A process that has loaded data has freed such
 blocks, so this one frees one at the start; ``--cold-allocator`` leaves that out. LibAUC is timed beside them
 if it is installed:
 
