@@ -4,7 +4,10 @@ import pytest
 import torch
 
 import mmb
+from mmb.models.fused_messages import pass_messages
+from mmb.models.message_passing import aggregate
 from quadratics import Quadratic
+from random_graphs import random_graphs
 from test_solver import started, v1, v2
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -26,3 +29,35 @@ def test_solver_steps_equal_the_cpu(make, compile):
     for name in ("x", "dual", "lower", "memory", "z"):
         on_cpu = mmb.trees.tree_map(lambda leaf: leaf.cpu(), getattr(states["cuda"], name))
         torch.testing.assert_close(on_cpu, getattr(states["cpu"], name), rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 5e-3)])
+def test_fused_messages_equal_the_plain_sum(dtype, tolerance):
+    """Forward and all gradients, against the plain operations in double precision."""
+    generator = torch.Generator().manual_seed(0)
+    graphs = random_graphs(200, generator).to("cuda")
+    rows = torch.arange(200, device="cuda")
+    nodes, edges = graphs.sizes(rows.cpu())
+    for batch in (graphs[rows], graphs.fixed(rows, nodes + 9, edges + 5)):
+        count, width = len(batch.atom_codes), 300
+        x, bonds, epsilon, weight = (
+            torch.randn(*shape, generator=generator).to("cuda", dtype)
+            for shape in ((count, width), (60, width), (1,), (count, width))
+        )
+        weight[nodes:] = 0  # nothing reads the padding
+        results = []
+        for fused in (True, False):
+            inputs = [
+                t.clone().to(dtype if fused else torch.float64).requires_grad_() for t in (x, bonds, epsilon)
+            ]
+            if fused:
+                output = pass_messages(*inputs, batch)
+                assert output.shape == (count, 304)
+                assert not output[:, width:].any()
+                output = output[:, :width]
+            else:
+                output = (1 + inputs[2]) * inputs[0] + aggregate(*inputs[:2], batch)
+            gradients = torch.autograd.grad((output * weight).sum(), inputs)
+            results.append([output[:nodes].double(), *(gradient.double() for gradient in gradients)])
+        for one, two in zip(*results, strict=True):
+            assert (one - two).norm() <= tolerance * two.norm()

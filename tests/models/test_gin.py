@@ -251,3 +251,33 @@ def test_exports_with_any_number_of_graphs():
     shapes = tuple(ragged[field.name] for field in fields(batch))
     program = torch.export.export(Flat(), tuple(batch.tensors()), dynamic_shapes=(shapes,))
     torch.testing.assert_close(program.module()(*other.tensors()), network(other))
+
+
+@pytest.mark.parametrize("virtual_node", [False, True])
+def test_graphs_padded_to_a_fixed_size_give_the_same_features(virtual_node: bool) -> None:
+    """Padding enters neither the statistics of batch norm nor the result, nor the gradients."""
+    graphs = random_graphs(12, torch.Generator().manual_seed(0))
+    rows = torch.tensor([3, 0, 7, 3, 11])
+    model = GIN(layers=2, width=6, dropout=0.0, virtual_node=virtual_node).double()
+    nodes, edges = graphs.sizes(rows)
+    fixed = graphs.fixed(rows, nodes + 5, edges + 3)
+    assert len(fixed) == len(rows)
+    results = []
+    for batch in (graphs[rows], fixed):
+        model.zero_grad()
+        features = model(batch)
+        features.square().sum().backward()
+        results.append([features, *(parameter.grad for parameter in model.parameters())])
+    torch.testing.assert_close(*results, rtol=1e-10, atol=1e-12)
+
+
+def test_fixed_size_holds_nearly_every_draw() -> None:
+    generator = torch.Generator().manual_seed(0)
+    graphs = random_graphs(300, generator)
+    pool = torch.arange(100, 300)
+    nodes, edges = graphs.fixed_size(64, pool)
+    for _ in range(200):
+        drawn = graphs.sizes(pool[torch.randint(200, (64,), generator=generator)])
+        assert drawn[0] < nodes
+        assert drawn[1] <= edges
+    assert nodes < 2 * 64 * 9

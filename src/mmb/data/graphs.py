@@ -70,6 +70,26 @@ class GraphBatch:
 
 
 @dataclass(frozen=True)
+class PaddedGraphs(GraphBatch):
+    """`GraphBatch` with nodes and edges of padding at its end; the nodes form one more graph, the last.
+
+    Attributes:
+        node_mask: ``bool [N]``, true for real nodes. At least the last node is padding, and edges of padding
+            are loops on it.
+    """
+
+    node_mask: Tensor
+
+    def __len__(self) -> int:
+        return self.graph_ptr.shape[-1] - 2
+
+
+@dataclass(frozen=True)
+class FixedGraphs(PaddedGraphs):
+    """`PaddedGraphs` cut out by `GraphInputs.fixed`; ``edge_ptr`` leaves out the edges of padding."""
+
+
+@dataclass(frozen=True)
 class GraphInputs:
     """All graphs of a data set, a few bytes per atom; ``inputs[rows]`` is a `GraphBatch`.
 
@@ -132,8 +152,7 @@ class GraphInputs:
         Returns:
             The graphs, in the order of ``rows``.
         """
-        host_rows = rows.cpu()
-        nodes, edges = (self.host_ptr[:, host_rows + 1] - self.host_ptr[:, host_rows]).sum(1).tolist()
+        nodes, edges = self.sizes(rows.cpu())
         rows = rows.to(self.atom_ptr.device, non_blocking=True)
         graph, node, graph_ptr = _ragged(self.atom_ptr, rows, nodes)
         graph_of_edge, edge, _ = _ragged(self.edge_ptr, rows, edges)
@@ -150,6 +169,72 @@ class GraphInputs:
             graph_ptr=graph_ptr,
             edge_ptr=_starts(degree),
         )
+
+    def sizes(self, rows: Tensor) -> tuple[int, int]:
+        """Number of nodes and of directed edges of some rows (on the host) together."""
+        nodes, edges = (self.host_ptr[:, rows + 1] - self.host_ptr[:, rows]).sum(1).tolist()
+        return nodes, edges
+
+    def fixed_size(self, count: int, rows: Tensor | None = None) -> tuple[int, int]:
+        """Nodes and edges that hold nearly every draw of ``count`` rows: six standard deviations of room.
+
+        Args:
+            count: Number of rows drawn.
+            rows: The rows they are drawn from; by default all.
+        """
+        ptr = (
+            self.host_ptr
+            if rows is None
+            else torch.stack([self.host_ptr[:, rows], self.host_ptr[:, rows + 1]])
+        )
+        sizes = (ptr.diff(dim=1) if rows is None else ptr[1] - ptr[0]).double()
+        bound = sizes.mean(1) * count + 6 * sizes.std(1) * count**0.5 + 1
+        nodes, edges = (int(size) // 128 * 128 + 128 for size in bound.tolist())
+        return nodes, edges
+
+    def fixed(self, rows: Tensor, nodes: int, edges: int) -> FixedGraphs:
+        """Cut out the graphs of some rows, padded to a given size: every shape is known beforehand.
+
+        Nothing waits for the device, whatever the rows, so it can be captured in a CUDA graph.
+
+        Args:
+            rows: Row indices, LongTensor on the device of the graphs.
+            nodes: Number of nodes after padding, more than the rows have; see `sizes` and `fixed_size`.
+            edges: Number of edges after padding, at least as many as the rows have.
+
+        Returns:
+            The graphs, in the order of ``rows``, and one more of padding. Too small a size cuts graphs off.
+        """
+        graph, node, graph_ptr, real = _fixed(self.atom_ptr, rows, nodes)
+        degree = torch.where(real, self.degrees[node].long(), 0)
+        edge_ptr = _starts(degree)
+        graph_of_edge, edge, _, real_edge = _fixed(self.edge_ptr, rows, edges)
+        place = torch.arange(edges, device=rows.device)
+        source = self.neighbours[edge].long() + graph_ptr[graph_of_edge]
+        target = torch.searchsorted(edge_ptr[1:], place, right=True)
+        ends = torch.where(real_edge, torch.stack([source, target]), nodes - 1)
+        return FixedGraphs(
+            atom_codes=torch.where(real, self.atom_codes[node].long(), 0),
+            atom_table=self.atom_table,
+            edges=ends,
+            bond_codes=torch.where(real_edge, self.bond_codes[edge].long(), 0),
+            bond_table=self.bond_table,
+            graph=graph,
+            graph_ptr=torch.nn.functional.pad(graph_ptr, (0, 1), value=nodes),
+            edge_ptr=edge_ptr,
+            node_mask=real,
+        )
+
+
+def _fixed(ptr: Tensor, rows: Tensor, total: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """As `_ragged`, padded to ``total`` elements, of row ``len(rows)``; last, which elements are real."""
+    start = ptr[rows]
+    new_ptr = _starts(ptr[rows + 1] - start)
+    index = torch.arange(total, device=ptr.device)
+    owner = torch.searchsorted(new_ptr[1:], index, right=True)
+    real = index < new_ptr[-1]
+    shift = torch.nn.functional.pad(start - new_ptr[:-1], (0, 1))
+    return owner, torch.where(real, index + shift[owner], 0), new_ptr, real
 
 
 def _ragged(ptr: Tensor, rows: Tensor, total: int) -> tuple[Tensor, Tensor, Tensor]:

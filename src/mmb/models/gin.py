@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from mmb.data.graphs import ATOM_DIMS, BOND_DIMS, GraphBatch
+from mmb.data.graphs import ATOM_DIMS, BOND_DIMS, GraphBatch, PaddedGraphs
+from mmb.models import fused_messages
 from mmb.models.batch_norm import MaskedBatchNorm
 from mmb.models.message_passing import aggregate, gather_rows, sum_rows
 from mmb.models.multitask import MultiTask
-from mmb.models.task_graphs import PaddedGraphs
 
 
 def gin(
@@ -121,8 +121,12 @@ class GINLayer(nn.Module):
 
     def forward(self, nodes: Tensor, batch: GraphBatch, mask: Tensor | None) -> Tensor:
         """From node features ``[N, width]`` to the next ones, before their relu."""
-        messages = aggregate(nodes, self.bonds(batch.bond_table), batch)
-        output: Tensor = self.mlp(((1 + self.epsilon) * nodes + messages).to(nodes.dtype), mask)
+        bonds = self.bonds(batch.bond_table)
+        if fused_messages.available(nodes, batch):
+            gathered = fused_messages.pass_messages(nodes, bonds, self.epsilon, batch)
+        else:
+            gathered = ((1 + self.epsilon) * nodes + aggregate(nodes, bonds, batch)).to(nodes.dtype)
+        output: Tensor = self.mlp(gathered, mask)
         return output
 
 
@@ -138,9 +142,30 @@ class NormedMLP(nn.Module):
 
     def forward(self, rows: Tensor, mask: Tensor | None) -> Tensor:
         """``[n, width]`` to the same shape; rows that are masked out do not enter the statistics."""
-        hidden = self.norm1(self.linear1(rows), mask).relu()
-        output: Tensor = self.norm2(self.linear2(hidden), mask)
+        hidden = self.norm1(aligned_linear(rows, self.linear1), mask).relu()
+        output: Tensor = self.norm2(aligned_linear(hidden, self.linear2), mask)
         return output
+
+
+def aligned_linear(rows: Tensor, linear: nn.Linear) -> Tensor:
+    """``linear(rows)``; on a GPU with sizes padded by zeros, since fast matrix products need aligned rows.
+
+    Args:
+        rows: ``[n, in_features]``, or padded with columns of zeros.
+        linear: The layer.
+
+    Returns:
+        ``[n, out_features]``.
+    """
+    if not rows.is_cuda:
+        return nn.functional.linear(rows, linear.weight, linear.bias)
+    inner, outer = (-size % fused_messages.ALIGNMENT for size in (linear.in_features, linear.out_features))
+    pad = nn.functional.pad
+    rows = pad(rows, (0, linear.in_features + inner - rows.shape[1]))
+    padded = nn.functional.linear(
+        rows, pad(linear.weight, (0, inner, 0, outer)), pad(linear.bias, (0, outer))
+    )
+    return padded[:, : linear.out_features]
 
 
 class FeatureEmbedding(nn.Module):

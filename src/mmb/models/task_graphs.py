@@ -14,29 +14,14 @@ graphs differ little, so padding costs a few percent.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from mmb.data.graphs import GraphBatch
-
-
-@dataclass(frozen=True)
-class PaddedGraphs(GraphBatch):
-    """`GraphBatch` with nodes and edges of padding at its end; they form one more graph, the last.
-
-    Attributes:
-        node_mask: ``bool [N]``, true for real nodes. At least the last node is padding, and edges of padding
-            are loops on it.
-    """
-
-    node_mask: Tensor
-
-    def __len__(self) -> int:
-        return self.graph_ptr.shape[-1] - 2
+from mmb.data.graphs import GraphBatch, PaddedGraphs
 
 
 def stack_tasks(
