@@ -1,3 +1,4 @@
+import importlib
 import pickle
 import tarfile
 
@@ -8,7 +9,8 @@ import mmb.data
 from mmb.data import DamagedDataError, MissingDataError, cifar
 from mmb.data.download import DownloadError
 
-image_sets = pytest.importorskip("image_sets")
+pytest.importorskip("PIL")
+image_sets = importlib.import_module("data.image_sets")
 LAYOUTS = [("cifar10", "binary"), ("cifar10", "python"), ("cifar10", "sheets")]
 LAYOUTS += [("cifar100", "binary"), ("cifar100", "python")]
 
@@ -88,9 +90,11 @@ def test_npm_follows_the_publisher(tmp_path, monkeypatch, caplog):
 
 
 def test_a_pickle_that_would_run_code_is_refused(tmp_path):
+    marker = tmp_path / "ran"
+
     class Evil:
         def __reduce__(self):
-            return (exec, ("open('/tmp/never-written', 'w')",))
+            return (exec, (f"open({str(marker)!r}, 'w')",))
 
     small, *_ = image_sets.small_cifar("cifar10", "python", tmp_path)
     raw = tmp_path / "root" / "cifar10" / "raw" / small.archives[0].folder
@@ -99,6 +103,9 @@ def test_a_pickle_that_would_run_code_is_refused(tmp_path):
     (raw / "data_batch_1").write_bytes(pickle.dumps(Evil(), protocol=2))
     with pytest.raises(DamagedDataError, match="neither a container nor an array"):
         small.prepare(tmp_path / "root")
+    assert not marker.exists()
+    pickle.loads((raw / "data_batch_1").read_bytes())
+    assert marker.exists()  # a plain reader would have run it
 
 
 @pytest.mark.parametrize("damage", ["cut", "not a dict", "wrong type"])

@@ -4,11 +4,11 @@ import importlib
 import json
 from dataclasses import replace
 
-import molecule_files
 import pytest
 import torch
 
 import mmb.data
+from data import molecule_files
 from mmb.data import MISSING, SPLITS, Dataset
 
 
@@ -61,7 +61,7 @@ def _published_molecules(root, monkeypatch, name):
 
 def _images(root, monkeypatch, name):
     pytest.importorskip("PIL")
-    import image_sets
+    from data import image_sets
 
     if name == "celeba":
         mmb.data.get(name, root, image_sets.write_celeba(root / "source"))

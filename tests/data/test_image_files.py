@@ -1,3 +1,4 @@
+import importlib
 import json
 import zipfile
 
@@ -10,7 +11,8 @@ from mmb.data.chexpert import OBSERVATIONS
 from mmb.data.image_files import Decoder, ImageEncoder, ImageFiles
 from mmb.data.images import Pixels
 
-image_sets = pytest.importorskip("image_sets")
+pytest.importorskip("PIL")
+image_sets = importlib.import_module("data.image_sets")
 np = pytest.importorskip("numpy")
 Image = pytest.importorskip("PIL.Image")
 

@@ -3,8 +3,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from molecule_files import SMILES, ogb_archive, sdist, table_text, tables_archive
 
+from data.molecule_files import SMILES, ogb_archive, sdist, table_text, tables_archive
 from mmb.data import DamagedDataError, MissingDataError, cache, moleculenet
 from mmb.data.archives import sha256_of
 from mmb.data.download import DownloadError

@@ -2,9 +2,9 @@ import json
 
 import pytest
 import torch
-from molecule_files import SMILES, table_text
 
 import mmb.data
+from data.molecule_files import SMILES, table_text
 from mmb.data import DamagedDataError, MissingDataError
 
 pytest.importorskip("rdkit")
