@@ -1,0 +1,19 @@
+"""Problems with known answers: lower solutions, best duals, value and gradient are exact at every ``x``.
+
+| problem | duals | lower level | known besides |
+|---|---|---|---|
+| :class:`Quadratic` | yes | yes | the solution, the constants of the theory |
+| :class:`Saddle` | yes | no | the solution |
+| :class:`BilevelQuadratic` | no | yes | the solution |
+| :class:`TopKThreshold` | no | a scalar per block | |
+| :class:`RobustTasks` | on a simplex | ridge heads | (nonconvex) |
+"""
+
+from mmb.problems.base import KnownProblem
+from mmb.problems.bilevel import BilevelQuadratic
+from mmb.problems.quadratic import Quadratic
+from mmb.problems.robust_tasks import RobustTasks
+from mmb.problems.saddle import Saddle
+from mmb.problems.top_k import TopKThreshold
+
+__all__ = ["BilevelQuadratic", "KnownProblem", "Quadratic", "RobustTasks", "Saddle", "TopKThreshold"]

@@ -1,0 +1,22 @@
+"""Theory as code.
+
+What the paper's theorems say to use and its lemmas bound (:class:`Theorem`), how far a run really is from
+what it tracks (:class:`ErrorSequences`), and defaults to start from where no constant is known
+(:func:`practical`).
+"""
+
+from mmb.theory.constants import Constants, Sampling, Start
+from mmb.theory.errors import ErrorSequences
+from mmb.theory.practical import Decay, practical
+from mmb.theory.theorems import Parameters, Theorem
+
+__all__ = [
+    "Constants",
+    "Decay",
+    "ErrorSequences",
+    "Parameters",
+    "Sampling",
+    "Start",
+    "Theorem",
+    "practical",
+]

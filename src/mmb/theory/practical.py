@@ -1,0 +1,74 @@
+"""Step sizes to start from in practice, where the constants of the theory are not known."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from mmb.hypergradients import QuadraticSGD
+from mmb.theory.constants import Sampling
+
+
+@dataclass(frozen=True)
+class Decay:
+    """The schedule ``initial / (1 + step / scale)^power``, for any learning rate of :class:`mmb.Solver`.
+
+    Args:
+        initial: Value at step 0.
+        scale: For how many steps it stays near that value.
+        power: How fast it falls after that; 0 is constant.
+    """
+
+    initial: float
+    scale: float
+    power: float
+
+    def __call__(self, step: int) -> float:
+        """Value at a step."""
+        return self.initial * math.pow(1 + step / self.scale, -self.power)
+
+
+def practical(
+    num_blocks: int, blocks_per_step: int, *, smoothness_upper: float = 1.0, smoothness_lower: float = 1.0
+) -> dict[str, Any]:
+    r"""Arguments of :class:`mmb.Solver` to start from: ``Solver(problem, **practical(m, k))``.
+
+    As the theorems have it, ``x`` moves slower by :math:`|I|/m`, so that blocks visited rarely can follow.
+    :math:`s = |I|/m`, :math:`L_f, L_g` the arguments and :math:`t` the step,
+
+    .. math::
+
+        \eta_0 = \frac{s}{2L_f} (1 + st/20)^{-3/4}, \qquad \eta_1 = \frac{1}{2L_f} (1 + st/20)^{-1/2}, \qquad
+        \eta_2 = \frac{1}{2L_g} (1 + st/20)^{-1/2}, \qquad \beta_0 = \tfrac12
+
+    that is, decay sets in after about 20 visits to every block, and is faster for ``x`` than for what has to
+    follow it. The estimator is that of Algorithm 2 with :math:`\eta_3 = 1/(2L_g)`. If a run diverges, raise
+    the smoothness of the level that diverges first (:class:`mmb.Watch` says which); if it is slow, lower it.
+
+    Args:
+        num_blocks: ``m``.
+        blocks_per_step: ``|I|``.
+        smoothness_upper: ``L_f``, roughly the largest curvature of ``f``; losses of order 1 in parameters of
+            order 1 have about 1.
+        smoothness_lower: ``L_g``, of ``g`` in the lower variable.
+
+    Returns:
+        Keyword arguments; change any of them, such as ``hypergradient`` for Algorithm 1.
+
+    Raises:
+        ValueError: If a number is out of its range.
+    """
+    share = Sampling(num_blocks, blocks_per_step).share
+    for name, value in (("smoothness_upper", smoothness_upper), ("smoothness_lower", smoothness_lower)):
+        if not value > 0:
+            raise ValueError(f"{name}: expected a positive number, got {value!r}")
+    scale = 20 / share
+    return {
+        "hypergradient": QuadraticSGD(lr=0.5 / smoothness_lower),
+        "lr": Decay(0.5 * share / smoothness_upper, scale, 0.75),
+        "lr_dual": Decay(0.5 / smoothness_upper, scale, 0.5),
+        "lr_lower": Decay(0.5 / smoothness_lower, scale, 0.5),
+        "momentum": 0.5,
+        "z_start": "estimate",
+    }
