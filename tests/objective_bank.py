@@ -13,20 +13,28 @@ from mmb.models import MultiTask, mlp
 OBJECTIVES = {
     "minmax": lambda y, **o: auc.MinMaxAUC(y, **o),
     "minmax-logit": lambda y, **o: auc.MinMaxAUC(y, scores="logit", margin=0.7, **o),
-    "partial-full": lambda y, **o: auc.PartialAUC(y, max_fpr=0.3, **o),
+    "partial-full": lambda y, **o: auc.PartialAUC(y, max_fpr=0.3, gradient="full", **o),
     "partial-practical": lambda y, **o: auc.PartialAUC(y, max_fpr=0.3, gradient="practical", **o),
-    "partial-two-widths": lambda y, **o: auc.PartialAUC(y, max_fpr=0.3, temperature=0.2, tau1=0.1, **o),
-    "partial-range": lambda y, **o: auc.PartialAUC(y, max_fpr=0.5, min_fpr=0.2, temperature=0.2, **o),
+    "partial-two-widths": lambda y, **o: auc.PartialAUC(
+        y, max_fpr=0.3, gradient="full", temperature=0.2, tau1=0.1, **o
+    ),
+    "partial-range": lambda y, **o: auc.PartialAUC(
+        y, max_fpr=0.5, min_fpr=0.2, gradient="full", temperature=0.2, **o
+    ),
     "partial-range-practical": lambda y, **o: auc.PartialAUC(
         y, max_fpr=0.5, min_fpr=0.2, gradient="practical", **o
     ),
-    "partial-logit": lambda y, **o: auc.PartialAUC(y, max_fpr=0.3, scores="logit", margin=2.0, **o),
-    "partial-recentred": lambda y, **o: auc.PartialAUC(y, max_fpr=0.3, scores="recentred", **o),
+    "partial-logit": lambda y, **o: auc.PartialAUC(
+        y, max_fpr=0.3, scores="logit", margin=2.0, gradient="full", **o
+    ),
+    "partial-recentred": lambda y, **o: auc.PartialAUC(
+        y, max_fpr=0.3, scores="recentred", gradient="full", **o
+    ),
     "partial-recentred-practical": lambda y, **o: auc.PartialAUC(
         y, max_fpr=0.3, scores="recentred", gradient="practical", **o
     ),
     "partial-recentred-range": lambda y, **o: auc.PartialAUC(
-        y, max_fpr=0.5, min_fpr=0.1, scores="recentred", **o
+        y, max_fpr=0.5, min_fpr=0.1, scores="recentred", gradient="full", **o
     ),
     "pairwise-logistic": lambda y, **o: auc.PairwisePartialAUC(y, max_fpr=0.3, **o),
     "pairwise-logistic-full": lambda y, **o: auc.PairwisePartialAUC(y, max_fpr=0.3, gradient="full", **o),
@@ -66,9 +74,9 @@ class Data:
 
     def sampled(self, tasks: list[int], rows: int = 12) -> auc.TaskBatch:
         chosen = torch.tensor(tasks)
-        picked = torch.stack([
-            torch.randperm(len(self.inputs), generator=self.generator)[:rows] for _ in tasks
-        ])
+        picked = torch.stack(
+            [torch.randperm(len(self.inputs), generator=self.generator)[:rows] for _ in tasks]
+        )
         return auc.TaskBatch(self.inputs[picked], self.labels[picked, chosen[:, None]], chosen, picked)
 
     def everything(self) -> auc.TaskBatch:

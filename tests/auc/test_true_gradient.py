@@ -1,14 +1,13 @@
 """At the exact dual and thresholds, the estimate on all data is the gradient of the true F.
 
-F is differentiated by finite differences. It is written here from the paper alone: class means over index
-lists, thresholds by bisection, the dual in closed form, no weights, no code of the objectives.
+F is differentiated by finite differences.
 """
 
 from __future__ import annotations
 
 import pytest
-import torch
 
+from exact_blocks import settle, true_value
 from objective_bank import estimate, make, make_data
 
 BILEVEL = [
@@ -23,72 +22,6 @@ BILEVEL = [
     "pairwise-logistic-full",
     "pairwise-hinge-full",
 ]
-
-
-def quantile(z, rate, tau1, tau2):
-    """The root of the increasing function rate + tau2 v - mean sigmoid((z - v) / tau1), by bisection."""
-    low, high = torch.tensor(-100.0, dtype=z.dtype), torch.tensor(100.0, dtype=z.dtype)
-    for _ in range(80):
-        middle = (low + high) / 2
-        below = rate + tau2 * middle - torch.sigmoid((z - middle) / tau1).mean() < 0
-        low, high = (middle, high) if below else (low, middle)
-    return (low + high) / 2
-
-
-def exact_blocks(objective, logits, labels, k):
-    """F_k with its exact thresholds ``[t]`` and dual."""
-    up, down = logits[labels[:, k] == 1, k], logits[labels[:, k] == 0, k]
-    threshold = getattr(objective, "threshold", None)
-    kind = getattr(objective, "scores", "logit")
-    rates, cuts = [], []
-    if threshold is not None:
-        z = torch.sigmoid(down) if kind == "sigmoid" else down
-        rates = threshold.rates.flatten().tolist()
-        cuts = [quantile(z, rate, threshold.tau1, threshold.tau2) for rate in rates]
-        phi = [torch.sigmoid((z - cut) / threshold.temperature) for cut in cuts]
-        chosen = (phi[0] - phi[1]) / (rates[0] - rates[1]) if len(rates) == 2 else phi[0] / rates[0]
-    else:
-        chosen = torch.ones_like(down)
-    centre = cuts[0] if kind == "recentred" else 0.0
-    if kind in ("sigmoid", "recentred"):
-        up, down = torch.sigmoid(up - centre), torch.sigmoid(down - centre)
-    if not hasattr(objective, "dual"):
-        short = objective.margin - up[:, None] + down[None, :]
-        loss = torch.log1p(short.exp()) if objective.surrogate == "logistic" else short.clamp(min=0) ** 2
-        return (loss * chosen).mean(), cuts, None
-    a, b = objective.mean_positive[k], objective.mean_negative[k]
-    held = objective.held[k]  # b before any change: in this term it is held fixed
-    shortfall = objective.margin + held + (chosen * (down - held)).mean() - up.mean()
-    dual = shortfall.clamp(min=0) if threshold is None else shortfall
-    value = ((up - a) ** 2).mean() + (chosen * (down - b) ** 2).mean() + 2 * dual * shortfall - dual**2
-    return value, cuts, dual
-
-
-@torch.no_grad()
-def true_value(objective, data):
-    logits = data.model(data.inputs)
-    parts = [exact_blocks(objective, logits, data.labels, k)[0] for k in range(data.num_tasks)]
-    return float((objective.task_weight * torch.stack(parts)).mean())
-
-
-@torch.no_grad()
-def settle(objective, data):
-    """Exact dual, thresholds and Hessians."""
-    logits = data.model(data.inputs)
-    if hasattr(objective, "mean_negative"):
-        objective.held = objective.mean_negative.detach().clone()
-    for k in range(data.num_tasks):
-        _, cuts, dual = exact_blocks(objective, logits, data.labels, k)
-        if dual is not None:
-            objective.dual[k] = dual
-        for t, cut in enumerate(cuts):
-            objective.threshold.value[k, t] = cut
-    if hasattr(objective, "threshold"):
-        entries = objective.entries(logits, data.labels).averaged()
-        unit = getattr(objective, "scores", "logit") == "sigmoid"
-        tracking = objective.threshold.look(entries, torch.sigmoid(logits) if unit else logits)
-        assert float(tracking.slope.abs().max()) < 1e-12  # the bisection solves the objective's own problem
-        objective.threshold.hessian.copy_(tracking.curvature.T)
 
 
 @pytest.mark.parametrize("kind", ["dense", "sampled"])

@@ -45,8 +45,6 @@ class Labels:
             UserWarning: Once, listing the tasks that are left out.
         """
         self.values = as_labels(matrix)
-        if self.values.numel() == 0:
-            raise ValueError(f"labels is empty: shape {tuple(matrix.shape)}; expected [rows, tasks]")
         self.positives = (self.values == 1).sum(0)
         self.negatives = (self.values == 0).sum(0)
         self.num_rows, self.num_tasks = self.values.shape
@@ -93,7 +91,7 @@ def as_labels(matrix: Tensor) -> Tensor:
 
     Raises:
         TypeError: If ``matrix`` is not a tensor.
-        ValueError: If it is neither ``[n, m]`` nor ``[n]``, or holds a value outside {0, 1, missing}.
+        ValueError: If it is neither ``[n, m]`` nor ``[n]``, empty, or holds something but 0, 1, missing.
     """
     if not isinstance(matrix, Tensor):
         raise TypeError(
@@ -101,6 +99,8 @@ def as_labels(matrix: Tensor) -> Tensor:
         )
     if matrix.dim() not in (1, 2):
         raise ValueError(f"labels must be [rows, tasks] or [rows], got shape {tuple(matrix.shape)}")
+    if matrix.numel() == 0:
+        raise ValueError(f"labels is empty: shape {tuple(matrix.shape)}; expected [rows, tasks]")
     matrix = matrix.unsqueeze(1) if matrix.dim() == 1 else matrix
     check_values(matrix)
     if matrix.is_floating_point():

@@ -40,7 +40,8 @@ class PartialAUC(MarginObjective):
             ``z = logit`` and ``h = sigmoid(logit - threshold)``, so that the loss is steepest at the
             operating point however rare the positives are.
         gradient: ``"full"``: the hypergradient, with the selection's dependence on the scores and, through
-            the threshold, on all negatives. ``"practical"``: the selection is held fixed.
+            the threshold, on all negatives. ``"practical"``, the default: the selection is held fixed; in
+            small experiments it generalised a little better.
         lr_dual: Step size of the dual; 0.5 would replace it by the batch's own optimum.
         lr_threshold: Step size of the thresholds, in score units per unit of rate.
         beta: Momentum of the Hessian.
@@ -64,7 +65,7 @@ class PartialAUC(MarginObjective):
         min_fpr: float = 0.0,
         margin: float = 1.0,
         scores: Transform = "sigmoid",
-        gradient: Gradient = "full",
+        gradient: Gradient = "practical",
         lr_dual: float = 0.1,
         lr_threshold: float | None = None,
         beta: float = 0.1,

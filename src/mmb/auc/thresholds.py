@@ -93,9 +93,9 @@ class Thresholds(nn.Module):
             raise ValueError(f"min_fpr must be in [0, max_fpr) with max_fpr={max_fpr}, got {min_fpr}")
         for name, number in (
             ("lr_threshold", lr),
-            ("temperature", temperature),
             ("tau1", tau1),
             ("tau2", tau2),
+            ("temperature", temperature),
         ):
             if not number > 0:
                 raise ValueError(f"{name} must be positive, got {number}")

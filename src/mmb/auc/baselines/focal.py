@@ -34,7 +34,7 @@ class Focal(CrossEntropy):
         labels: Labels | Tensor,
         *,
         gamma: float = 2.0,
-        alpha: float = 0.25,
+        alpha: float = 0.5,
         task_weighting: float = 0.0,
     ) -> None:
         super().__init__(labels, task_weighting=task_weighting)

@@ -44,7 +44,7 @@ class SOPA(Objective):
         max_fpr: float = 0.1,
         margin: float = 1.0,
         scores: Literal["sigmoid", "logit"] = "sigmoid",
-        lr_positive: float = 0.1,
+        lr_positive: float = 0.3,
         task_weighting: float = 0.0,
     ) -> None:
         labels = labels if isinstance(labels, Labels) else Labels(labels)

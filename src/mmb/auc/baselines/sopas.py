@@ -43,7 +43,7 @@ class SOPAs(Objective):
         self,
         labels: Labels | Tensor,
         *,
-        temperature: float = 0.1,
+        temperature: float = 0.3,
         momentum: float = 0.5,
         margin: float = 1.0,
         scores: Literal["sigmoid", "logit"] = "sigmoid",

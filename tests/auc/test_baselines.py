@@ -1,0 +1,134 @@
+"""The baselines against the textbook."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional
+
+from mmb import auc
+from objective_bank import make_data
+
+
+def full(tasks=4, rows=40):
+    data = make_data(rows=rows, tasks=tasks)
+    labels = data.labels.clamp(min=0)
+    return data.model(data.inputs).detach(), labels
+
+
+def test_cross_entropy_without_gaps_is_the_plain_mean():
+    scores, labels = full()
+    ours = auc.CrossEntropy(labels).double()(scores, labels)
+    assert float(ours) == pytest.approx(
+        float(functional.binary_cross_entropy_with_logits(scores, labels.double())), rel=1e-12
+    )
+
+
+def test_cross_entropy_with_gaps_is_the_mean_over_each_tasks_labels():
+    data = make_data()
+    scores = data.model(data.inputs).detach()
+    means = []
+    for k in range(data.num_tasks):
+        there = data.labels[:, k] >= 0
+        means.append(
+            functional.binary_cross_entropy_with_logits(scores[there, k], data.labels[there, k].double())
+        )
+    ours = auc.CrossEntropy(data.labels).double()(scores, data.labels)
+    assert float(ours) == pytest.approx(float(torch.stack(means).mean()), rel=1e-12)
+
+
+def test_cross_entropy_is_the_same_function_for_balanced_draws():
+    """Half positives, half negatives drawn: still the mean over the task's labels, not over the draw."""
+    data = make_data(rows=60, tasks=1)
+    scores, labels = data.model(data.inputs).detach()[:, 0], data.labels[:, 0]
+    objective = auc.CrossEntropy(labels).double()
+    up, down = (labels == 1).nonzero().flatten(), (labels == 0).nonzero().flatten()
+    whole = torch.cat([up.repeat(3), down.repeat(2)])  # other proportions, the same class means
+    drawn = objective(scores[None, whole], labels[None, whole], torch.tensor([0]))
+    assert float(drawn) == pytest.approx(float(objective(scores, labels)), rel=1e-12)
+
+
+def test_focal_without_focus_is_balanced_cross_entropy():
+    scores, labels = full()
+    ours = auc.Focal(labels, gamma=0.0, alpha=0.5).double()(scores, labels)
+    plain = functional.binary_cross_entropy_with_logits(scores, labels.double())
+    assert float(ours) == pytest.approx(0.5 * float(plain), rel=1e-12)
+
+
+def test_focal_survives_extreme_scores():
+    _, labels = full()
+    scores = torch.where(labels == 1, -1e4, 1e4).double().requires_grad_()
+    loss = auc.Focal(labels).double()(scores, labels)
+    loss.backward()
+    assert loss.isfinite()
+    assert scores.grad.isfinite().all()
+
+
+def test_minibatch_is_the_pair_loss_with_the_top_negatives():
+    data = make_data(rows=40, tasks=3)
+    scores = data.model(data.inputs).detach().requires_grad_()
+    objective = auc.MiniBatchPartialAUC(data.labels, max_fpr=0.25, margin=0.8).double()
+    objective(scores, data.labels).backward()
+    plain = scores.detach().clone().requires_grad_()
+    parts = []
+    for k in range(3):
+        h = torch.sigmoid(plain[:, k])
+        up, down = h[data.labels[:, k] == 1], h[data.labels[:, k] == 0].sort(descending=True).values
+        share = 0.25 * len(down)
+        weight = (share - torch.arange(len(down), dtype=torch.float64)).clamp(0, 1)
+        parts.append((((0.8 - up[:, None] + down) ** 2).mean(0) * weight).sum() / share)
+    torch.stack(parts).mean().backward()
+    torch.testing.assert_close(scores.grad, plain.grad, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("make", [auc.SOPA, auc.SOPAs])
+def test_one_variable_per_positive_and_no_more(make):
+    labels = torch.zeros(500, 40, dtype=torch.int8)
+    labels[torch.arange(40), torch.arange(40)] = 1
+    labels[100:103, 7] = 1
+    objective = make(labels)
+    assert sum(v.numel() for v in objective.state_dict().values()) == 43
+
+
+def test_sopa_variables_settle_at_the_quantile_of_the_pair_losses():
+    data = make_data(rows=60, tasks=1)
+    scores = data.model(data.inputs).detach()
+    rows = torch.arange(60)
+    objective = auc.SOPA(data.labels, max_fpr=0.3, lr_positive=0.05).double()
+    for step in range(3000):
+        objective.lr_positive = 0.05 if step < 1000 else 0.002
+        objective(scores, data.labels, rows=rows)
+    h = torch.sigmoid(scores[:, 0])
+    up, down = h[data.labels[:, 0] == 1], h[data.labels[:, 0] == 0]
+    losses = (1 - up[:, None] + down) ** 2
+    above = (losses > objective.level.value[:, None] + 0.01).double().mean(1)
+    below = (losses > objective.level.value[:, None] - 0.01).double().mean(1)
+    assert bool(((above <= 0.3) & (below >= 0.3)).all())
+
+
+def test_sopas_first_visit_sets_and_later_ones_average():
+    data = make_data(rows=30, tasks=1)
+    scores, rows = data.model(data.inputs).detach(), torch.arange(30)
+    objective = auc.SOPAs(data.labels, temperature=0.4, momentum=0.25).double()
+
+    def inner(scores):
+        h = torch.sigmoid(scores[:, 0])
+        up, down = h[data.labels[:, 0] == 1], h[data.labels[:, 0] == 0]
+        return (((1 - up[:, None] + down) ** 2) / 0.4).exp().mean(1)
+
+    objective(scores, data.labels, rows=rows)
+    torch.testing.assert_close(objective.log_mean.value.exp(), inner(scores))
+    objective(scores + 0.3 * scores**2, data.labels, rows=rows)
+    expected = 0.75 * inner(scores) + 0.25 * inner(scores + 0.3 * scores**2)
+    torch.testing.assert_close(objective.log_mean.value.exp(), expected)
+
+
+def test_sopas_does_not_overflow():
+    labels = torch.tensor([[1], [0], [0]])
+    scores = torch.tensor([[-60.0], [60.0], [-60.0]], requires_grad=True)
+    objective = auc.SOPAs(labels, temperature=0.01, scores="logit")
+    loss = objective(scores, labels, rows=torch.arange(3))
+    loss.backward()
+    assert loss.isfinite()
+    assert scores.grad.isfinite().all()
+    assert float(loss.detach()) == pytest.approx(121.0**2, rel=1e-3)  # the worst pair alone

@@ -1,0 +1,88 @@
+"""Label matrices: what is accepted, what is counted, what is refused."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+
+from mmb.auc import Labels
+
+NAN = float("nan")
+
+
+def test_counts_and_rates_are_over_all_rows():
+    labels = Labels(torch.tensor([[1, 0], [0, -1], [0, 1], [-1, 1]], dtype=torch.int8))
+    assert labels.positives.tolist() == [1, 2]
+    assert labels.negatives.tolist() == [2, 1]
+    assert labels.positive_rate.tolist() == [0.25, 0.5]
+    assert labels.negative_rate.tolist() == [0.5, 0.25]
+    assert (labels.num_rows, labels.num_tasks, labels.num_usable) == (4, 2, 2)
+
+
+@pytest.mark.parametrize(
+    "matrix",
+    [
+        torch.tensor([[1.0, NAN], [0.0, 1.0], [NAN, 0.0]]),
+        torch.tensor([[1, -1], [0, 1], [-1, 0]]),
+        torch.tensor([[1, -1], [0, 1], [-1, 0]], dtype=torch.int8),
+        torch.tensor([[1, NAN], [0, 1], [NAN, 0]], dtype=torch.float16),
+    ],
+)
+def test_missing_is_nan_or_minus_one(matrix):
+    values = Labels(matrix).values
+    assert values.dtype == torch.int8
+    assert values.tolist() == [[1, -1], [0, 1], [-1, 0]]
+
+
+def test_bool_and_single_task():
+    labels = Labels(torch.tensor([True, False, False]))
+    assert labels.values.tolist() == [[1], [0], [0]]
+
+
+@pytest.mark.parametrize(
+    ("matrix", "message"),
+    [
+        (torch.tensor([[0, 1], [1, 2], [3, 0]]), r"got 2 .*index \[1, 1\]"),
+        (torch.tensor([[0.0, 1.0], [1.0, 0.5]]), r"got 0.5 .*index \[1, 1\]"),
+        (torch.tensor([[0.0, 1.0], [-1.0, 0.0]]), r"got -1.0 .*index \[1, 0\]"),
+        (torch.tensor([[0.0, 1.0], [1.0, float("inf")]]), r"got inf"),
+        (torch.tensor([[0, 1], [1, -2]]), r"got -2"),
+        (torch.full((3, 2), -1), "every label is missing"),
+        (torch.full((3, 2), NAN), "every label is missing"),
+        (torch.ones(3, 2), r"no task has both .*positives per task \[3, 3\], negatives per task \[0, 0\]"),
+        (torch.zeros(0, 3), "empty"),
+        (torch.zeros(2, 2, 2), r"\[rows, tasks\] or \[rows\]"),
+    ],
+)
+def test_bad_labels_are_refused(matrix, message):
+    with pytest.raises(ValueError, match=message):
+        Labels(matrix)
+
+
+def test_only_tensors():
+    with pytest.raises(TypeError, match=r"torch.as_tensor"):
+        Labels([[0, 1]])
+
+
+def test_one_warning_lists_all_tasks_left_out():
+    matrix = torch.tensor([[1, 1, 0, -1, 1], [0, 1, 0, -1, 0]])
+    with pytest.warns(UserWarning, match=r"3 of 5 tasks .* left out: \[1, 2, 3\]") as caught:
+        labels = Labels(matrix)
+    assert len(caught) == 1
+    assert labels.usable.tolist() == [True, False, False, False, True]
+    assert labels.num_usable == 2
+
+
+def test_long_lists_are_cut():
+    matrix = torch.zeros(2, 100, dtype=torch.int8)
+    matrix[0, 0] = 1
+    with pytest.warns(UserWarning, match="and 79 more"):
+        Labels(matrix)
+
+
+def test_no_warning_without_reason():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Labels(torch.tensor([[1, 0], [0, 1]]))
