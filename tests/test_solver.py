@@ -266,10 +266,11 @@ def bad_step(**changes):
         ({"blocks": torch.tensor([2, 2])}, r"blocks: expected different blocks, got \[2\] more than once"),
         ({"blocks": torch.tensor([0.0, 1.0])}, "blocks: expected a LongTensor.*got torch.float32"),
         ({"blocks": [0, 1]}, r"blocks: expected a LongTensor.*got \[0, 1\]"),
-        ({"blocks": torch.tensor([], dtype=torch.long)}, "blocks: .*at least one block"),
+        ({"blocks": torch.tensor([], dtype=torch.long)}, "blocks: expected at least one block"),
         ({"upper_batch": torch.zeros(3, 2)}, r"upper_batch: .*len\(blocks\) = 2, got shape \(3, 2\)"),
         ({"lower_batch": {"A": torch.zeros(())}}, r"lower_batch: .*got shape \(\)"),
         ({"lower_batch": "text"}, "lower_batch: expected tensors.*got str"),
+        ({"weights": torch.tensor([1.0, 0.0])}, "weights: expected positive numbers"),
         ({"weights": torch.ones(3)}, r"weights: expected one per sampled block, \(2,\), got \(3,\)"),
     ],
 )

@@ -48,6 +48,7 @@ class Info:
         lower_residual: ``|grad_y g_i|``: zero at the lower solution, [k].
         hypergradient_residual: How far the estimator is from what it tracks, [k]; its docstring says of what.
         indefinite: Whether a Hessian that is not positive definite was met, [k].
+        broken_peers: How many processes met something bad, where blocks are divided among processes.
     """
 
     step: int
@@ -60,6 +61,7 @@ class Info:
     lower_residual: Tensor | None = None
     hypergradient_residual: Tensor | None = None
     indefinite: Tensor | None = None
+    broken_peers: Tensor | None = None
 
     @property
     def value(self) -> Tensor:
@@ -75,25 +77,17 @@ class Info:
         Raises:
             BrokenStepError: Naming the quantity and the block.
         """
-        measured = {name: getattr(self, name) for name in _MEANINGS if getattr(self, name) is not None}
-        bad = {name: ~torch.isfinite(value) for name, value in measured.items()}
-        if self.indefinite is not None:
-            bad["indefinite"] = self.indefinite
-        if not torch.stack([mask.any() for mask in bad.values()]).any():
+        measured = {name: value for name in _MEANINGS if (value := getattr(self, name)) is not None}
+        if not any_bad(measured):
             return
-        name, mask = next((name, mask) for name, mask in bad.items() if mask.any())
+        name, mask = next((name, mask) for name, mask in _bad(measured).items() if mask.any())
         position = int(mask.nonzero()[0]) if mask.ndim else None
         block = None if position is None else int(self.blocks[position])
         where = f"step {self.step}" if block is None else f"block {block}, step {self.step}"
-        if name == "indefinite":
-            what = (
-                "lower: the Hessian of g is not positive definite; expected g strongly convex in the lower "
-                "variable: add a term such as 0.5 * mu * (y ** 2).sum()"
-            )
-        else:
+        what = _MEANINGS[name]
+        if name not in ("indefinite", "broken_peers"):
             value = float(measured[name] if position is None else measured[name][position])
-            cause = _cause(position, batches)
-            what = f"{_MEANINGS[name]} ({name}) is {value}; expected a finite number: {cause}"
+            what += f" ({name}) is {value}; expected a finite number: {_cause(position, batches)}"
         raise BrokenStepError(f"{what} [{where}; the state is as before this step]", name, block, self.step)
 
 
@@ -102,9 +96,24 @@ _MEANINGS = {
     "values": "upper: the value f",
     "lower_residual": "lower: the gradient of g in the lower variable",
     "dual_residual": "upper: the gradient of f in the dual",
+    "indefinite": "lower: the Hessian of g is not positive definite; expected g strongly convex in the lower "
+    "variable: add a term such as 0.5 * mu * (y ** 2).sum()",
     "hypergradient_residual": "the hypergradient estimator",
+    "broken_peers": "another process met NaN, infinity or an indefinite Hessian; its message says where",
     "z_norm": "the gradient estimate of x",
 }
+
+
+def any_bad(measures: dict[str, Tensor]) -> Tensor:
+    """Whether a step met NaN, infinity, an indefinite Hessian or a peer that did: a boolean scalar."""
+    return torch.stack([mask.any() for mask in _bad(measures).values()]).any()
+
+
+def _bad(measures: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {
+        name: value > 0 if name in ("indefinite", "broken_peers") else ~torch.isfinite(value)
+        for name, value in measures.items()
+    }
 
 
 def _cause(position: int | None, batches: dict[str, Any]) -> str:
@@ -141,9 +150,9 @@ class Watch:
 
     def __call__(self, state: State, info: Info) -> None:
         """Take in one step; print when it is time."""
-        for name in ("value", *_MEANINGS):
+        for name in _SHORT:
             number = getattr(info, name)
-            if number is not None and name != "values":
+            if number is not None:
                 mean = number.detach().mean()
                 self._sums[name] = self._sums[name] + mean if name in self._sums else mean
         self._count += 1
@@ -188,13 +197,15 @@ def verdict(before: dict[str, float], now: dict[str, float]) -> str:
     return "level: at the noise floor, or slow; decay the step sizes to go on"
 
 
+_SHORT = {
+    "value": "f",
+    "z_norm": "|z|",
+    "dual_residual": "dual",
+    "lower_residual": "lower",
+    "hypergradient_residual": "hyper",
+}
+
+
 def _line(step: int, now: dict[str, float], stalest: int, words: str) -> str:
-    short = {
-        "value": "f",
-        "z_norm": "|z|",
-        "dual_residual": "dual",
-        "lower_residual": "lower",
-        "hypergradient_residual": "hyper",
-    }
-    numbers = "  ".join(f"{label} {now[name]:.3g}" for name, label in short.items() if name in now)
+    numbers = "  ".join(f"{label} {now[name]:.3g}" for name, label in _SHORT.items() if name in now)
     return f"step {step + 1}: {numbers}  stalest {stalest}  | {words}"

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from mmb import validation
-from mmb.diagnostics import Info
+from mmb.diagnostics import Info, any_bad
+from mmb.distributed import Shard
 from mmb.hypergradients import Hypergradient
 from mmb.oracles import Oracles
 from mmb.problem import Problem
@@ -86,6 +87,8 @@ class Solver:
         check_every: Look for NaN, infinity and indefinite Hessians every so many steps, before writing
             anything; 0 never. On a GPU each look waits for the device.
         compile: Compile the computation of a step with ``torch.compile``.
+        shard: The blocks of this process, where blocks are divided among processes
+            (:class:`mmb.distributed.Shard`); None if this process has them all.
     """
 
     def __init__(
@@ -102,6 +105,7 @@ class Solver:
         inner_steps: int = 1,
         check_every: int = 1,
         compile: bool = False,
+        shard: Shard | None = None,
     ) -> None:
         rates = {"lr": lr, "lr_dual": lr_dual, "lr_lower": lr_lower, "momentum": momentum}
         validation.check_solver(problem, hypergradient, rates, z_start, optimizer, inner_steps)
@@ -112,6 +116,7 @@ class Solver:
         self.optimizer = optimizer
         self.inner_steps = inner_steps
         self.check_every = check_every
+        self.shard = shard
         self._compute = torch.compile(self._update, fullgraph=True) if compile else self._update
 
     def init(
@@ -126,14 +131,15 @@ class Solver:
 
         Args:
             x0: The shared variable: a tensor or a dict of tensors.
-            dual: Duals of all blocks, leading axis ``m``; None for a problem without duals.
-            lower: Lower variables of all blocks, leading axis ``m``; None without lower level.
+            dual: Duals of all blocks, leading axis ``m``; None for a problem without duals. With a shard:
+                of its blocks alone.
+            lower: Lower variables of all blocks, likewise; None without lower level.
             generator: Randomness of estimators that draw; None makes a generator of its own, seeded with 0.
 
         Returns:
             The state, to be passed to :meth:`step`, which changes it in place.
         """
-        validation.check_start(self.problem, x0, dual, lower, self.lr_dual)
+        validation.check_start(self.problem, x0, dual, lower, self.lr_dual, self._num_own)
         x, dual, lower = (tree_map(_copy, tree) for tree in (x0, dual, lower))
         device = tree_leaves(x)[0].device
         return State(
@@ -142,7 +148,7 @@ class Solver:
             lower=lower,
             memory={} if self.hypergradient is None or lower is None else self.hypergradient.init(lower),
             z=tree_map(torch.zeros_like, x) if self.optimizer is None else None,
-            last_visit=torch.full((self.problem.num_blocks,), -1, device=device),
+            last_visit=torch.full((self._num_own,), -1, device=device),
             step=0,
             optimizer=None if self.optimizer is None else self.optimizer(tree_leaves(x)),
             generator=torch.Generator().manual_seed(0) if generator is None else generator,
@@ -162,7 +168,8 @@ class Solver:
 
         Args:
             state: The state, changed in place; left as it was if anything raises.
-            blocks: ``I_t``: different block numbers, a LongTensor [k].
+            blocks: ``I_t``: different block numbers, a LongTensor [k]. With a shard: those of its blocks that
+                were drawn, perhaps none; every process must make the step.
             upper_batch: Batches of ``f``: a tensor or nested dicts, lists, tuples of tensors, leading axis k.
             lower_batch: Batches of ``g``, likewise.
             weights: Positive weight of each sampled block in ``Delta``, [k], which is then
@@ -176,34 +183,36 @@ class Solver:
             ValueError: If an argument has the wrong shape or a block is out of range or repeated.
             mmb.BrokenStepError: If NaN, infinity or an indefinite Hessian was met.
         """
-        validation.check_step(self.problem, state, blocks, upper_batch, lower_batch, weights)
+        validation.check_step(self.problem, self.shard, state, blocks, upper_batch, lower_batch, weights)
         blocks = blocks.to(state.last_visit.device)
+        own = blocks if self.shard is None else blocks - self.shard.start  # their places in the state
         generator = state.generator.clone_state()  # the state's own moves on only if the step succeeds
         draw = None if self.hypergradient is None else self.hypergradient.draw(len(blocks), generator)
         update: Update = self._compute(
             state.x,
             state.z,
-            gather(state.dual, blocks),
-            gather(state.lower, blocks),
-            gather(state.memory, blocks),
+            gather(state.dual, own),
+            gather(state.lower, own),
+            gather(state.memory, own),
             upper_batch,
             lower_batch,
             weights,
             None if draw is None else draw.to(blocks.device),
             self._rates(state.step),
+            len(blocks),
         )
         info = Info(
             step=state.step,
             blocks=blocks,
             estimate=update.estimate,
-            staleness=state.step - state.last_visit[blocks],
+            staleness=state.step - state.last_visit[own],
             **update.measures,
         )
         if self.check_every and state.step % self.check_every == 0:
             info.check(upper_batch=upper_batch, lower_batch=lower_batch)
         if draw is not None:
             state.generator.set_state(generator.get_state())
-        self._write(state, blocks, update)
+        self._write(state, own, update)
         return info
 
     def _update(
@@ -218,13 +227,14 @@ class Solver:
         weights: Tensor | None,
         draw: Tensor | None,
         rates: Rates,
+        count: int,
     ) -> Update:
         """Algorithms 1 and 2, lines 3 to 10, as a pure function of the sampled blocks."""
-        measures: dict[str, Tensor] = {}
-        for _ in range(self.inner_steps):  # once, but for the naive double loop
+        grad_x, measures = tree_map(torch.zeros_like, x), _no_blocks(x)
+        for _ in range(self.inner_steps if count else 0):  # once, but for the naive double loop
             at = Oracles(self.problem, x, dual, lower, upper_batch, lower_batch, weights)
             grad_x = at.upper.grad_x
-            measures["values"] = at.upper.values
+            measures = {"values": at.upper.values}
             if lower is not None:
                 assert self.hypergradient is not None
                 estimate = self.hypergradient.estimate(at, memory, draw)
@@ -237,14 +247,20 @@ class Solver:
                 moved = self._project(add_scaled(dual, rates.dual, at.upper.grad_dual))  # alpha_i^{t+1}
                 measures["dual_residual"] = block_norm(add_scaled(moved, -1, dual)) / (rates.dual + _TINY)
                 dual = moved
-        k = at.upper.values.shape[0]
-        delta = tree_map(lambda leaf: leaf / k, grad_x)  # Delta^{t+1}
+        if self.shard is None:
+            delta = tree_map(lambda leaf: leaf / count, grad_x)  # Delta^{t+1}
+        else:
+            delta, measures["broken_peers"] = self.shard.mean(grad_x, count, any_bad(measures))
         if z is not None:
             beta = rates.momentum
             z = tree_map(lambda old, new: (1 - beta) * old + beta * new, z, delta)  # z_{t+1}
             x = add_scaled(x, -rates.x, z)  # x_{t+1}
         measures["z_norm"] = norm(delta if z is None else z)
         return Update(dual, lower, memory, delta, z, x, measures)
+
+    @property
+    def _num_own(self) -> int:
+        return self.problem.num_blocks if self.shard is None else len(self.shard)
 
     def _project(self, dual: Tree) -> Tree:
         if self.problem.project_dual is None:
@@ -309,7 +325,7 @@ def solve(
     draw = sampler if callable(sampler) else iter(sampler).__next__
     info = None
     for _ in range(steps):
-        blocks = draw()
+        blocks = draw() if solver.shard is None else solver.shard.own(draw())
         upper_batch, lower_batch = batches(blocks)
         info = solver.step(state, blocks, upper_batch, lower_batch)
         answers = [callback(state, info) for callback in callbacks]
@@ -322,6 +338,11 @@ def _at(schedule: Schedule | None, step: int) -> float:
     if schedule is None:
         return 0.0
     return float(schedule(step) if callable(schedule) else schedule)
+
+
+def _no_blocks(x: Tree) -> dict[str, Tensor]:
+    """The measures of a step in which none of this process's blocks were drawn."""
+    return {"values": tree_leaves(x)[0].new_zeros(0)}
 
 
 def _copy(leaf: Tensor | None) -> Tensor | None:

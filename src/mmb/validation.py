@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mmb.distributed import Shard
 from mmb.hypergradients import Hypergradient
 from mmb.problem import Problem
 from mmb.state import State
@@ -51,8 +52,8 @@ def check_solver(
         raise ValueError(f"inner_steps: expected a whole number of at least 1, got {inner_steps!r}")
 
 
-def check_start(problem: Problem, x0: Tree, dual: Tree, lower: Tree, lr_dual: Any) -> None:
-    """Check the arguments of :meth:`mmb.Solver.init`."""
+def check_start(problem: Problem, x0: Tree, dual: Tree, lower: Tree, lr_dual: Any, num_own: int) -> None:
+    """Check the arguments of :meth:`mmb.Solver.init`; ``num_own`` is the number of this process's blocks."""
     _check_tensors("x0", x0)
     if (lower is None) != (problem.lower is None):
         raise ValueError(
@@ -65,21 +66,33 @@ def check_start(problem: Problem, x0: Tree, dual: Tree, lower: Tree, lr_dual: An
     for name, tree in (("dual", dual), ("lower", lower)):
         if tree is not None:
             _check_tensors(name, tree)
-            _check_leading_axis(name, tree, problem.num_blocks, "num_blocks")
+            meaning = "num_blocks" if num_own == problem.num_blocks else "len(shard)"
+            _check_leading_axis(name, tree, num_own, meaning)
 
 
 def check_step(
-    problem: Problem, state: State, blocks: Tensor, upper_batch: Any, lower_batch: Any, weights: Tensor | None
+    problem: Problem,
+    shard: Shard | None,
+    state: State,
+    blocks: Tensor,
+    upper_batch: Any,
+    lower_batch: Any,
+    weights: Tensor | None,
 ) -> None:
     """Check the arguments of :meth:`mmb.Solver.step`: block numbers on a GPU are waited for."""
-    if not isinstance(blocks, Tensor) or blocks.dtype != torch.long or blocks.ndim != 1 or len(blocks) == 0:
+    if not isinstance(blocks, Tensor) or blocks.dtype != torch.long or blocks.ndim != 1:
         got = f"{blocks.dtype} of shape {tuple(blocks.shape)}" if isinstance(blocks, Tensor) else repr(blocks)
-        raise ValueError(f"blocks: expected a LongTensor with one axis and at least one block, got {got}")
+        raise ValueError(f"blocks: expected a LongTensor with one axis, got {got}")
+    if len(blocks) == 0 and shard is None:
+        raise ValueError("blocks: expected at least one block, got none")
     if not torch.compiler.is_compiling():
-        m = problem.num_blocks
-        outside = blocks[(blocks < 0) | (blocks >= m)]
+        first, end = (0, problem.num_blocks) if shard is None else (shard.start, shard.stop)
+        outside = blocks[(blocks < first) | (blocks >= end)]
         if len(outside):
-            raise ValueError(f"blocks: expected numbers from 0 to {m - 1}, got {outside[:5].tolist()}")
+            owned = "" if shard is None else ", which this process owns"
+            raise ValueError(
+                f"blocks: expected numbers from {first} to {end - 1}{owned}, got {outside[:5].tolist()}"
+            )
         numbers, counts = blocks.unique(return_counts=True)
         if len(numbers) < len(blocks):
             repeated = numbers[counts > 1][:5].tolist()
@@ -93,6 +106,8 @@ def check_step(
         raise ValueError(
             f"weights: expected one per sampled block, {tuple(blocks.shape)}, got {tuple(weights.shape)}"
         )
+    if weights is not None and weights.device.type == "cpu" and not (weights > 0).all():
+        raise ValueError(f"weights: expected positive numbers, got {weights.tolist()}")
     if state.dual is None and state.lower is None and upper_batch is None:
         raise ValueError("upper_batch: nothing tells the blocks apart; expected a batch, got None")
 
