@@ -23,8 +23,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def add_choice_options(parser: argparse.ArgumentParser) -> None:
     """Options that choose what to train on and for."""
+    from mmb.training.presets import METHODS
+
     parser.add_argument("--data", help="data set; `mmb data list` lists them")
-    parser.add_argument("--method", help="ce, focal, auc, auc-ct, pauc, pauc-pairwise, mb, sopa or sopa-s")
+    parser.add_argument("--method", help="what to train for: " + ", ".join(METHODS))
 
 
 def run(options: argparse.Namespace, console: Console) -> None:

@@ -6,39 +6,30 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 import mmb.auc
-from mmb import data, models
+from mmb import data
 from mmb.auc import Labels, Objective
-from mmb.data import Dataset, Inputs, registry
+from mmb.data import Dataset
+from mmb.data import registry as data_registry
+from mmb.models import registry as model_registry
 from mmb.training.presets import METHODS
 from mmb.training.recipe import Recipe
 
-NOT_OPTIONS = {"root", "labels", "model", "num_inputs", "channels", "num_tasks"}
+NOT_OPTIONS = {"self", "root", "labels", "model", "num_inputs", "num_tasks", "channels"}
 """Arguments of these functions that follow from the data rather than from the recipe."""
 
 
 def data_loader(name: str) -> Callable[..., Dataset]:
-    """The function that loads a data set.
+    """The function that loads a data set, for its signature and docstring; call `load_data` instead.
 
     Raises:
         ValueError: If there is none of this name; the message names the nearest.
     """
-    function: Callable[..., Dataset] = registry._module(name).load
+    load = data_registry._module(name).load
+    function: Callable[..., Dataset] = getattr(load, "__func__", load)  # jsonargparse reads no bound methods
     return function
-
-
-def model_builder(name: str) -> Callable[..., nn.Module]:
-    """The function that makes a network.
-
-    Raises:
-        ValueError: If there is none of this name; the message names the nearest.
-    """
-    if name != "mlp":
-        raise ValueError(f"there is no network {name!r}")
-    return models.mlp
 
 
 def objective_class(method: str) -> Callable[..., Objective]:
@@ -49,20 +40,17 @@ def objective_class(method: str) -> Callable[..., Objective]:
 
 def load_data(section: Mapping[str, Any]) -> Dataset:
     """Load what the section ``data`` of a recipe names."""
-    return data.load(section["name"], **_options(section))
+    return data.load(section["name"], **options(section))
 
 
-def model_arguments(section: Mapping[str, Any], inputs: Inputs) -> dict[str, int]:
-    """Arguments of a network that follow from the inputs: how many features or channels they have."""
-    sample = inputs[torch.zeros(1, dtype=torch.int64)]
-    taken = inspect.signature(model_builder(section["name"])).parameters
-    width = {"num_inputs", "channels"} & taken.keys()
-    return {name: sample.shape[1] for name in width if isinstance(sample, Tensor)}
+def complete_model(section: Mapping[str, Any], dataset: Dataset) -> dict[str, Any]:
+    """The section ``model`` of a recipe with what follows from the data: enough to make it again without."""
+    return {"name": section["name"], **model_registry.complete(section["name"], dataset, **options(section))}
 
 
-def make_model(section: Mapping[str, Any], arguments: Mapping[str, int], num_tasks: int) -> nn.Module:
-    """Make what the section ``model`` of a recipe names, to fit inputs and a number of tasks."""
-    return model_builder(section["name"])(num_tasks=num_tasks, **{**_options(section), **arguments})
+def make_model(section: Mapping[str, Any]) -> nn.Module:
+    """Make a network from its completed section."""
+    return model_registry.build(section["name"], **options(section))
 
 
 def make_objective(recipe: Recipe, labels: Labels, model: nn.Module) -> Objective:
@@ -72,5 +60,6 @@ def make_objective(recipe: Recipe, labels: Labels, model: nn.Module) -> Objectiv
     return made(labels, **own, **recipe.objective)
 
 
-def _options(section: Mapping[str, Any]) -> dict[str, Any]:
+def options(section: Mapping[str, Any]) -> dict[str, Any]:
+    """A section without its name."""
     return {key: value for key, value in section.items() if key != "name"}

@@ -12,7 +12,7 @@ from torch import Tensor
 
 import mmb
 from mmb.training import checkpoint
-from mmb.training.components import model_arguments
+from mmb.training.components import complete_model
 from mmb.training.evaluate import (
     decision_thresholds,
     mean_metrics,
@@ -79,7 +79,7 @@ def finish(run: Run, job: Job, step: int, best_step: int | None, seconds: float)
         "max_fpr": max_fpr,
         "thresholds": {str(rate): plain(row) for rate, row in zip(fprs, thresholds, strict=True)},
         "tracked_thresholds": _tracked(job),
-        "model_arguments": model_arguments(recipe.model, job.dataset.inputs),
+        "model": {k: v for k, v in complete_model(recipe.model, job.dataset).items() if k != "weights"},
         "encoder": None if job.dataset.encoder is None else job.dataset.encoder.to_json(),
     }
     write_whole(run.path / "predictor.json", json.dumps(predictor, indent=1))

@@ -13,7 +13,7 @@ from mmb.auc import Labels, Objective
 from mmb.auc.sampling import RichRowSampler, RowDraw, Sampler, TaskDraw, TaskSampler
 from mmb.data import Dataset
 from mmb.models.batch_norm import freeze_batch_norm
-from mmb.training.components import load_data, make_model, make_objective, model_arguments
+from mmb.training.components import complete_model, load_data, make_model, make_objective
 from mmb.training.feed import Feed
 from mmb.training.log import Window
 from mmb.training.presets import METHODS
@@ -50,21 +50,22 @@ class Job:
 
     def __post_init__(self) -> None:
         self._modules = {"model": self.model, "objective": self.objective}
-        # Where the schedule multiplies: learning rates, and the step sizes of block variables.
-        self._rates = [(group, "lr", group["lr"]) for group in self.optimizer.param_groups]
-        if self.recipe.schedule.decay_blocks:
-            self._rates += [
-                (vars(module), name, value)
-                for module in self.objective.modules()
-                for name, value in vars(module).items()
-                if name.startswith("lr") and isinstance(value, float)
-            ]
+        # Step sizes of block variables (dual, threshold, weight copies), to be multiplied by the schedule.
+        self._block_rates = [
+            (module, name, value)
+            for module in self.objective.modules()
+            for name, value in vars(module).items()
+            if name.startswith("lr") and isinstance(value, float)
+        ]
 
     def set_step_sizes(self, step: int) -> None:
         """Set all step sizes to what the schedule says for a step."""
         factor = step_size_factor(self.recipe.schedule, step, self.steps, self.steps_per_epoch)
-        for holder, name, start in self._rates:
-            holder[name] = start * factor
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.recipe.optimizer.lr * factor
+        if self.recipe.schedule.decay_blocks:
+            for module, name, start in self._block_rates:
+                setattr(module, name, start * factor)
 
     def state_dict(self) -> dict[str, Any]:
         """All that is needed to continue bit for bit, beside the recipe and the counters of the loop."""
@@ -96,8 +97,7 @@ def make_job(recipe: Recipe) -> Job:
     device = find_device(recipe.training.device)
     dataset = load_data(recipe.data).to(device)
     labels = Labels(dataset.labels[dataset.split["train"].to(device)].cpu())  # rows are drawn on the host
-    model = make_model(recipe.model, model_arguments(recipe.model, dataset.inputs), labels.num_tasks)
-    model = model.to(device)
+    model = make_model(complete_model(recipe.model, dataset)).to(device)
     if recipe.training.batch_norm == "frozen":
         freeze_batch_norm(model)
     objective = make_objective(recipe, labels, model).to(device)

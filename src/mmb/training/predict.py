@@ -53,7 +53,7 @@ class Predictor:
         """
         best = run.best_checkpoint()
         facts = json.loads((run.path / "predictor.json").read_text(encoding="utf-8"))
-        model = make_model(run.recipe.model, facts["model_arguments"], len(facts["task_names"]))
+        model = make_model(facts["model"])
         model.load_state_dict(checkpoint.load(best)["job"]["model"])
         return cls(
             model,

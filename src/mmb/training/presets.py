@@ -36,18 +36,45 @@ METHODS: dict[str, Method] = {
     "ce": Method("CE", "CrossEntropy"),
     "focal": Method("Focal", "Focal"),
     "auc": Method("mAUC", "MinMaxAUC"),
+    # Task-sampled: a dense batch would evaluate every task's copy on all of its rows.
     "auc-ct": Method("mAUC-CT", "CompositionalAUC", {"sampler": {"kind": "tasks"}}, own_weights=True),
-    "pauc": Method("MMB-pAUC", "PartialAUC"),
+    "pauc": Method("MMB-pAUC", "PartialAUC", {"objective": {"gradient": "practical"}}),
+    # From scratch, the selector must be soft enough to give all negatives a gradient.
+    "pauc-full": Method(
+        "MMB-pAUC, full",
+        "PartialAUC",
+        {"objective": {"gradient": "full", "temperature": 0.2, "tau1": 0.2}},
+    ),
     "pauc-pairwise": Method("pairwise pAUC", "PairwisePartialAUC"),
     "mb": Method("MB", "MiniBatchPartialAUC"),
     "sopa": Method("SOPA", "SOPA"),
     "sopa-s": Method("SOPA-s", "SOPAs"),
 }
 
+_FINGERPRINTS: Fragment = {"data": {"features": "fingerprint"}, "training": {"epochs": 20}}
+
 DATA: dict[str, Fragment] = {
-    "digits": {"model": {"name": "mlp", "hidden": [64]}, "training": {"epochs": 40}},
-    "synthetic": {"model": {"name": "mlp", "hidden": [64]}},
+    "digits": {
+        "model": {"hidden": [64]},
+        "optimizer": {"lr": 3e-3},
+        "training": {"steps": 1000, "evaluate_every": 50},
+    },
+    "synthetic": {"model": {"hidden": [64]}},
+    "tox21": _FINGERPRINTS,
+    "toxcast": _FINGERPRINTS,
+    "muv": _FINGERPRINTS,
+    "sider": _FINGERPRINTS,
 }
 
-ANY_DATA: Fragment = {"model": {"name": "mlp"}}
-"""For data sets that have no entry in `DATA`."""
+_MOLECULES = ("molecules", "molpcba", "tox21", "toxcast", "muv", "sider")
+_IMAGES = {"cifar10": "resnet18", "cifar100": "resnet18", "celeba": "resnet18", "chexpert": "densenet121"}
+
+
+def default_model(data: Fragment) -> Fragment:
+    """The network for the section ``data`` of a recipe, where none is chosen."""
+    if data["name"] in _IMAGES:
+        return {"name": _IMAGES[data["name"]]}
+    if data["name"] in _MOLECULES:
+        fingerprint = data.get("features") == "fingerprint"
+        return {"name": "mlp", "hidden": [256], "dropout": 0.5} if fingerprint else {"name": "gin"}
+    return {"name": "mlp", "hidden": [256, 256]}

@@ -27,8 +27,8 @@ class SamplerSettings:
     batch_size: int = 128
     rich_fraction: float = 0.0
     max_weight: float | None = None
-    tasks_per_step: int = 10
-    rows_per_task: int = 32
+    tasks_per_step: int = 4
+    rows_per_task: int = 16
     positive_fraction: float = 0.5
 
 

@@ -7,6 +7,7 @@ Types, defaults and help texts come from signatures and docstrings, by jsonargpa
 from __future__ import annotations
 
 import difflib
+import inspect
 from argparse import ArgumentError
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
@@ -14,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from mmb._extras import require
-from mmb.training.components import NOT_OPTIONS, data_loader, model_builder, objective_class
-from mmb.training.presets import ANY_DATA, DATA, METHODS, Fragment
+from mmb.models.registry import builder as model_builder
+from mmb.training.components import NOT_OPTIONS, data_loader, objective_class
+from mmb.training.presets import DATA, METHODS, Fragment, default_model
 from mmb.training.recipe import SETTINGS, Recipe
 
 
@@ -115,6 +117,9 @@ def resolve(fragment: Fragment) -> Recipe:
         ImportError: If what the recipe names needs an optional extra.
     """
     merged = with_presets(fragment)
+    limit = (merged.get("training") or {}).get("max_fpr")
+    if limit is not None and "max_fpr" in inspect.signature(objective_class(merged["method"])).parameters:
+        merged = merge({"objective": {"max_fpr": limit}}, merged)  # train for what is reported
     pretrain = merged.pop("pretrain", None)
     parser = make_parser(merged)
     _check_keys(merged, _known_keys(parser))
@@ -123,6 +128,8 @@ def resolve(fragment: Fragment) -> Recipe:
     except ArgumentError as error:
         raise RecipeError(" ".join(str(error).replace("Parser key ", "").split())) from error
     values = {"objective": {}, **{key: values[key] for key in values if not key.startswith("__")}}
+    # What is not chosen of the network may follow from the data, which is not loaded yet.
+    values["model"] = {key: values["model"][key] for key in merged["model"]}
     recipe = Recipe(
         **{key: SETTINGS[key](**value) if key in SETTINGS else _plain(value) for key, value in values.items()}
     )
@@ -142,10 +149,11 @@ def with_presets(fragment: Fragment) -> Fragment:
     method = fragment.get("method")
     if method not in METHODS:
         raise RecipeError(f"there is no method {method!r}{nearest(str(method), METHODS)}")
-    merged: Fragment = {}
-    for part in (DATA.get(_name(fragment, "data"), ANY_DATA), METHODS[method].defaults, fragment):
+    name = _name(fragment, "data")
+    merged: Fragment = {"data": {"name": name}}
+    for part in (DATA.get(name, {}), METHODS[method].defaults, fragment):
         merged = merge(merged, part)
-    return merged
+    return merge({"model": default_model(merged["data"])}, merged)
 
 
 def make_parser(fragment: Fragment) -> Any:
