@@ -98,7 +98,9 @@ class Gather:
 
     def __call__(self, chosen: Tensor | None) -> Blocks:
         """Coefficients of the chosen blocks; None is all of them."""
-        batch = self.blocks if chosen is None else Blocks(*(part.index_select(0, chosen) for part in self.blocks))
+        batch = (
+            self.blocks if chosen is None else Blocks(*(part.index_select(0, chosen) for part in self.blocks))
+        )
         if not self.noise:
             return batch
         pick = torch.randint(self.POOL, (len(batch.offset),), generator=self.generator)

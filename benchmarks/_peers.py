@@ -13,8 +13,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from _block_quadratics import DIM_X, DIM_Y, Blocks, Gather, stacked_lower, stacked_upper
 from torch import Tensor
+
+from _block_quadratics import DIM_X, DIM_Y, Blocks, Gather, stacked_lower, stacked_upper
 
 Schedule = Callable[[int], float]
 
@@ -44,9 +45,9 @@ class Betty:
     """
 
     def __init__(self, gather: Gather, *, lr: Schedule, lr_lower: float, terms: int, stacked: bool) -> None:
-        from betty.configs import Config, EngineConfig
-        from betty.engine import Engine
-        from betty.problems import ImplicitProblem
+        from betty.configs import Config, EngineConfig  # type: ignore[import-untyped, unused-ignore]
+        from betty.engine import Engine  # type: ignore[import-untyped, unused-ignore]
+        from betty.problems import ImplicitProblem  # type: ignore[import-untyped, unused-ignore]
 
         num_blocks = len(gather.blocks.offset)
         parts = [None] if stacked else [torch.tensor([block]) for block in range(num_blocks)]
@@ -87,7 +88,8 @@ class Betty:
         self.engine = Engine([upper, *lowers], config=EngineConfig(), dependencies=dependencies)
         logging.disable(logging.NOTSET)
         self.engine.train()
-        self.x, self.group, self.lr, self.steps = x.value, upper.optimizer.param_groups[0], lr, 0
+        self.x: Tensor = x.value
+        self.group, self.lr, self.steps = upper.optimizer.param_groups[0], lr, 0
 
     def step(self) -> None:
         """One gradient step of every lower Problem, then one of the upper."""
@@ -109,7 +111,7 @@ class TorchOpt:
         self.parts = [None] if stacked else [torch.tensor([block]) for block in range(num_blocks)]
         self.x = torch.zeros(DIM_X, requires_grad=True)
         self.lowers = [torch.zeros(num_blocks if stacked else 1, DIM_Y) for _ in self.parts]
-        lower_gradient = torch.func.grad(stacked_lower, argnums=1)
+        lower_gradient: Callable[..., Tensor] = torch.func.grad(stacked_lower, argnums=1)
 
         def optimality(y: Tensor, x: Tensor, *batch: Tensor) -> Tensor:
             return lower_gradient(x, y, Blocks(*batch))
@@ -120,7 +122,8 @@ class TorchOpt:
         # It calls functorch by its old name, at every step.
         warnings.filterwarnings("ignore", category=FutureWarning, module="torchopt")
         linear_solve = torchopt.linear_solve.solve_cg(maxiter=iterations)
-        self.solve = torchopt.diff.implicit.custom_root(optimality, argnums=1, solve=linear_solve)(solve)
+        implicit = torchopt.diff.implicit.custom_root(optimality, argnums=1, solve=linear_solve)
+        self.solve: Any = implicit(solve)
 
     def step(self) -> None:
         """One gradient step of every lower variable, then one of ``x`` with the implicit gradient there."""
