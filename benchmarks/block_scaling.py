@@ -28,7 +28,8 @@ from _timing import Lap, lap, machine, median_ms, print_json, print_table, round
 SKIP_ABOVE = 20.0  # seconds a step is expected to take, from the one with a tenth of the blocks
 GOAL = 0.01  # of the gradient norm at the start
 NOISES = {"noise-free": 0.0, "mild noise": 0.2, "strong noise": 0.5}
-GRID = [(0.1, 20), (0.03, 200), (0.3, 200), (1.0, 200), (0.3, 20), (0.1, 200)]  # step size x L, halved after
+# Step size times the smoothness of F, and after how many visits to every block it is halved.
+GRID = [(0.1, 20), (0.03, 200), (0.3, 200), (1.0, 200), (0.01, 200), (0.003, 200)]
 
 
 def time_steps(sizes: list[int], rounds: int, chunk: int) -> dict[str, Any]:
