@@ -17,8 +17,12 @@ from mmb.models import registry as model_registry
 from mmb.training.presets import METHODS
 from mmb.training.recipe import Recipe
 
-NOT_OPTIONS = {"self", "root", "labels", "model", "num_inputs", "num_tasks", "channels"}
-"""Arguments of these functions that follow from the data rather than from the recipe."""
+NOT_OPTIONS = {
+    "data": {"self", "root"},
+    "model": {"num_inputs", "num_tasks", "channels"},
+    "objective": {"labels", "model"},
+}
+"""Arguments of these functions that do not come from the recipe."""
 
 
 def data_loader(name: str) -> Callable[..., Dataset]:

@@ -165,10 +165,11 @@ def make_parser(fragment: Fragment) -> Any:
     except ValueError as error:
         raise RecipeError(str(error)) from error
     parser.add_argument("--data.name", type=str, help="Which data set.")
-    parser.add_function_arguments(loader, "data", skip=NOT_OPTIONS)
+    parser.add_function_arguments(loader, "data", skip=NOT_OPTIONS["data"])
     parser.add_argument("--model.name", type=str, help="Which network.")
-    parser.add_function_arguments(builder, "model", skip=NOT_OPTIONS)
-    parser.add_class_arguments(objective_class(fragment["method"]), "objective", skip=NOT_OPTIONS)
+    parser.add_function_arguments(builder, "model", skip=NOT_OPTIONS["model"])
+    objective = objective_class(fragment["method"])
+    parser.add_class_arguments(objective, "objective", skip=NOT_OPTIONS["objective"])
     return parser
 
 

@@ -1,0 +1,184 @@
+"""The command line, as people and machines call it."""
+
+import argparse
+import importlib
+import json
+
+import pytest
+
+from mmb.cli import main
+from mmb.cli.parser import COMMANDS
+
+TINY = [
+    *("data.rows=300", "data.tasks=3", "data.features=6", "data.positive_rate=0.1", "model.hidden=[8]"),
+    *(
+        "training.steps=20",
+        "training.evaluate_every=10",
+        "training.tensorboard=false",
+        "sampler.batch_size=32",
+    ),
+    *("sampler.tasks_per_step=2", "sampler.rows_per_task=8", "training.device=cpu"),
+]
+
+
+@pytest.fixture
+def call(capfd, tmp_path, monkeypatch):
+    """Run a command in an empty folder: exit code, stdout, stderr."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments):
+        code = main([str(argument) for argument in arguments])
+        captured = capfd.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+def test_from_training_to_prediction(call, tmp_path):
+    code, out, _ = call("train", "--data", "synthetic", "--method", "pauc", *TINY, "--json")
+    assert code == 0
+    trained = json.loads(out)  # nothing but JSON
+    run = trained["run"]
+    assert (tmp_path / run / "table.txt").exists()
+
+    code, out, _ = call("evaluate", run, "--split", "test", "--json")
+    assert code == 0
+    assert json.loads(out)["mean"] == trained["test"]
+    code, out, _ = call("evaluate", run, "--split", "valid")
+    assert code == 0
+    assert "task_2" in out
+
+    (tmp_path / "new.csv").write_text("x0,x1,x2,x3,x4,x5\n" + "0,0,0,0,0,0\n" * 3 + "a,b,c,d,e,f\n")
+    code, out, err = call("predict", run, "--input", "new.csv", "--output", "out.csv")
+    assert code == 0
+    assert "1 rows could not be read" in err
+    assert len((tmp_path / "out.csv").read_text().splitlines()) == 5
+
+    code, out, _ = call("resume", run, "--json")  # finished already
+    assert code == 0
+    assert json.loads(out) == trained
+
+
+def test_a_recipe_file_with_overrides(call, tmp_path):
+    (tmp_path / "r.yaml").write_text("method: ce\ndata: {name: synthetic}\n")
+    code, out, _ = call("train", "r.yaml", *TINY[:5], "--output", "here", *TINY[5:], "seed=3", "--json")
+    assert code == 0
+    assert json.loads(out)["seed"] == 3
+    assert (tmp_path / "here" / "recipe.yaml").exists()
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_compare(call, tmp_path, jobs):
+    arguments = ["--data", "synthetic", "--methods", "ce,pauc", "--seeds", 2, "--jobs", jobs, "--output", "c"]
+    code, out, _ = call("compare", *arguments, *TINY)
+    assert code == 0
+    for text in ("CE", "MMB-pAUC", "AUC", "pAUC 0.1", "curves.png", "predict"):
+        assert text in out
+    assert (tmp_path / "c" / "curves.png").read_bytes().startswith(b"\x89PNG")
+    code, out, _ = call("compare", *arguments, *TINY, "--json")  # all there already
+    summary = json.loads(out)["methods"]
+    values = summary["pauc"]["auc"]["values"]
+    results = [
+        json.loads((tmp_path / "c" / "pauc" / f"seed-{s}" / "result.json").read_text()) for s in (0, 1)
+    ]
+    assert values == [result["test"]["auc"] for result in results]
+    assert summary["pauc"]["auc"]["mean"] == pytest.approx(sum(values) / 2)
+    assert summary["pauc"]["auc"]["std"] == pytest.approx(abs(values[0] - values[1]) / 2**0.5)
+    code, _, err = call("compare", *arguments, *TINY, "optimizer.lr=1")
+    assert code == 1
+    assert "another recipe" in err
+
+
+def test_compare_refuses_what_is_not_fair(call, tmp_path):
+    code, _, err = call(
+        "compare", "--data", "synthetic", "--methods", "ce,auc-ct", *TINY, "sampler.batch_size=99"
+    )
+    assert code == 1
+    assert "not a fair comparison: rows per step differs" in err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_data_commands(call):
+    code, out, _ = call("data", "list", "--json")
+    assert code == 0
+    assert {"digits", "synthetic", "csv"} <= json.loads(out).keys()
+    code, out, _ = call("data", "describe", "synthetic", "rows=100", "tasks=2")
+    assert code == 0
+    assert "100 rows" in out
+    code, out, _ = call("data", "describe", "synthetic", "rows=100", "tasks=2", "--json")
+    assert json.loads(out)["tasks"] == 2
+    for action in ("get", "prepare"):
+        assert call("data", action, "synthetic", "--json")[0] == 0
+    code, _, err = call("data", "describe", "synthetik")
+    assert code == 1
+    assert "'synthetic'" in err
+    code, _, err = call("data", "describe")
+    assert code == 2
+    assert "needs the name" in err
+
+
+def test_keys_are_listed_with_help(call):
+    code, out, _ = call("train", "--data", "digits", "--method", "pauc", "--keys")
+    assert code == 0
+    assert "--objective.max_fpr" in out
+    assert "Step size." in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        ([], 2, "a command is needed"),
+        (["trian"], 2, "did you mean 'train'"),
+        (["train", "--metod", "ce"], 2, "did you mean --method"),
+        (["train"], 2, "give a recipe file, or --data and --method"),
+        (["train", "--data", "digits", "--method", "pauk"], 2, "did you mean 'pauc'"),
+        (["train", "--data", "digit", "--method", "pauc"], 2, "did you mean 'digits'"),
+        (
+            ["train", "--data", "digits", "--method", "ce", "optimizer.lrr=1"],
+            2,
+            "did you mean 'optimizer.lr'",
+        ),
+        (["train", "nowhere.yaml"], 2, "no recipe nowhere.yaml"),
+        (["resume", "nowhere"], 1, "there is no run in nowhere"),
+        (["evaluate", "nowhere", "--split", "tset"], 2, "tset"),
+        (["predict", "nowhere"], 2, "--input"),
+        (["resume", "nowhere", "key=value"], 2, "'key=value' is not understood"),
+        (["compare", "--data", "digits", "--seeds", "0"], 2, "--seeds must be at least 1"),
+    ],
+)
+def test_errors_are_one_line_with_an_exit_code(call, arguments, code, message):
+    found, out, err = call(*arguments)
+    assert found == code
+    assert message in err
+    assert "Traceback" not in err
+    assert len(err.splitlines()) == 1
+    assert out == ""
+
+
+def test_errors_for_machines_are_json_and_debug_shows_where(call):
+    code, out, _ = call("resume", "nowhere", "--json")
+    assert code == 1
+    assert "no run" in json.loads(out)["error"]
+    with pytest.raises(Exception, match="no run"):
+        call("resume", "nowhere", "--debug")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_option_of_every_command_has_help(command, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main([command, "--help"])
+    assert stop.value.code == 0
+    assert "--json" in capsys.readouterr().out
+    parser = argparse.ArgumentParser()
+    importlib.import_module(f"mmb.cli.{command}_command").add_options(parser)
+    assert all(action.help for action in parser._actions)
+
+
+def test_warnings_are_lines_on_stderr(call, tmp_path):
+    rows = "\n".join(f"{k},{k % 2},1" for k in range(60))
+    (tmp_path / "d.csv").write_text(f"x,y,z\n{rows}\n")
+    csv = ["--data", "csv", "data.path=d.csv", "data.labels=y,z", "training.tensorboard=false"]
+    code, out, err = call("train", "--method", "ce", *csv, "training.steps=2", "--json")
+    assert code == 0
+    assert "warning: 1 of 2 tasks have no positive or no negative and are left out: [1]" in err
+    assert json.loads(out)["tasks"]["test_auc"][1] is None

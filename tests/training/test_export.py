@@ -1,0 +1,65 @@
+"""Exported models compute what the model computes."""
+
+import pytest
+import torch
+
+from mmb.training import Run, train
+from mmb.training.export import ExportError, _difference, export_run
+from tiny_runs import tiny_recipe
+
+
+@pytest.mark.slow
+def test_a_run_exports_to_torch_and_onnx(tmp_path):
+    run = Run.create(tmp_path / "run", tiny_recipe("ce", training={"steps": 3}))
+    train(run)
+    found = export_run(run, tmp_path / "export")
+    assert found["inputs"] == ["inputs"]
+    assert all(difference <= 1e-5 for difference in found["largest_difference"].values())
+    written = {path.name for path in (tmp_path / "export").iterdir()}
+    assert written >= {"model.pt2", "model.onnx", "predictor.json"}
+    one_row = torch.export.load(tmp_path / "export" / "model.pt2").module()(torch.zeros(1, 8))
+    assert one_row.shape == (1, 4)
+
+
+@pytest.mark.slow
+def test_molecules_export_too(tmp_path):
+    pytest.importorskip("rdkit")
+    smiles = [
+        "CCO",
+        "c1ccccc1O",
+        "CC(=O)N",
+        "CCN(C)C",
+        "C1CCCCC1",
+        "CC#N",
+        "OCC(O)CO",
+        "c1ccncc1",
+        "CCCl",
+        "CS",
+    ]
+    lines = [f"{text},{k % 2},{(k // 2) % 2}" for k, text in enumerate(smiles * 5)]
+    (tmp_path / "m.csv").write_text("smiles,a,b\n" + "\n".join(lines) + "\n")
+    data = {"name": "molecules", "path": str(tmp_path / "m.csv"), "labels": "a,b", "split": "random"}
+    run = Run.create(
+        tmp_path / "run",
+        tiny_recipe("ce", data=data, model={"name": "gin", "width": 8, "layers": 2}, training={"steps": 3}),
+    )
+    train(run)
+    found = export_run(run, tmp_path / "export")
+    assert found["inputs"] == ["atoms", "edges", "bonds", "graph", "graph_ptr", "edge_ptr"]
+    assert all(difference <= 1e-5 for difference in found["largest_difference"].values())
+
+
+def test_a_difference_is_noticed(tmp_path, monkeypatch):
+    assert _difference(torch.tensor([1.0, 100.0]), torch.tensor([1.0, 100.1])) == pytest.approx(1e-3, rel=0.1)
+    run = Run.create(tmp_path / "run", tiny_recipe("ce", training={"steps": 3}))
+    train(run)
+    load = torch.export.load
+
+    def load_another(path):
+        program = load(path)
+        program.state_dict["model.bias"].data.add_(0.01)
+        return program
+
+    monkeypatch.setattr(torch.export, "load", load_another)
+    with pytest.raises(ExportError, match="differs from the model"):
+        export_run(run, tmp_path / "export")

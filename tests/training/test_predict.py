@@ -1,0 +1,103 @@
+"""Predictions: of every row, in order, with the decisions that the thresholds imply."""
+
+import csv
+import json
+
+import pytest
+import torch
+
+from mmb.data import load
+from mmb.training import Run, RunError, train
+from mmb.training.finish import load_weights
+from mmb.training.job import make_job
+from mmb.training.predict import Predictor, predict_file
+from tiny_runs import tiny_recipe
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    run = Run.create(tmp_path_factory.mktemp("runs") / "run", tiny_recipe("pauc"))
+    train(run)
+    return run
+
+
+def write_rows(path, inputs, change=None):
+    with open(path, "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["id", *(f"x{j}" for j in reversed(range(8)))])  # another order, one more column
+        for number, row in enumerate(inputs.tolist()):
+            writer.writerow([number, *(repr(value) for value in reversed(row))])
+    if change:
+        path.write_text(change(path.read_text()))
+
+
+def read_rows(path):
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_scores_and_decisions_are_those_of_the_selected_model(run, tmp_path):
+    job = make_job(run.recipe)
+    load_weights(job, run.best_checkpoint())
+    rows = job.dataset.split["valid"]
+    write_rows(tmp_path / "new.csv", job.dataset.inputs[rows])
+    summary = predict_file(run, tmp_path / "new.csv", tmp_path / "out.csv")
+    job.model.eval()
+    logits = job.model(job.dataset.inputs[rows]).detach()
+    found = read_rows(tmp_path / "out.csv")
+    assert [int(row["row"]) for row in found] == list(range(1, len(rows) + 1))
+    thresholds = json.loads((run.path / "predictor.json").read_text())["thresholds"]["0.1"]
+    for task, name in enumerate(job.dataset.task_names):
+        scores = torch.tensor([float(row[name]) for row in found])
+        torch.testing.assert_close(scores, logits[:, task].sigmoid(), rtol=1e-5, atol=1e-6)
+        decisions = torch.tensor([int(row[f"{name}:decision"]) for row in found])
+        assert torch.equal(decisions, (logits[:, task] > thresholds[task]).long())
+        assert summary["positive"][name] == decisions.sum()
+        negatives = job.dataset.labels[rows, task] == 0
+        assert decisions[negatives].double().mean() <= 0.1  # the rows the thresholds come from
+
+
+def test_bad_rows_are_flagged_and_kept(run, tmp_path):
+    inputs = load("synthetic", **{k: v for k, v in run.recipe.data.items() if k != "name"}).inputs[:4]
+
+    def break_rows(text):
+        lines = text.splitlines()
+        cells = lines[2].split(",")
+        lines[2] = ",".join([*cells[:3], "many", *cells[4:]])  # a word among numbers
+        lines[4] = lines[4] + ",1,2"  # too many cells
+        return "\n".join(lines) + "\n"
+
+    write_rows(tmp_path / "good.csv", inputs)
+    write_rows(tmp_path / "bad.csv", inputs, break_rows)
+    predict_file(run, tmp_path / "good.csv", tmp_path / "good-out.csv")
+    summary = predict_file(run, tmp_path / "bad.csv", tmp_path / "bad-out.csv")
+    good, bad = read_rows(tmp_path / "good-out.csv"), read_rows(tmp_path / "bad-out.csv")
+    assert (summary["rows"], summary["unusable"]) == (4, 2)
+    assert [row["usable"] for row in bad] == ["1", "0", "1", "0"]
+    assert bad[0] == good[0]
+    assert bad[2] == good[2]
+    assert set(bad[1].values()) == {"2", "0", ""}
+
+
+def test_an_empty_file_gives_an_empty_table(run, tmp_path):
+    write_rows(tmp_path / "none.csv", torch.empty(0, 8))
+    assert predict_file(run, tmp_path / "none.csv", tmp_path / "out.csv")["rows"] == 0
+    assert len((tmp_path / "out.csv").read_text().splitlines()) == 1
+
+
+def test_the_rate_can_be_chosen_among_those_kept(run, tmp_path):
+    write_rows(tmp_path / "new.csv", torch.randn(300, 8, generator=torch.Generator().manual_seed(0)))
+    counts = [
+        sum(predict_file(run, tmp_path / "new.csv", tmp_path / "out.csv", fpr)["positive"].values())
+        for fpr in (0.01, 0.1, 0.5)
+    ]
+    assert counts == sorted(counts)
+    assert counts[0] < counts[2]
+    with pytest.raises(ValueError, match=r"rate of 0\.3; there are: 0\.01, 0\.02, 0\.05, 0\.1, 0\.2, 0\.5"):
+        predict_file(run, tmp_path / "new.csv", tmp_path / "out.csv", 0.3)
+
+
+def test_only_finished_runs_predict(tmp_path):
+    run = Run.create(tmp_path / "run", tiny_recipe())
+    with pytest.raises(RunError, match="not finished"):
+        Predictor.load(run)

@@ -1,0 +1,110 @@
+"""Recipes: fragments are merged in order, checked strictly, and survive being written and read."""
+
+import pytest
+import yaml
+
+from mmb.training import METHODS, RecipeError, merge, parse_overrides, read_recipe, resolve
+from mmb.training.resolve import describe_keys, make_parser, to_plain, with_presets
+
+DIGITS = {"method": "pauc", "data": {"name": "digits"}}
+
+
+def with_overrides(*overrides, base=DIGITS):
+    return resolve(merge(base, parse_overrides(overrides)))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_has_a_recipe_that_survives_writing(method):
+    recipe = resolve({"method": method, "data": {"name": "digits"}})
+    assert resolve(yaml.safe_load(yaml.safe_dump(to_plain(recipe)))) == recipe
+
+
+def test_values_are_typed():
+    recipe = with_overrides("optimizer.lr=1e-4", "model.hidden=[8, 9]", "training.patience=3", "seed=5")
+    assert recipe.optimizer.lr == 1e-4
+    assert recipe.model["hidden"] == [8, 9]
+    assert recipe.training.patience == 3
+    assert recipe.seed == 5
+    assert with_overrides("optimizer.clip=null").optimizer.clip is None
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("optimizer.lrr=1", "'optimizer.lr'"),
+        ("optimiser.lr=1", "'optimizer.lr'"),
+        ("objective.max_frp=0.2", "'objective.max_fpr'"),
+        ("data.keep_positive=1", "'data.keep_positives'"),
+        ("model.hiden=[3]", "'model.hidden'"),
+        ("sampler.batchsize=3", "'sampler.batch_size'"),
+        ("training.epoch=3", "'training.epochs'"),
+        ("sed=3", "'seed'"),
+        ("method=pauk", "'pauc'"),
+        ("data.name=digit", "'digits'"),
+        ("model.name=mpl", "'mlp'"),
+        ("grid={optimizer.rl: [1]}", "'optimizer.lr'"),
+        ("optimizer.lr=fast", r"optimizer\.lr.*float.*fast"),
+        ("optimizer.name=adamm", r"optimizer\.name.*adamm"),
+        ("training.steps=1.5", r"training\.steps.*1\.5"),
+        ("seed=true", "seed.*True"),
+        ("optimizer", "key=value"),
+    ],
+)
+def test_what_is_wrong_is_named_with_what_is_near(override, message):
+    with pytest.raises(RecipeError, match=message):
+        with_overrides(override)
+
+
+def test_missing_parts_are_named():
+    with pytest.raises(RecipeError, match=r"data\.name is missing"):
+        resolve({"method": "ce"})
+    with pytest.raises(RecipeError, match="no method None"):
+        resolve({"data": {"name": "digits"}})
+    with pytest.raises(RecipeError, match=r"data\.path"):
+        resolve({"method": "ce", "data": {"name": "csv", "labels": "y"}})
+
+
+def test_later_fragments_win_and_another_name_drops_options():
+    recipe = with_overrides("model.name=gin")
+    assert recipe.model == {"name": "gin"}  # not the hidden layers of the digits' mlp
+    assert with_overrides("model.dropout=0.3").model == {"name": "mlp", "hidden": [64], "dropout": 0.3}
+    assert with_overrides("optimizer.lr=1").optimizer.lr == 1.0
+
+
+def test_objectives_train_for_the_rate_that_is_reported():
+    assert with_overrides("training.max_fpr=0.3").objective["max_fpr"] == 0.3
+    assert with_overrides("training.max_fpr=0.3", "objective.max_fpr=0.2").objective["max_fpr"] == 0.2
+    assert "max_fpr" not in with_overrides("training.max_fpr=0.3", "method=auc").objective
+
+
+def test_files_build_on_files(tmp_path):
+    (tmp_path / "base").mkdir()
+    (tmp_path / "base" / "data.yaml").write_text("data: {name: digits, seed: 3}\ntraining: {epochs: 7}\n")
+    (tmp_path / "base" / "slow.yaml").write_text("base: data.yaml\noptimizer: {lr: 1e-5}\n")
+    (tmp_path / "own.yaml").write_text(
+        "base: [base/slow.yaml]\nmethod: auc\ntraining: {patience: 2}\n"
+        "pretrain: {base: base/slow.yaml, method: ce}\n"
+    )
+    recipe = resolve(read_recipe(tmp_path / "own.yaml"))
+    assert (recipe.training.epochs, recipe.training.patience, recipe.optimizer.lr) == (7, 2, 1e-5)
+    assert recipe.pretrain.method == "ce"
+    assert recipe.pretrain.data == recipe.data
+    assert recipe.pretrain.training.patience is None
+
+
+@pytest.mark.parametrize("text", ["- a list", "key: [unclosed", "base: nowhere.yaml"])
+def test_unreadable_files_are_named(tmp_path, text):
+    (tmp_path / "bad.yaml").write_text(text)
+    with pytest.raises(RecipeError, match=r"bad\.yaml|nowhere\.yaml"):
+        read_recipe(tmp_path / "bad.yaml")
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("name", ["digits", "csv", "synthetic", "tox21"])
+def test_every_key_has_help(name, method):
+    fragment = with_presets({"method": method, "data": {"name": name}})
+    text = describe_keys(fragment)
+    for action in make_parser(fragment)._actions:
+        if action.option_strings and "." in action.dest:
+            assert f"--{action.dest}" in text
+            assert action.help, f"no help for {action.dest}"
