@@ -134,41 +134,35 @@ class Quadratic(KnownProblem):
         self.x0 = torch.ones_like(self._upper["center"][0])
         self.dual0 = None if d_dual is None else torch.zeros_like(self._upper["offset"])
         self.lower0 = None if d_lower is None else torch.zeros_like(self._upper["target"])
+        sizes = {"noise_x": d_x, "noise_dual": d_dual, "noise_lower": d_lower, "noise_of_g": d_lower}
+        self._sizes = {name: size for name, size in sizes.items() if size is not None}
+        scales = [noise / math.sqrt(size) for size in self._sizes.values() for _ in range(size)]
+        self._scales = torch.tensor(scales, dtype=dtype, device=generator.device)
         self.second_derivative, self._slope = self._affine_gradient()
         self.x_star = torch.linalg.solve(self.second_derivative, -self._slope)
 
     def sample(self, blocks: Tensor, batch_size: int, generator: torch.Generator) -> tuple[Any, Any]:
         """Coefficients of the blocks with fresh noise; see the base class."""
-        upper_batch, lower_batch = self.exact(blocks)
-
-        def disturb(batch: dict[str, Tensor], name: str, scale: float) -> None:
-            like = batch[name]
-            noise = torch.randn(like.shape, generator=generator, dtype=like.dtype, device=like.device)
-            batch[name] = noise * (scale / math.sqrt(batch_size * like.shape[-1]))
-
-        for name in ("noise_x", "noise_dual", "noise_lower"):
-            if name in upper_batch:
-                disturb(upper_batch, name, self.noise)
-        if lower_batch is not None:
-            disturb(lower_batch, "noise_lower", self.noise)
-            like = lower_batch["noise_hessian"]
-            noise = torch.rand(like.shape, generator=generator, dtype=like.dtype, device=like.device)
-            lower_batch["noise_hessian"] = (2 * noise - 1) * (self.hessian_noise / math.sqrt(batch_size))
-        return upper_batch, lower_batch
+        linear = self._no_noise(blocks).normal_(generator=generator) * (self._scales / math.sqrt(batch_size))
+        relative = self._no_noise(blocks)[:, 0].uniform_(-1, 1, generator=generator)
+        return self._batches(blocks, linear, relative * (self.hessian_noise / math.sqrt(batch_size)))
 
     def exact(self, blocks: Tensor) -> tuple[Any, Any]:
         """Coefficients of the blocks with zero noise; see the base class."""
-        upper_batch = gather(self._upper, blocks)
-        upper_batch["noise_x"] = torch.zeros_like(upper_batch["center"])
-        if self.dual0 is not None:
-            upper_batch["noise_dual"] = torch.zeros_like(upper_batch["offset"])
+        zeros = self._no_noise(blocks)
+        return self._batches(blocks, zeros, zeros[:, 0])
+
+    def _no_noise(self, blocks: Tensor) -> Tensor:
+        return self._scales.new_zeros(len(blocks), len(self._scales))
+
+    def _batches(self, blocks: Tensor, linear: Tensor, relative: Tensor) -> tuple[Any, Any]:
+        """Coefficients with the given noise of the linear terms and of the Hessian."""
+        parts = torch.split(linear, list(self._sizes.values()), dim=1)
+        noise = dict(zip(self._sizes, parts, strict=True))
         if self.lower0 is None:
-            return upper_batch, None
-        upper_batch["noise_lower"] = torch.zeros_like(upper_batch["target"])
-        lower_batch = gather(self._lower, blocks)
-        lower_batch["noise_lower"] = torch.zeros_like(lower_batch["start"])
-        lower_batch["noise_hessian"] = torch.zeros_like(lower_batch["start"][:, 0])
-        return upper_batch, lower_batch
+            return gather(self._upper, blocks) | noise, None
+        lower_batch = {"noise_lower": noise.pop("noise_of_g"), "noise_hessian": relative}
+        return gather(self._upper, blocks) | noise, gather(self._lower, blocks) | lower_batch
 
     def lower_star(self, x: Tensor) -> Tensor | None:
         """``P_i x + q_i``."""
