@@ -2,20 +2,34 @@
 
 from mmb.training import merge, resolve
 
+TINY = {
+    "data": {"name": "synthetic", "rows": 300, "tasks": 4, "features": 8, "positive_rate": 0.1},
+    "model": {"name": "mlp", "hidden": [8], "dropout": 0.2},
+    "sampler": {"batch_size": 32, "rich_fraction": 0.25, "tasks_per_step": 2, "rows_per_task": 8},
+    "training": {
+        "steps": 40,
+        "evaluate_every": 10,
+        "checkpoint_every": 5,
+        "log_every": 4,
+        "tensorboard": False,
+        "device": "cpu",
+    },
+}
+
 
 def tiny_recipe(method="pauc", **changes):
-    fragment = {
-        "method": method,
-        "data": {"name": "synthetic", "rows": 300, "tasks": 4, "features": 8, "positive_rate": 0.1},
-        "model": {"name": "mlp", "hidden": [8], "dropout": 0.2},
-        "sampler": {"batch_size": 32, "rich_fraction": 0.25, "tasks_per_step": 2, "rows_per_task": 8},
-        "training": {
-            "steps": 40,
-            "evaluate_every": 10,
-            "checkpoint_every": 5,
-            "log_every": 4,
-            "tensorboard": False,
-            "device": "cpu",
-        },
+    return resolve(merge({"method": method, **TINY}, changes))
+
+
+def molecule_recipe(folder, method="pauc", **changes):
+    """Graphs and a network with batch normalisation."""
+    smiles = ["CCO", "c1ccccc1O", "CC(=O)N", "CCN(C)C", "C1CCCCC1", "CC#N", "OCC(O)CO", "c1ccncc1", "CS"]
+    lines = [f"{text},{k % 3 // 2},{(k // 2) % 2}" for k, text in enumerate(smiles * 8)]
+    path = folder / "molecules.csv"
+    path.write_text("smiles,a,b\n" + "\n".join(lines) + "\n")
+    molecules = {
+        "data": {"name": "molecules", "path": str(path), "labels": "a,b", "split": "random"},
+        "model": {"name": "gin", "width": 8, "layers": 2},
+        "training": {"steps": 10, "evaluate_every": 5, "checkpoint_every": 3},
     }
-    return resolve(merge(fragment, changes))
+    return tiny_recipe(method, **merge(molecules, changes))

@@ -5,7 +5,7 @@ import torch
 
 from mmb.training import Run, train
 from mmb.training.export import ExportError, _difference, export_run
-from tiny_runs import tiny_recipe
+from tiny_runs import molecule_recipe, tiny_recipe
 
 
 @pytest.mark.slow
@@ -24,25 +24,7 @@ def test_a_run_exports_to_torch_and_onnx(tmp_path):
 @pytest.mark.slow
 def test_molecules_export_too(tmp_path):
     pytest.importorskip("rdkit")
-    smiles = [
-        "CCO",
-        "c1ccccc1O",
-        "CC(=O)N",
-        "CCN(C)C",
-        "C1CCCCC1",
-        "CC#N",
-        "OCC(O)CO",
-        "c1ccncc1",
-        "CCCl",
-        "CS",
-    ]
-    lines = [f"{text},{k % 2},{(k // 2) % 2}" for k, text in enumerate(smiles * 5)]
-    (tmp_path / "m.csv").write_text("smiles,a,b\n" + "\n".join(lines) + "\n")
-    data = {"name": "molecules", "path": str(tmp_path / "m.csv"), "labels": "a,b", "split": "random"}
-    run = Run.create(
-        tmp_path / "run",
-        tiny_recipe("ce", data=data, model={"name": "gin", "width": 8, "layers": 2}, training={"steps": 3}),
-    )
+    run = Run.create(tmp_path / "run", molecule_recipe(tmp_path, "ce", training={"steps": 3}))
     train(run)
     found = export_run(run, tmp_path / "export")
     assert found["inputs"] == ["atoms", "edges", "bonds", "graph", "graph_ptr", "edge_ptr"]

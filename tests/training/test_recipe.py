@@ -1,5 +1,7 @@
 """Recipes: fragments are merged in order, checked strictly, and survive being written and read."""
 
+from pathlib import Path
+
 import pytest
 import yaml
 
@@ -90,6 +92,38 @@ def test_files_build_on_files(tmp_path):
     assert recipe.pretrain.method == "ce"
     assert recipe.pretrain.data == recipe.data
     assert recipe.pretrain.training.patience is None
+
+
+FILES = sorted((Path(__file__).parents[2] / "recipes").rglob("*.yaml"))
+RECIPES = [path for path in FILES if path.parent.name != "data" and not path.name.startswith("method-")]
+PAPER = {
+    "table1": ({"auc", "auc-ct"}, "auc"),
+    "table2": ({"ce", "focal", "mb", "sopa-s", "pauc"}, "pauc"),
+}
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: "/".join(path.parts[-2:]))
+def test_every_recipe_file_resolves(path):
+    recipe = resolve(read_recipe(path))
+    assert resolve(yaml.safe_load(yaml.safe_dump(to_plain(recipe)))) == recipe
+    for key, values in recipe.grid.items():
+        overrides = [f"{name}={values[-1]}" for name in key.split()]
+        resolve(merge(read_recipe(path), parse_overrides(overrides)))
+
+
+@pytest.mark.parametrize("table", PAPER)
+@pytest.mark.parametrize("name", ["cifar100", "celeba", "chexpert", "molpcba"])
+def test_every_cell_of_the_papers_tables_has_its_recipe(table, name):
+    methods, metric = PAPER[table]
+    found = [resolve(read_recipe(path)) for path in RECIPES if path.match(f"{table}/{name}-*.yaml")]
+    assert {recipe.method for recipe in found} == methods
+    for recipe in found:
+        assert recipe.data["name"] == name
+        assert recipe.training.select == metric
+        assert recipe.training.max_fpr == 0.1
+        assert recipe.objective.get("margin", 1.0) == 1.0
+        assert (recipe.pretrain is not None) == (recipe.method in ("mb", "sopa-s", "pauc"))
+        assert recipe.sampler.kind == "tasks"
 
 
 @pytest.mark.parametrize("text", ["- a list", "key: [unclosed", "base: nowhere.yaml"])

@@ -13,7 +13,7 @@ import torch
 
 from mmb.training import METHODS, CheckpointError, Run, RunError, Watch, checkpoint, train
 from mmb.training.log import read_log
-from tiny_runs import tiny_recipe
+from tiny_runs import molecule_recipe, tiny_recipe
 
 LONG = {"training": {"steps": 400, "evaluate_every": 20, "checkpoint_every": 7, "keep_checkpoints": 3}}
 
@@ -160,6 +160,18 @@ def test_every_setting_resumes_exactly(tmp_path, changes):
     train(undisturbed)
     crash(stopped, 8)
     crash(stopped, 16)
+    train(stopped)
+    assert_same_run(undisturbed, stopped)
+
+
+@pytest.mark.parametrize("method", ["pauc", "auc-ct"])
+def test_graphs_with_batch_norm_resume_exactly(tmp_path, method):
+    pytest.importorskip("rdkit")
+    settings = {"sampler": {"kind": "tasks"}, "training": {"batch_norm": "recalibrate"}}
+    recipe = molecule_recipe(tmp_path, method, **settings)
+    undisturbed, stopped = (Run.create(tmp_path / name, recipe) for name in ("undisturbed", "stopped"))
+    train(undisturbed)
+    crash(stopped, 8)
     train(stopped)
     assert_same_run(undisturbed, stopped)
 

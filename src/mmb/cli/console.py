@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 
 from mmb._extras import require
@@ -36,7 +37,7 @@ class Console:
     def say(self, message: str) -> None:
         """Tell a person what is going on."""
         if not self.json:
-            self._errors().print(message, style="dim", highlight=False, markup=False)
+            self._errors.print(message, style="dim", highlight=False, markup=False, soft_wrap=True)
 
     def warn(self, message: str) -> None:
         """Tell of something that may be wrong, also beside JSON."""
@@ -62,8 +63,9 @@ class Console:
             rich.TimeRemainingColumn(),
             rich.TextColumn("{task.fields[numbers]}"),
         )
-        with rich.Progress(*columns, console=self._errors(), disable=self.json, transient=True) as progress:
+        with rich.Progress(*columns, console=self._errors, disable=self.json, transient=True) as progress:
             yield progress
 
+    @cached_property
     def _errors(self) -> Any:
         return require("rich.console", extra="training").Console(stderr=True)

@@ -133,7 +133,8 @@ class Recipe:
         init_from: Folder of a run whose selected encoder weights are the start.
         init_heads: Whether the heads are taken over too.
         pretrain: A whole recipe that is run first, in the folder ``pretrain`` of this run, to start from.
-        grid: Values to try for some keys when tuning; training ignores it.
+        grid: Values to try when tuning, for a key or for several keys (with spaces) that take the same value;
+            training ignores it.
         note: Free text about where the recipe comes from.
     """
 

@@ -135,9 +135,10 @@ def resolve(fragment: Fragment) -> Recipe:
     )
     if pretrain is None:
         return recipe
-    # The first phase is the same experiment but for what it says itself.
+    # The first phase differs in how it trains, not in what, nor in where it is computed.
     shared = {"data": dict(recipe.data), "model": dict(recipe.model), "seed": recipe.seed}
-    return replace(recipe, pretrain=resolve(merge(shared, pretrain)))
+    where = {key: getattr(recipe.training, key) for key in ("device", "precision", "tensorboard")}
+    return replace(recipe, pretrain=resolve(merge(pretrain, {**shared, "training": where})))
 
 
 def with_presets(fragment: Fragment) -> Fragment:
@@ -208,9 +209,10 @@ def _known_keys(parser: Any) -> list[str]:
 
 def _check_keys(fragment: Fragment, known: list[str]) -> None:
     for key in _leaves(fragment):
-        # A grid names keys of the recipe.
-        if (name := key.removeprefix("grid.")) not in known:
-            raise RecipeError(f"there is no key {name!r}{nearest(name, known)}")
+        # A grid names keys of the recipe; several, with spaces, take the same value.
+        for name in key.removeprefix("grid.").split() if key.startswith("grid.") else [key]:
+            if name not in known:
+                raise RecipeError(f"there is no key {name!r}{nearest(name, known)}")
 
 
 def _leaves(fragment: Mapping[str, Any], prefix: str = "") -> Iterable[str]:
