@@ -31,7 +31,7 @@ def ball(radius: float) -> Projection:
         raise ValueError(f"ball: expected radius > 0, got {radius}")
 
     def project(dual: Tensor) -> Tensor:
-        length = torch.linalg.vector_norm(dual)
+        length: Tensor = torch.linalg.vector_norm(dual)
         return dual * (radius / length.clamp(min=radius))
 
     return project

@@ -38,7 +38,7 @@ class BlockSampler:
             return torch.randperm(m, generator=generator, device=generator.device)[:k]
         while True:  # draws with a repetition are rare here, and rejecting them whole keeps the draw uniform
             blocks = torch.randint(m, (k,), generator=generator, device=generator.device)
-            if blocks.unique().numel() == k:
+            if torch.unique(blocks).numel() == k:
                 return blocks
 
     def state_dict(self) -> dict[str, Any]:

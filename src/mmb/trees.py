@@ -70,7 +70,8 @@ def block_norm(tree: Tree) -> Tensor:
 
 def norm(tree: Tree) -> Tensor:
     """Euclidean norm over all leaves together."""
-    return torch.stack([torch.linalg.vector_norm(leaf) for leaf in tree_leaves(tree)]).norm()
+    lengths = torch.stack([torch.linalg.vector_norm(leaf) for leaf in tree_leaves(tree)])
+    return lengths.square().sum().sqrt()
 
 
 def ravel_blocks(tree: Tree) -> Tensor:
@@ -81,7 +82,7 @@ def ravel_blocks(tree: Tree) -> Tensor:
 def unravel_blocks(flat: Tensor, like: Tree) -> Tree:
     """Undo :func:`ravel_blocks`, giving blocks of the shape of ``like``."""
     leaves, structure = tree_flatten(like)
-    parts = flat.split([leaf[0].numel() for leaf in leaves], dim=1)
+    parts = torch.split(flat, [leaf[0].numel() for leaf in leaves], dim=1)
     shaped = [part.reshape(leaf.shape) for part, leaf in zip(parts, leaves, strict=True)]
     return tree_unflatten(shaped, structure)
 

@@ -93,7 +93,7 @@ def check_step(
             raise ValueError(
                 f"blocks: expected numbers from {first} to {end - 1}{owned}, got {outside[:5].tolist()}"
             )
-        numbers, counts = blocks.unique(return_counts=True)
+        numbers, counts = torch.unique(blocks, return_counts=True)
         if len(numbers) < len(blocks):
             repeated = numbers[counts > 1][:5].tolist()
             raise ValueError(
