@@ -1,0 +1,41 @@
+"use strict";
+// Small helpers. Text only ever enters the page as text: nothing here parses HTML.
+
+const byId = (id) => document.getElementById(id);
+
+function make(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value !== null && value !== undefined && value !== false) element.setAttribute(name, value);
+  }
+  element.append(...children.filter((child) => child !== null));
+  return element;
+}
+
+function fillSelect(select, names) {
+  select.replaceChildren(...names.map((name, index) => make("option", { value: index }, name)));
+}
+
+const known = (value) => value !== null && value !== undefined;
+
+function number(value, digits = 3) {
+  if (!known(value)) return "–";
+  return value.toFixed(digits).replace("-", "−"); // a true minus sign
+}
+
+const signed = (value, digits = 3) => (known(value) && value > 0 ? "+" : "") + number(value, digits);
+const range = (low, high, show = number) => (known(low) ? `${show(low)} to ${show(high)}` : "–");
+
+function pValue(value) {
+  if (!known(value)) return "–";
+  return value < 0.001 ? "< 0.001" : value.toFixed(3);
+}
+
+function plainTable(table, caption, columns, rows) {
+  table.replaceChildren(
+    make("caption", {}, make("span", {}, caption)),
+    make("thead", {}, make("tr", {}, ...columns.map((name) => make("th", { scope: "col" }, name)))),
+    make("tbody", {}, ...rows.map((cells) => make("tr", {}, ...cells.map((cell, index) =>
+      index ? make("td", {}, cell) : make("th", { scope: "row" }, cell))))),
+  );
+}

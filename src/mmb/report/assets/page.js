@@ -1,0 +1,10 @@
+"use strict";
+showTitle();
+showVerdicts();
+showComparison();
+showCurves();
+showTable();
+showTaskChoice();
+showFacts();
+showTerms();
+document.documentElement.dataset.ready = "yes";

@@ -1,0 +1,91 @@
+"""Methods side by side on the same test rows: which differences are more than noise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mmb import metrics
+from mmb.report.influence import influence
+from mmb.report.intervals import Estimate, Sample, benjamini_hochberg, holm, row_freedom
+from mmb.report.values import numbers
+
+AREAS = {"auc": "roc_auc", "pauc": "partial_auc"}
+"""The metrics that get intervals."""
+
+
+def samples(logits: Tensor, labels: Tensor, max_fpr: float) -> dict[str, Sample]:
+    """What one run came to, for each metric with intervals.
+
+    Args:
+        logits: ``[n, m]``.
+        labels: ``[n, m]`` with -1 for missing.
+        max_fpr: Limit of the partial AUC.
+    """
+    found = metrics.evaluate(logits, labels, max_fpr)
+    parts = influence(logits, labels, [1.0, max_fpr])
+    freedom = row_freedom(labels)
+    return {
+        short: Sample(found[name].unsqueeze(0), part, freedom)
+        for (short, name), part in zip(AREAS.items(), parts, strict=True)
+    }
+
+
+def compare(runs: Sequence[dict[str, Sample]], member: Sequence[int], labels: Tensor) -> dict[str, Any]:
+    """Every method, and every pair of methods, as the page shows them.
+
+    Args:
+        runs: `samples` of each run, on the test rows.
+        member: The method of each run: 0 and up.
+        labels: Of the test rows.
+
+    Returns:
+        ``"methods"``: for each, its mean over tasks with interval and spread over runs, by metric;
+        ``"pairs"``: for each pair ``a`` minus ``b``, by metric: the difference of the means with interval and
+        p value, adjusted over all pairs and metrics (Holm), and of each task, adjusted over its tasks
+        (Benjamini and Hochberg).
+    """
+    grouped = [[run for run, k in zip(runs, member, strict=True) if k == g] for g in range(max(member) + 1)]
+    methods = [{name: Sample.together([run[name] for run in group]) for name in AREAS} for group in grouped]
+    means = [{name: sample.mean(labels) for name, sample in method.items()} for method in methods]
+    pairs, p_values = [], []
+    for b, a in combinations(range(len(methods)), 2):  # the later minus the earlier, which is the baseline
+        entry: dict[str, Any] = {"a": a, "b": b}
+        for name in AREAS:
+            overall = means[a][name].minus(means[b][name])
+            entry[name] = _difference(overall)
+            p_values.append(overall.p_value())
+            tasks = methods[a][name].minus(methods[b][name])
+            entry[name]["tasks"] = _difference(tasks)
+            entry[name]["tasks"]["adjusted"] = numbers(benjamini_hochberg(tasks.p_value()), 6)
+        pairs.append(entry)
+    adjusted = numbers(holm(torch.stack(p_values)), 6) if p_values else []
+    for number, entry in enumerate(pairs):
+        for offset, name in enumerate(AREAS):
+            entry[name]["adjusted"] = adjusted[len(AREAS) * number + offset]
+    return {
+        "methods": [{name: _area(mean) for name, mean in method.items()} for method in means],
+        "pairs": pairs,
+    }
+
+
+def _area(mean: Sample) -> dict[str, Any]:
+    estimate = mean.estimate()
+    low, high = estimate.share_interval()
+    runs = mean.values
+    spread = numbers(runs.std()) if len(runs) > 1 else None
+    return {"value": numbers(estimate.value), "low": numbers(low), "high": numbers(high), "spread": spread}
+
+
+def _difference(estimate: Estimate) -> dict[str, Any]:
+    low, high = estimate.interval()
+    return {
+        "value": numbers(estimate.value),
+        "low": numbers(low),
+        "high": numbers(high),
+        "p": numbers(estimate.p_value(), 6),
+    }

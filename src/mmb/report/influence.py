@@ -1,0 +1,59 @@
+"""How much each test row moves an AUC or a partial AUC: what intervals and paired tests are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+def influence(scores: Tensor, labels: Tensor, limits: Sequence[float]) -> list[Tensor]:
+    r"""Influence of every row on each task's standardised partial AUC, scaled so that variances are sums.
+
+    With :math:`F(z)` the share of a task's negatives above ``z`` and :math:`S(z)` the share of its positives
+    above ``z`` (ties count half), and :math:`S_c` the true positive rate at ``FPR = c``:
+
+    .. math:: v_i = (c - F(z_i))_+ \text{ of a positive}, \qquad v_j = \min(S(z_j), S_c) \text{ of a negative}
+
+    are the structural components of the area left of ``c``; for ``c = 1`` they are those of DeLong, DeLong
+    and Clarke-Pearson (1988). Centred by class, divided by :math:`\sqrt{n (n - 1)}` of their class and by
+    McClish's :math:`2 (c - c^2/2)`, they are the result :math:`D`, for which
+
+    .. math:: \text{Var}(\text{pAUC}_k) = \sum_i D_{ik}^2, \qquad
+              \text{Var}(\text{pAUC}^a_k - \text{pAUC}^b_k) = \sum_i (D^a_{ik} - D^b_{ik})^2
+
+    and likewise for the mean over tasks, with the mean of :math:`D` over tasks: rows are what is drawn, so
+    models and tasks judged on the same rows are compared as such.
+
+    Args:
+        scores: Float ``[n, m]``, finite; higher means more likely positive.
+        labels: Integer ``[n, m]``: 1, 0, or -1 for missing.
+        limits: Values of ``c``, in (0, 1]; 1 is the whole AUC.
+
+    Returns:
+        Float64 ``[n, m]`` for each limit; zero where a label is missing, NaN for tasks that lack a class. A
+        class with a single row shows no spread, so it adds nothing.
+    """
+    positive, negative = (labels == 1).T.contiguous(), (labels == 0).T.contiguous()  # [m, n]
+    scores = scores.T.contiguous()
+    beaten_by, missed = _share_above(scores, negative), _share_above(scores, positive)  # F, S
+    found = []
+    for limit in limits:
+        reached = ((beaten_by < limit) & positive).sum(1, keepdim=True) / positive.sum(1, keepdim=True)  # S_c
+        parts = (positive, (limit - beaten_by).clamp(min=0)), (negative, missed.minimum(reached))
+        total = torch.zeros_like(missed)
+        for mask, values in parts:
+            count = mask.sum(1, keepdim=True).double()
+            mean = values.where(mask, 0.0).sum(1, keepdim=True) / count
+            total += (values - mean).where(mask, 0.0) / (count * (count - 1).clamp(min=1)).sqrt()
+        found.append((total / (2 * limit - limit**2)).T)
+    return found
+
+
+def _share_above(scores: Tensor, mask: Tensor) -> Tensor:
+    """Share of the entries of each row's ``mask`` that are above each score, ties counting half."""
+    ordered = scores.where(mask, torch.inf).sort(1).values
+    below = torch.searchsorted(ordered, scores) + torch.searchsorted(ordered, scores, right=True)
+    count = mask.sum(1, keepdim=True)
+    return 1 - below.double() / (2 * count)

@@ -1,0 +1,88 @@
+"""The page: one file that needs nothing else, and runs nothing but its own three scripts."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+from collections.abc import Callable, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from mmb._extras import require
+from mmb.report.content import page_content
+from mmb.training import Run
+from mmb.training.files import write_whole
+
+_SCRIPTS = ("dom.js", "charts.js", "table.js", "overview.js", "tasks.js", "page.js")
+
+
+def write_report(
+    runs: Sequence[Run],
+    path: Path,
+    max_fpr: float | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> dict[str, Any]:
+    """Write a self-contained HTML page about one or more runs on the same data.
+
+    Scores of runs that have no page yet are computed from their selected weights, and kept in their folders.
+
+    Args:
+        runs: The runs, finished or not.
+        path: The file to write.
+        max_fpr: Limit of the partial AUC; that of the first run by default.
+        say: Told what is being done.
+
+    Returns:
+        What the page shows.
+
+    Raises:
+        RunError: If runs have different test rows or tasks, or one has no checkpoint.
+        ValueError: If ``max_fpr`` is outside (0, 1], or there is no run.
+        ImportError: If plotly is not installed.
+    """
+    if not runs:
+        raise ValueError("runs: got none; give at least one")
+    plotly = require("plotly.offline", extra="report").get_plotlyjs()  # before any work: it may be missing
+    content = page_content(runs, max_fpr, say)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, page(content, plotly))
+    return content
+
+
+def page(content: dict[str, Any], plotly: str) -> str:
+    """The text of the page.
+
+    Args:
+        content: What it shows; any text in it is shown as text.
+        plotly: The charting library, JavaScript.
+    """
+    files = resources.files("mmb.report") / "assets"
+    scripts = [plotly, "\n".join((files / name).read_text(encoding="utf-8") for name in _SCRIPTS)]
+    # Scripts are named by their hash, so the browser runs no other, whatever a label should contain.
+    allowed = " ".join(f"'sha256-{_hash(script)}'" for script in scripts)
+    parts = {
+        "TITLE": html.escape(f"{content['data']}: mmb report"),
+        "POLICY": f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:",
+        "STYLE": (files / "page.css").read_text(encoding="utf-8"),
+        "DATA": embedded_json(content),
+        "PLOTLY": scripts[0],
+        "SCRIPT": scripts[1],
+    }
+    frame = (files / "page.html").read_text(encoding="utf-8")
+    pieces = frame.split("@@")  # text, name, text, name, ..., text: what is put in is not searched again
+    return "".join(parts[piece] if index % 2 else piece for index, piece in enumerate(pieces))
+
+
+def embedded_json(content: Any) -> str:
+    """JSON that can stand inside a script element: it has no ``<``, ``>``, ``&`` or line separator."""
+    text = json.dumps(content, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def _hash(script: str) -> str:
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

@@ -1,0 +1,80 @@
+"""Which runs a page is about, what they are called, and which of them are repetitions of each other."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from mmb.training import METHODS, Run, RunError
+from mmb.training.resolve import to_plain
+
+
+def find_runs(paths: Sequence[Path]) -> list[Run]:
+    """Open runs, and those in the folder of a comparison; the first phase of a run is not one of its own.
+
+    Raises:
+        RunError: If there is no run in a folder, or its recipe cannot be read.
+    """
+    found: dict[Path, Run] = {}
+    for path in paths:
+        below = sorted(
+            recipe.parent for recipe in path.rglob("recipe.yaml") if recipe.parent.name != "pretrain"
+        )
+        if not below:
+            raise RunError(f"there is no run in {path}, nor in a folder of it")
+        inside = [path] if path in below else below
+        found |= {one.resolve(): Run.open(one) for one in inside}
+    return list(found.values())
+
+
+def methods_of(runs: Sequence[Run]) -> tuple[list[str], list[int]]:
+    """Group runs that differ in nothing but their seed.
+
+    Returns:
+        A name for each method: its title and, where another one has the same title, the keys of the recipe
+        by which they differ; and the method of each run.
+    """
+    recipes = [_keys(to_plain(run.recipe)) for run in runs]
+    for keys in recipes:
+        for key in ("seed", "pretrain.seed", "note", "pretrain.note"):
+            keys.pop(key, None)
+    kinds: list[dict[str, str]] = []
+    member = []
+    for keys in recipes:
+        if keys not in kinds:
+            kinds.append(keys)
+        member.append(kinds.index(keys))
+    names = [_name(kind, kinds) for kind in kinds]
+    names = [f"{n} #{names[:i].count(n) + 1}" if names.count(n) > 1 else n for i, n in enumerate(names)]
+    return names, member
+
+
+def run_names(runs: Sequence[Run], methods: Sequence[str], member: Sequence[int]) -> list[str]:
+    """A name for each run: that of its method and its seed, with the folder where that is not enough."""
+    names = [f"{methods[k]}, seed {run.recipe.seed}" for run, k in zip(runs, member, strict=True)]
+    return [
+        f"{name} ({run.path})" if names.count(name) > 1 else name
+        for name, run in zip(names, runs, strict=True)
+    ]
+
+
+def _name(kind: dict[str, str], kinds: list[dict[str, str]]) -> str:
+    title = METHODS[json.loads(kind["method"])].title
+    alike = [other for other in kinds if other["method"] == kind["method"]]
+    differing = [key for key in kind if any(other.get(key) != kind[key] for other in alike)]
+    shown = [f"{key}={json.loads(kind[key])}" for key in differing[:3]]
+    if len(differing) > len(shown):
+        shown.append("...")
+    return f"{title} ({', '.join(shown)})" if shown else title
+
+
+def _keys(nest: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    flat: dict[str, str] = {}
+    for key, value in nest.items():
+        if isinstance(value, Mapping):
+            flat |= _keys(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = json.dumps(value)
+    return flat

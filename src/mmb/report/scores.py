@@ -1,0 +1,140 @@
+"""What the selected weights of a run say about its rows: computed once, kept in the run's folder."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from mmb._extras import require
+from mmb.report.tracking import Tracked, look, training_scores
+from mmb.training import Run, RunError, checkpoint
+from mmb.training.evaluate import part_logits
+from mmb.training.finish import load_weights
+from mmb.training.job import find_device, make_job
+from mmb.training.randomness import own_randomness
+
+_FILE = "report.safetensors"
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Scores of the selected weights, on the host.
+
+    Attributes:
+        step: Step of the weights.
+        task_names: One name per task.
+        sizes: Number of rows of each part of the data.
+        logits: ``[n, m]`` for "train" (a sample), "valid" and "test".
+        labels: The same, with -1 for missing.
+        train_counts: Positives and negatives of each task among all training rows, ``[2, m]``.
+        tracked: Thresholds beside their quantiles at the steps whose checkpoints are still there.
+    """
+
+    step: int
+    task_names: list[str]
+    sizes: dict[str, int]
+    logits: dict[str, Tensor]
+    labels: dict[str, Tensor]
+    train_counts: Tensor
+    tracked: dict[int, Tracked]
+
+
+def selected_checkpoint(run: Run) -> Path:
+    """The checkpoint of the selected weights; of an unfinished run, of the best so far.
+
+    Raises:
+        RunError: If there is none.
+    """
+    if run.finished:
+        return run.best_checkpoint()
+    kept = checkpoint.steps(run.checkpoints)
+    if not kept:
+        raise RunError(f"the run in {run.path} has no checkpoint yet: start it with `mmb resume {run.path}`")
+    best = checkpoint.verify(kept[-1])["best_step"]
+    return run.checkpoints / f"{best:08d}"
+
+
+def run_scores(run: Run) -> Scores:
+    """Scores of a run, from its folder if they were computed before for these weights.
+
+    Raises:
+        RunError: If the run has no checkpoint.
+        CheckpointError: If it is damaged.
+        DataError: If the scores have to be computed and the data is missing.
+    """
+    selected = selected_checkpoint(run)
+    mark = hashlib.sha256((selected / "manifest.json").read_bytes()).hexdigest()
+    return _read(run.path / _FILE, mark) or _compute(run, selected, mark)
+
+
+def _compute(run: Run, selected: Path, mark: str) -> Scores:
+    with own_randomness(run.recipe.seed, find_device(run.recipe.training.device)):
+        job = make_job(run.recipe)
+    tracked = {}
+    if hasattr(job.objective, "threshold"):
+        for path in checkpoint.steps(run.checkpoints):
+            load_weights(job, path)
+            found = look(job, *training_scores(job))
+            if found is not None:
+                tracked[int(path.name)] = Tracked(*(values.cpu() for values in found))
+    load_weights(job, selected)
+    pairs = {"train": training_scores(job), **{part: part_logits(job, part) for part in ("valid", "test")}}
+    labels = job.dataset.labels[job.dataset.split["train"].to(job.dataset.device)]
+    scores = Scores(
+        step=int(selected.name),
+        task_names=list(job.dataset.task_names),
+        sizes={part: len(rows) for part, rows in job.dataset.split.items()},
+        logits={part: pair[0].cpu() for part, pair in pairs.items()},
+        labels={part: pair[1].cpu() for part, pair in pairs.items()},
+        train_counts=torch.stack([(labels == sign).sum(0) for sign in (1, 0)]).cpu(),
+        tracked=tracked,
+    )
+    _write(run.path / _FILE, mark, scores)
+    return scores
+
+
+def _write(path: Path, mark: str, scores: Scores) -> None:
+    tensors = {"train_counts": scores.train_counts}
+    tensors |= {f"logits/{part}": values.contiguous() for part, values in scores.logits.items()}
+    tensors |= {f"labels/{part}": values.contiguous() for part, values in scores.labels.items()}
+    tensors |= {f"tracked/{step}": torch.stack(list(found)) for step, found in scores.tracked.items()}
+    facts = {"mark": mark, "step": scores.step, "task_names": scores.task_names, "sizes": scores.sizes}
+    temporary = path.with_name(f".{path.name}.part")
+    try:
+        save = require("safetensors.torch", extra="training").save_file
+        save(tensors, temporary, {"facts": json.dumps(facts)})
+        temporary.replace(path)
+    except (OSError, require("safetensors", extra="training").SafetensorError):
+        temporary.unlink(missing_ok=True)  # a folder that is only to be read: compute anew next time
+
+
+def _read(path: Path, mark: str) -> Scores | None:
+    """The scores in a file, unless they are of other weights or cannot be read."""
+    library = require("safetensors", extra="training")
+    try:
+        with library.safe_open(path, "pt") as file:
+            facts = json.loads(file.metadata()["facts"])
+            if facts.pop("mark") != mark:
+                return None
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 -- not a dict
+    except (OSError, library.SafetensorError, ValueError, KeyError, TypeError):
+        return None
+    groups: dict[str, dict[str, Tensor]] = {"logits": {}, "labels": {}, "tracked": {}}
+    for name, values in tensors.items():
+        kind, _, key = name.partition("/")
+        if key:
+            groups[kind][key] = values
+    return Scores(
+        **facts,
+        train_counts=tensors["train_counts"],
+        logits=groups["logits"],
+        labels=groups["labels"],
+        tracked={
+            step: Tracked(*groups["tracked"][str(step)]) for step in sorted(map(int, groups["tracked"]))
+        },
+    )

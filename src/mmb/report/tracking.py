@@ -1,0 +1,85 @@
+"""Tracked thresholds beside the quantiles they should be at, over training."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from mmb.auc import PairwisePartialAUC, PartialAUC
+from mmb.training.evaluate import plain, predict_logits, rates_at
+from mmb.training.job import Job
+from mmb.training.randomness import derive_seed
+
+_FILE = "thresholds.jsonl"
+_ROWS = 4096  # a rate of 0.1 is known to about five per cent of itself
+
+
+class Tracked(NamedTuple):
+    """Thresholds at one step, on the scale of the logits.
+
+    Attributes:
+        tracked: What the objective holds, ``[m]``.
+        quantile: The true quantile of the scores of training negatives, ``[m]``; NaN without negatives.
+        rate: Share of training negatives above what is tracked, ``[m]``.
+        soft_rate: The same, smoothed as the objective does it, ``E_-[sigmoid((z - threshold) / tau1)]``: what
+            tracking brings to the rate aimed at.
+    """
+
+    tracked: Tensor
+    quantile: Tensor
+    rate: Tensor
+    soft_rate: Tensor
+
+
+def look(job: Job, logits: Tensor, labels: Tensor) -> Tracked | None:
+    """Compare a job's tracked thresholds with the scores of training rows; None if it tracks none."""
+    objective = job.objective
+    if not isinstance(objective, PartialAUC | PairwisePartialAUC):
+        return None
+    tracked, quantile = objective.thresholds(), objective.thresholds(logits, labels)
+    entries = objective.entries(logits, labels).averaged()
+    cut = objective.cut_and_score(entries)[0] if isinstance(objective, PartialAUC) else entries.logits
+    lower = objective.threshold
+    soft = lower.rates[0] * entries.negative_mass - lower.look(entries, cut).slope[0]  # at tau2 = 0
+    rate = rates_at(logits, labels, tracked)[0]
+    return Tracked(tracked, quantile, rate, soft.where(rate.isfinite(), torch.nan))
+
+
+def training_scores(job: Job) -> tuple[Tensor, Tensor]:
+    """Logits and labels ``[n, m]`` of (at most 4,096) training rows, always the same ones."""
+    train = job.dataset.split["train"]
+    generator = torch.Generator().manual_seed(derive_seed(job.recipe.seed, "report"))
+    rows = train[torch.randperm(len(train), generator=generator)[:_ROWS]]
+    precision = getattr(torch, job.recipe.training.precision)
+    size = job.recipe.training.evaluation_batch_size
+    logits = predict_logits(job.model, job.dataset, rows, size, precision)
+    return logits, job.dataset.labels[rows.to(job.dataset.device)]
+
+
+def record(folder: Path, job: Job, step: int) -> None:
+    """Append the thresholds of one step to ``thresholds.jsonl``, if the objective tracks any.
+
+    A run that resumes writes the steps since its checkpoint again; `read` takes the last of each.
+    """
+    found = look(job, *training_scores(job)) if hasattr(job.objective, "threshold") else None
+    if found is not None:
+        numbers = {name: plain(values) for name, values in found._asdict().items()}
+        with open(folder / _FILE, "a", encoding="utf-8") as file:
+            file.write(json.dumps({"step": step, **numbers}) + "\n")
+
+
+def read(folder: Path) -> dict[int, Tracked]:
+    """What `record` wrote, by step; a last line that is still being written is left out."""
+    if not (folder / _FILE).exists():
+        return {}
+    lines = (folder / _FILE).read_text(encoding="utf-8").split("\n")[:-1]
+    records = [json.loads(line) for line in lines]
+    return {one["step"]: Tracked(*(_tensor(one[name]) for name in Tracked._fields)) for one in records}
+
+
+def _tensor(values: list[Any]) -> Tensor:
+    return torch.tensor([torch.nan if value is None else value for value in values])
