@@ -214,6 +214,28 @@ def test_task_weights(name):
     assert omega.std() > 0.05
 
 
+def test_tasks_without_a_class_are_left_out(name):
+    """The same loss and estimate as without them, and their state never moves, even if they are sampled."""
+    data = make_data()
+    labels = data.labels.clone()
+    labels[:, 3] = torch.where(labels[:, 3] == 1, -1, labels[:, 3])
+    with pytest.warns(UserWarning, match=r"left out: \[3\]"):
+        objective = OBJECTIVES[name](labels, task_weighting=0.5).double()
+    rest = [0, 1, 2, 4]
+    without = OBJECTIVES[name](labels[:, rest], task_weighting=0.5).double()
+    before, scores, rows = state(objective), data.model(data.inputs).detach(), torch.arange(24)
+    leaf = scores.clone().requires_grad_()
+    loss = objective(leaf, labels, rows=rows)
+    loss.backward()
+    expected = without(scores[:, rest], labels[:, rest], rows=rows).detach()
+    assert float(loss.detach()) == pytest.approx(float(expected), rel=1e-12)
+    assert not leaf.grad[:, 3].any()
+    objective(scores[:, [3]].T, labels[:, [3]].T, torch.tensor([3]), rows=rows[None])
+    for key, value in state(objective).items():
+        if len(value) == data.num_tasks:
+            assert torch.equal(value[3], before[key][3]), key
+
+
 def test_sampled_task_importance_scales_the_estimate(name):
     data = make_data()
     objective = make(name, data).eval()

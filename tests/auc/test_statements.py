@@ -70,6 +70,26 @@ def test_objective_equals_solver(name, kind, dtype):
     assert float(ours["weight"].abs().max()) > 1e-4
 
 
+def test_dual_of_minmax_is_projected():
+    """Where the margin is more than met the dual would turn negative: it stops at zero, as the solver's."""
+    data = make_data()
+    objective, free = make("minmax", data), make("partial-full", data)
+    objective.margin = free.margin = -3.0
+    batch = data.sampled([3, 0, 4])
+    solver = mmb.Solver(as_problem(objective, score_of(data)), lr=1.0, lr_dual=0.9)
+    objective.lr_dual = free.lr_dual = 0.9
+    x = {"model": {k: v.detach() for k, v in data.model.named_parameters()}}
+    x |= {k: v.detach() for k, v in objective.named_parameters()}
+    general = solver.init(x, dual=objective.dual)
+    blocks, block_batch, weights = as_blocks(objective, batch)
+    solver.step(general, blocks, block_batch, weights=weights)
+    objective.backward(data.model, batch)
+    free.backward(data.model, batch)
+    assert objective.dual[blocks].tolist() == [0, 0, 0]
+    assert torch.equal(objective.dual, general.dual)
+    assert bool((free.dual[blocks] < 0).all())  # partial AUC's dual is not constrained
+
+
 @pytest.mark.parametrize("kind", ["sampled", "dense", "dense-weighted"])
 @pytest.mark.parametrize("name", ["minmax", "partial-full", "pairwise-logistic", "cross-entropy"])
 def test_value_is_the_problem_value(name, kind):
