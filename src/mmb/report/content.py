@@ -161,7 +161,7 @@ def _curves(log: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _tracked(tracked: dict[int, tracking.Tracked]) -> dict[str, Any]:
-    """Tracked thresholds and quantiles, a list per step of a number per task; shares above at the last step."""
+    """Thresholds and quantiles, a list per step of a number per task; shares above them at the last step."""
     steps = _spaced(sorted(tracked), 50)
     over_time = {
         name: [_column(getattr(tracked[step], name)) for step in steps] for name in ("tracked", "quantile")

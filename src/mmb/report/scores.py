@@ -68,7 +68,7 @@ def run_scores(run: Run) -> Scores:
         DataError: If the scores have to be computed and the data is missing.
     """
     selected = selected_checkpoint(run)
-    mark = hashlib.sha256((selected / "manifest.json").read_bytes()).hexdigest()
+    mark = _mark(selected)
     return _read(run.path / _FILE, mark) or _compute(run, selected, mark)
 
 
@@ -96,6 +96,11 @@ def _compute(run: Run, selected: Path, mark: str) -> Scores:
     )
     _write(run.path / _FILE, mark, scores)
     return scores
+
+
+def _mark(selected: Path) -> str:
+    """What tells the weights of a checkpoint from all others."""
+    return hashlib.sha256((selected / "manifest.json").read_bytes()).hexdigest()
 
 
 def _write(path: Path, mark: str, scores: Scores) -> None:

@@ -85,15 +85,20 @@ class TaskTable {
       start = Math.max(0, first - SPARE);
       end = Math.min(total, first + Math.ceil(this.scroll.clientHeight / ROW_HEIGHT) + SPARE);
     }
-    if (!anew && start === this.start && end === this.end) return;
+    const rows = (from, to) => this.order.slice(from, to).map((task, index) => this.row(task, from + index));
+    if (anew || start >= this.end || end <= this.start) {
+      const focused = this.body.contains(document.activeElement) ? document.activeElement.dataset.task : null;
+      this.body.replaceChildren(...rows(start, end));
+      if (focused !== null) this.body.querySelector(`[data-task="${focused}"]`)?.focus({ preventScroll: true });
+    } else { // rows that stay are not touched, so one that has the focus keeps it
+      for (; this.start < start; this.start++) this.body.firstChild.remove();
+      for (; this.end > end; this.end--) this.body.lastChild.remove();
+      this.body.prepend(...rows(start, this.start));
+      this.body.append(...rows(this.end, end));
+    }
     [this.start, this.end] = [start, end];
-    const focused = this.body.contains(document.activeElement) ? document.activeElement.dataset.task : null;
-    const rows = [];
-    for (let place = start; place < end; place++) rows.push(this.row(this.order[place], place));
-    this.body.replaceChildren(...rows);
     this.space(this.before, start);
     this.space(this.after, total - end);
-    if (focused !== null) this.body.querySelector(`[data-task="${focused}"]`)?.focus({ preventScroll: true });
   }
 
   space(part, rows) {

@@ -1,0 +1,233 @@
+"""The page in a real browser: it loads in peace, sorts, chooses, stays quick, and is read by keyboard."""
+
+import json
+
+import pytest
+
+from mmb._extras import require
+from mmb.report.page import page
+from report.browser import Browser, find_browser
+from report.conftest import NAMES
+
+pytestmark = pytest.mark.skipif(
+    find_browser() is None, reason="no chromium or google-chrome on PATH; Debian: apt-get install chromium"
+)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with Browser() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def small(browser, written):
+    browser.look_like(1100, 800)
+    browser.open(written[0])
+    return browser
+
+
+def many_tasks(content, count):
+    """The same page with every task repeated up to a number of tasks."""
+
+    def repeat(values):
+        return [values[k % len(values)] for k in range(count)]
+
+    copy = json.loads(json.dumps(content))
+    copy["tasks"] = {name: repeat(values) for name, values in copy["tasks"].items()}
+    copy["tasks"]["name"] = [f"task {k}" for k in range(count)]
+    copy["tasks"]["test_positives"] = [(k * 7919) % count for k in range(count)]  # all different
+    for run in copy["runs"]:
+        run["tasks"] = {name: repeat(values) for name, values in run["tasks"].items()}
+        run["roc"] = repeat(run["roc"])
+        for name in ("tracked", "quantile"):
+            run["tracked"][name] = [repeat(values) for values in run["tracked"][name]]
+        for name in ("rate", "soft_rate"):
+            run["tracked"][name] = repeat(run["tracked"][name]) if run["tracked"][name] else []
+    for pair in copy["pairs"]:
+        for metric in ("auc", "pauc"):
+            pair[metric]["tasks"] = {name: repeat(values) for name, values in pair[metric]["tasks"].items()}
+    return copy
+
+
+def column(browser, index):
+    """The cells of a column of the table, top to bottom, as far as they are in the document."""
+    script = f"[...document.querySelectorAll('#table tr.row')].map(r => r.children[{index}].textContent)"
+    return browser.run(script)
+
+
+def header(browser, index):
+    return f"document.querySelectorAll('#table thead button')[{index}]"
+
+
+def test_it_loads_without_a_complaint_and_shows_odd_names_as_text(small):
+    assert small.errors == []
+    assert small.run("document.querySelectorAll('main img').length") == 0
+    assert small.run("document.scripts.length") == 3
+    assert column(small, 0) == NAMES
+    assert small.run("[...document.querySelectorAll('#task-choice option')].map(o => o.textContent)") == NAMES
+    assert small.run("document.querySelectorAll('.main-svg').length") >= 4
+
+
+def test_names_in_charts_mean_themselves(small):
+    for task in range(len(NAMES)):
+        small.run(f"chooseTask({task})")
+    hover = small.run("byId('pair-chart').data.flatMap(t => t.text).join(' ')")
+    assert "<b>" not in hover
+    assert "<img" not in hover
+    assert small.run("[...document.querySelectorAll('main svg a, main svg image')].length") == 0
+    assert small.errors == []
+
+
+def test_sorting_by_mouse_and_keyboard(small):
+    auc = 3
+    given = column(small, auc)
+    small.run(f"{header(small, auc)}.click()")
+    assert column(small, auc) == sorted(given, key=float, reverse=True)
+    assert small.run(f"{header(small, auc)}.parentElement.ariaSort") == "descending"
+    small.run(f"{header(small, auc)}.focus()")
+    small.press("Enter")
+    assert column(small, auc) == sorted(given, key=float)
+    assert small.run(f"{header(small, auc)}.parentElement.ariaSort") == "ascending"
+    assert small.run("document.querySelectorAll('#table [aria-sort]:not([aria-sort=none])').length") == 1
+    assert "ascending" in small.run("byId('table-status').textContent")
+    small.press("Tab")  # the next header
+    assert small.run(f"document.activeElement === {header(small, auc + 1)}")
+    small.run(f"{header(small, 0)}.click()")
+    assert column(small, 0)[0] == NAMES[0]  # "<" sorts before letters
+
+
+def test_choosing_a_task_draws_its_curve(small, written):
+    content = written[1]
+    small.run("byId('task-choice').value = '3'; byId('task-choice').dispatchEvent(new Event('change'))")
+    assert "plain" in small.run("byId('task-values').caption.textContent")
+    curves = small.run("byId('roc-chart').data.filter(t => t.mode === 'lines' && t.legendgroup).length")
+    assert curves == len(content["runs"])
+    ends = small.run(
+        "byId('roc-chart').data.slice(1, 2).map(t => [t.x[0], t.y[0], t.x.at(-1), t.y.at(-1)])[0]"
+    )
+    assert ends == [0, 0, 1, 1]
+    (shape,) = small.run("byId('roc-chart').layout.shapes.map(s => [s.x0, s.x1])")
+    assert shape == [0, content["max_fpr"]]
+    small.run("byId('task-after').focus()")
+    small.press("Enter")
+    assert small.run("byId('task-choice').value") == "0"
+    small.run(
+        "[...document.querySelectorAll('#table tbody button')].find(b => b.textContent === 'plain').focus()"
+    )
+    small.press("Enter")
+    assert small.run("byId('task-choice').value") == "3"
+    assert small.run("document.querySelector('#table tr.chosen').textContent").startswith("plain")
+    small.run("byId('roc-zoom').click()")
+    assert small.run("byId('roc-chart').layout.xaxis.range[1]") < 0.2
+    small.run("byId('roc-zoom').click()")
+    assert small.errors == []
+
+
+def test_every_choice_redraws_without_error(small):
+    selects = [
+        "curve-choice",
+        "curve-axis",
+        "pair-choice",
+        "pair-metric",
+        "table-run",
+        "tracked-run",
+        "tracked-of",
+    ]
+    for name in selects:
+        values = small.run(f"[...byId('{name}').options].map(o => o.value)")
+        assert values
+        for value in values:
+            small.run(f"byId('{name}').value = '{value}'; byId('{name}').dispatchEvent(new Event('change'))")
+    assert small.errors == []
+
+
+def test_everything_can_be_reached_by_tab(small):
+    small.run("document.activeElement.blur(); window.getSelection().removeAllRanges()")
+    reached = set()
+    for _ in range(80):
+        small.press("Tab")
+        reached.add(small.run("document.activeElement.id || document.activeElement.tagName"))
+    expected = {
+        "pair-choice",
+        "curve-choice",
+        "table-run",
+        "table-filter",
+        "table-scroll",
+        "task-choice",
+        "task-before",
+    }
+    assert expected <= reached
+    assert "SUMMARY" in reached
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("width", [360, 1100])
+def test_it_fits_phones_and_both_colour_schemes(small, width, dark):
+    small.look_like(width, 740, dark)
+    try:
+        small.wait(f"document.documentElement.clientWidth >= {width - 20}")
+        small.wait(f"byId('roc-chart').querySelector('.main-svg').clientWidth < {width}")
+        wide = (
+            "[...document.querySelectorAll('body *')].filter(e => e.scrollWidth > innerWidth).map(e => e.id)"
+        )
+        assert small.run("document.documentElement.scrollWidth <= innerWidth"), small.run(wide)
+        ink, paper = small.run(
+            "['color', 'backgroundColor'].map(n => getComputedStyle(document.body)[n].match(/\\d+/g)[0] * 1)"
+        )
+        assert (ink > paper) == dark
+        small.wait("byId('roc-chart').layout.font.color === colour('ink')")
+    finally:
+        small.look_like(1100, 800)
+    assert small.errors == []
+
+
+@pytest.mark.parametrize("count", [128, 1300])
+def test_many_tasks_stay_responsive(browser, written, tmp_path, count):
+    plotly = require("plotly.offline", extra="report").get_plotlyjs()
+    path = tmp_path / "many.html"
+    path.write_text(page(many_tasks(written[1], count), plotly), encoding="utf-8")
+    browser.look_like(1100, 800)
+    browser.open(path)
+    assert browser.errors == []
+    assert browser.run("document.querySelectorAll('#table tr.row').length") <= 200
+    positives, find = 1, "byId('table-filter')"
+    actions = {
+        "sort": f"{header(browser, positives)}.click()",
+        "choose": f"chooseTask((chosenTask + 1) % {count})",
+        "scroll": "byId('table-scroll').scrollTop = byId('table-scroll').scrollTop ? 0 : 1e6",
+        "filter": f"{find}.value = '7'; {find}.dispatchEvent(new Event('input'))",
+    }
+    timed = (
+        "(async () => {{ const start = performance.now(); {};"
+        " await new Promise(done => requestAnimationFrame(() => setTimeout(done)));"
+        " return performance.now() - start; }})()"
+    )
+    # Until the next frame is painted, in milliseconds; the best of three, as tests share their machine.
+    times = {
+        name: min(browser.run(timed.format(action)) for _ in range(3)) for name, action in actions.items()
+    }
+    print(count, {name: round(value) for name, value in times.items()})
+    assert max(times.values()) < 1000, times
+    assert "7" in column(browser, 0)[0]
+    browser.run(f"{find}.value = ''; {find}.dispatchEvent(new Event('input'))")
+    assert column(browser, positives)[:3] == [str(count - 1), str(count - 2), str(count - 3)]
+    browser.run("byId('table-scroll').scrollTop = byId('table-scroll').scrollHeight")
+    browser.wait("[...document.querySelectorAll('#table tr.row')].at(-1).children[1].textContent === '0'")
+    assert browser.run("document.querySelector('#table').getAttribute('aria-rowcount')") == str(count + 1)
+    assert browser.run("document.querySelectorAll('#table tr.row')[0].getBoundingClientRect().height") == 38
+    assert browser.errors == []
+
+
+def test_focus_walks_down_a_long_table(browser, written, tmp_path):
+    path = tmp_path / "many.html"
+    path.write_text(
+        page(many_tasks(written[1], 400), require("plotly.offline", extra="report").get_plotlyjs())
+    )
+    browser.open(path)
+    browser.run("document.querySelector('#table tbody button').focus()")
+    for _ in range(60):  # more rows than were in the document
+        browser.press("Tab")
+        browser.run("new Promise(done => requestAnimationFrame(() => setTimeout(done)))")
+    assert browser.run("document.activeElement.textContent") == "task 60"
+    assert browser.errors == []

@@ -1,0 +1,39 @@
+import argparse
+import json
+
+import pytest
+
+from mmb.cli import report_command
+from mmb.cli.console import Console
+from mmb.training import RunError
+
+
+def call(*arguments, as_json=False):
+    parser = argparse.ArgumentParser()
+    report_command.add_options(parser)
+    console = Console()
+    console.json = as_json
+    report_command.run(parser.parse_args([str(argument) for argument in arguments]), console)
+
+
+def test_a_folder_of_runs_becomes_a_page(runs, tmp_path, capsys):
+    path = tmp_path / "new" / "page.html"
+    call(runs[0].path.parent, "-o", path)
+    assert path.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+    said = capsys.readouterr().out
+    assert "MMB-pAUC, seed 1: " in said
+    assert str(path) in said
+
+
+def test_the_result_as_json(runs, tmp_path, capsys):
+    path = tmp_path / "page.html"
+    call(runs[0].path, "-o", path, "--max-fpr", 0.2, as_json=True)
+    found = json.loads(capsys.readouterr().out)
+    assert found["output"] == str(path)
+    assert list(found["verdicts"]) == ["CE, seed 0"]
+
+
+def test_a_folder_without_runs_is_refused(tmp_path):
+    with pytest.raises(RunError, match="no run in"):
+        call(tmp_path, "-o", tmp_path / "page.html")
+    assert not (tmp_path / "page.html").exists()

@@ -1,0 +1,176 @@
+import json
+import shutil
+
+import pytest
+import torch
+
+from mmb import metrics
+from mmb.report import scores as report_scores
+from mmb.report import tracking, write_report
+from mmb.report.runs import find_runs, methods_of, run_names
+from mmb.report.scores import run_scores
+from mmb.training import Run, RunError, Watch, train
+from mmb.training.job import make_job
+from tiny_runs import tiny_recipe
+
+
+def test_the_page_has_what_the_runs_came_to(runs, written):
+    _, content = written
+    assert [run["name"] for run in content["runs"]] == ["CE, seed 0", "MMB-pAUC, seed 0", "MMB-pAUC, seed 1"]
+    assert [method["runs"] for method in content["methods"]] == [1, 2]
+    for run, shown in zip(runs, content["runs"], strict=True):
+        result = run.result()
+        tasks = result["tasks"]
+        assert content["tasks"]["train_positives"] == tasks["positives"]
+        assert content["tasks"]["train_negatives"] == tasks["negatives"]
+        for name in ("auc", "pauc", "ap", "fpr", "tpr"):
+            assert shown["tasks"][name] == pytest.approx(tasks[f"test_{name}"], abs=1e-5)
+        predictor = json.loads((run.path / "predictor.json").read_text())
+        assert shown["tasks"]["threshold"] == pytest.approx(predictor["thresholds"]["0.1"], abs=1e-4)
+        assert shown["means"] == pytest.approx(result["test"], abs=1e-5)
+        assert shown["curves"]["valid"]["step"] == [0, 10, 20, 30, 40]
+        assert shown["facts"]["steps"] == "40 of 40"
+        assert shown["facts"]["seed"] == str(run.recipe.seed)
+        assert "torch" in shown["facts"]["versions"]
+    counts = content["tasks"]
+    assert all(
+        p + n == content["sizes"]["test"]
+        for p, n in zip(counts["test_positives"], counts["test_negatives"], strict=True)
+    )
+
+
+def test_methods_are_compared_over_their_runs(runs, written):
+    _, content = written
+    values = [metrics.roc_auc(s.logits["test"], s.labels["test"]) for s in map(run_scores, runs)]
+    expected = (values[1] + values[2]) / 2 - values[0]
+    (pair,) = content["pairs"]
+    assert (pair["a"], pair["b"]) == (1, 0)
+    assert pair["auc"]["tasks"]["value"] == pytest.approx(expected.tolist(), abs=1e-5)
+    assert pair["auc"]["value"] == pytest.approx(expected.mean().item(), abs=1e-5)
+    assert pair["auc"]["low"] < pair["auc"]["value"] < pair["auc"]["high"]
+    assert pair["auc"]["adjusted"] >= pair["auc"]["p"]
+    assert content["methods"][0]["auc"]["spread"] is None
+    assert content["methods"][1]["auc"]["spread"] > 0
+
+
+def test_scores_are_computed_once_for_the_same_weights(runs, tmp_path, monkeypatch):
+    run = Run.open(shutil.copytree(runs[1].path, tmp_path / "run"))
+    first = run_scores(run)
+    monkeypatch.setattr(report_scores, "make_job", None)  # computing anew would fail
+    again = run_scores(run)
+    assert (again.step, again.task_names, again.sizes) == (first.step, first.task_names, first.sizes)
+    for part in ("train", "valid", "test"):
+        assert torch.equal(again.logits[part], first.logits[part])
+        assert torch.equal(again.labels[part], first.labels[part])
+    assert again.tracked.keys() == first.tracked.keys()
+    cache = run.path / "report.safetensors"
+    cache.write_bytes(cache.read_bytes()[:100])
+    with pytest.raises(TypeError):  # damaged, so computed anew
+        run_scores(run)
+
+
+def test_scores_of_other_weights_are_not_used(runs, tmp_path):
+    run = Run.open(shutil.copytree(runs[1].path, tmp_path / "run"))
+    run_scores(run)
+    manifest = run.best_checkpoint() / "manifest.json"
+    manifest.write_text(manifest.read_text() + " ")
+    assert (
+        report_scores._read(run.path / "report.safetensors", report_scores._mark(run.best_checkpoint()))
+        is None
+    )
+
+
+class Stop(Watch):
+    def stepped(self, step, numbers):
+        if step == 28:
+            raise KeyboardInterrupt
+
+
+def test_an_unfinished_run_has_a_page_that_says_so(tmp_path):
+    run = Run.create(tmp_path / "run", tiny_recipe("auc"))
+    with pytest.raises(RunError, match="no checkpoint"):
+        write_report([run], tmp_path / "report.html")
+    with pytest.raises(KeyboardInterrupt):
+        train(run, Stop())
+    content = write_report([run], tmp_path / "page" / "report.html")
+    (shown,) = content["runs"]
+    assert "not finished" in shown["verdict"]
+    assert shown["facts"]["steps"] == "28 of 40"
+    assert content["pairs"] == []
+
+
+def test_runs_with_other_rows_are_refused(runs, tmp_path):
+    other = Run.create(tmp_path / "run", tiny_recipe("ce", training={"steps": 2}))
+    train(other)
+    with pytest.raises(RunError, match="different test rows"):
+        write_report([runs[0], other], tmp_path / "report.html")
+    assert not (tmp_path / "report.html").exists()
+    with pytest.raises(ValueError, match="max_fpr"):
+        write_report([other], tmp_path / "report.html", max_fpr=1.5)
+
+
+def test_another_limit_changes_partial_areas_and_thresholds(runs, tmp_path):
+    content = write_report(runs[1:2], tmp_path / "report.html", max_fpr=0.3)
+    found = run_scores(runs[1])
+    expected = metrics.roc_auc(found.logits["test"], found.labels["test"], 0.3)
+    assert content["runs"][0]["tasks"]["pauc"] == pytest.approx(expected.tolist(), abs=1e-5)
+    fpr = content["runs"][0]["tasks"]["fpr"]
+    assert sum(fpr) / len(fpr) == pytest.approx(0.3, abs=0.1)
+
+
+def test_thresholds_over_training_are_recorded_and_read_back(tmp_path):
+    job = make_job(tiny_recipe("pauc"))
+    logits, labels = tracking.training_scores(job)
+    job.objective.warm_start(logits, labels)
+    for step in (0, 10, 10):  # a resumed run writes a step again
+        tracking.record(tmp_path, job, step)
+    with open(tmp_path / "thresholds.jsonl", "a") as file:
+        file.write('{"step": 20, "tr')  # still being written
+    found = tracking.read(tmp_path)
+    assert list(found) == [0, 10]
+    negative = labels == 0
+    for task in range(labels.shape[1]):
+        scores = logits[negative[:, task], task].sort(descending=True).values
+        place = int(0.1 * len(scores))
+        assert found[10].quantile[task].item() == pytest.approx(scores[place].item(), abs=1e-5)
+        # A warm start puts the tracked threshold there.
+        assert found[10].tracked[task].item() == pytest.approx(scores[place].item(), abs=1e-4)
+        assert found[10].rate[task].item() == pytest.approx(place / len(scores), abs=2 / len(scores))
+        lower = job.objective.threshold
+        soft = ((scores.sigmoid() - scores[place].sigmoid()) / lower.tau1).sigmoid().mean()
+        assert found[10].soft_rate[task].item() == pytest.approx(soft.item(), abs=1e-3)
+    tracking.record(tmp_path / "none", make_job(tiny_recipe("ce")), 0)
+    assert tracking.read(tmp_path / "none") == {}
+
+
+def test_recorded_thresholds_are_on_the_page(runs, tmp_path):
+    run = Run.open(shutil.copytree(runs[1].path, tmp_path / "run"))
+    job = make_job(run.recipe)
+    for step in range(0, 200, 2):
+        tracking.record(run.path, job, step)
+    (shown,) = write_report([run], tmp_path / "report.html")["runs"]
+    assert shown["tracked"]["step"][0] == 0
+    assert shown["tracked"]["step"][-1] == 198
+    assert len(shown["tracked"]["step"]) == len(shown["tracked"]["quantile"]) == 50
+
+
+def test_runs_are_found_in_folders(runs):
+    folder = runs[0].path.parent
+    assert [run.path for run in find_runs([runs[2].path, folder])] == [
+        runs[2].path,
+        runs[0].path,
+        runs[1].path,
+    ]
+    with pytest.raises(RunError, match="no run in"):
+        find_runs([folder / "ce-0" / "checkpoints"])
+
+
+def test_methods_are_named_by_what_differs(runs):
+    recipes = [
+        tiny_recipe("ce", optimizer={"lr": lr}, seed=seed) for lr, seed in ((0.1, 0), (0.1, 1), (0.2, 0))
+    ]
+    made = [Run(runs[0].path, recipe) for recipe in [*recipes, tiny_recipe("auc")]]
+    names, member = methods_of(made)
+    assert names == ["CE (optimizer.lr=0.1)", "CE (optimizer.lr=0.2)", "mAUC"]
+    assert member == [0, 0, 1, 2]
+    assert len(set(run_names(made, names, member))) == 4
