@@ -214,11 +214,12 @@ def test_task_weights(name):
     assert omega.std() > 0.05
 
 
-def test_tasks_without_a_class_are_left_out(name):
+@pytest.mark.parametrize("absent", [0, 1])
+def test_tasks_without_a_class_are_left_out(name, absent):
     """The same loss and estimate as without them, and their state never moves, even if they are sampled."""
     data = make_data()
     labels = data.labels.clone()
-    labels[:, 3] = torch.where(labels[:, 3] == 1, -1, labels[:, 3])
+    labels[:, 3] = torch.where(labels[:, 3] == absent, -1, labels[:, 3])
     with pytest.warns(UserWarning, match=r"left out: \[3\]"):
         objective = OBJECTIVES[name](labels, task_weighting=0.5).double()
     rest = [0, 1, 2, 4]
@@ -234,6 +235,9 @@ def test_tasks_without_a_class_are_left_out(name):
     for key, value in state(objective).items():
         if len(value) == data.num_tasks:
             assert torch.equal(value[3], before[key][3]), key
+        if name in PER_POSITIVE:
+            own = getattr(objective, key.split(".")[0]).keys % data.num_tasks == 3
+            assert torch.equal(value[own], before[key][own])
 
 
 def test_sampled_task_importance_scales_the_estimate(name):

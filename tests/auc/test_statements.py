@@ -115,6 +115,7 @@ def test_sopa_equals_solver(kind, dtype):
     objective = make("sopa", data, task_weighting=0.5)
     batch = batch_of(kind, data)
     level = objective.level.value.clone()
+    start = level.clone()
     x = {"model": {k: v.detach() for k, v in data.model.named_parameters()}, "level": level}
     solver = mmb.Solver(as_problem(objective, score_of(data)), lr=1.0)
     blocks, block_batch, weights = as_blocks(objective, batch)
@@ -125,6 +126,9 @@ def test_sopa_equals_solver(kind, dtype):
     slope = info.estimate["level"][blocks] * len(blocks) / weights
     level[blocks] -= objective.lr_positive * slope
     same({"level": objective.level.value}, {"level": level}, TOLERANCE[dtype])
+    objective.level.value.copy_(start)
+    value = objective.backward(data.model, batch)["loss"]
+    same({"loss": value}, {"loss": (weights * info.values).mean()}, TOLERANCE[dtype])
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)

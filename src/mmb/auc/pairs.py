@@ -57,18 +57,17 @@ class Pairs:
 
     @staticmethod
     def of(entries: Entries, capacity: int | None = None) -> Pairs:
-        """Find the positives of the sampled tasks.
+        """Find the positives.
 
         Args:
             entries: The batch.
             capacity: Use at most this many positives, by row, padded to exactly this many: then no shape
                 depends on the data and a GPU is not waited for. None: all of them.
         """
-        wanted = entries.positive * (entries.scale > 0)
         if capacity is None:
-            rows, columns = wanted.nonzero(as_tuple=True)
+            rows, columns = entries.positive.nonzero(as_tuple=True)
             return Pairs(rows, columns, entries.positive[rows, columns])
-        places = torch.nonzero_static(wanted, size=capacity, fill_value=-1)
+        places = torch.nonzero_static(entries.positive, size=capacity, fill_value=-1)
         rows, columns = places.clamp(min=0).unbind(1)
         return Pairs(rows, columns, entries.positive[rows, columns] * (places[:, 0] >= 0))
 
