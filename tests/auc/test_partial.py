@@ -171,6 +171,8 @@ def test_thresholds_are_tracked_to_the_rate(objective):
         if step == 500:
             tracked.threshold.lr /= 10
     exact = tracked.thresholds(logits, labels)
+    with pytest.raises(ValueError, match="both scores and labels"):
+        tracked.thresholds(logits)
     for k in range(3):
         z = negatives_of(logits, labels, k)
         assert float((z > exact[k]).float().mean()) == pytest.approx(0.1, abs=1 / len(z))

@@ -137,9 +137,8 @@ class Objective(nn.Module):
         signs = signs.nan_to_num(nan=float(MISSING)) if labels.is_floating_point() else signs
         positive, negative = signs.clamp(min=0), 1 - signs * signs
         if tasks is None:
-            per_row = (
-                self.num_rows / labels.shape[0]
-            )  # importance / (n * rate) = importance * N / (n * count)
+            # importance / (n * rate), with rate = count / N
+            per_row = self.num_rows / labels.shape[0]
             positive, negative = positive * (per_row / self.positives), negative * (per_row / self.negatives)
             if weights is not None:
                 weights = weights.unsqueeze(1) if weights.dim() == 1 else weights

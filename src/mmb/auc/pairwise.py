@@ -10,7 +10,7 @@ from mmb.auc.entries import Entries
 from mmb.auc.labels import Labels
 from mmb.auc.objective import Objective
 from mmb.auc.pairs import Pairs, Surrogate, check_surrogate, pair_loss
-from mmb.auc.thresholds import Gradient, Thresholds, check_gradient
+from mmb.auc.thresholds import Gradient, Thresholds, check_gradient, held_out
 
 
 class PairwisePartialAUC(Objective):
@@ -101,8 +101,9 @@ class PairwisePartialAUC(Objective):
     @torch.no_grad()
     def thresholds(self, scores: Tensor | None = None, labels: Tensor | None = None) -> Tensor:
         """Each task's operating point ``[m]`` at ``max_fpr``; see :meth:`PartialAUC.thresholds`."""
-        if scores is not None and labels is not None:
-            return self.threshold.quantiles(self.entries(scores, labels), scores)[:, 0]
+        given = held_out(scores, labels)
+        if given is not None:
+            return self.threshold.quantiles(self.entries(*given), given[0])[:, 0]
         return self.threshold.value[:, 0].clone()
 
     @torch.no_grad()

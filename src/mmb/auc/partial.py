@@ -10,7 +10,7 @@ from mmb.auc.entries import Entries
 from mmb.auc.labels import Labels
 from mmb.auc.margin import MarginObjective, margin_terms
 from mmb.auc.scores import Transform, check_transform, squash
-from mmb.auc.thresholds import Gradient, Thresholds, check_gradient
+from mmb.auc.thresholds import Gradient, Thresholds, check_gradient, held_out
 
 
 class PartialAUC(MarginObjective):
@@ -102,9 +102,8 @@ class PartialAUC(MarginObjective):
         if self.gradient == "full":
             d_centre = -d_logits.sum(0) if self.scores == "recentred" else None
             from_b = score - b
-            payoff = torch.addcmul(
-                dual * from_b, from_b, from_b, value=0.5
-            )  # half of (h-b)^2 + 2 alpha (h-b)
+            # half of (h-b)^2 + 2 alpha (h-b)
+            payoff = torch.addcmul(dual * from_b, from_b, from_b, value=0.5)
             d_cut = self.threshold.through_selection(entries, tracking, payoff, d_centre)
             d_logits = d_logits + (d_cut * slope if self.scores == "sigmoid" else d_cut)
         if self.training:
@@ -130,9 +129,13 @@ class PartialAUC(MarginObjective):
         Returns:
             With scores and labels, the empirical quantiles of their negatives (NaN for tasks without any).
             Without, the tracked thresholds: those of the training rows, smoothed by ``tau1``.
+
+        Raises:
+            ValueError: If only one of scores and labels is given.
         """
-        if scores is not None and labels is not None:
-            return self.threshold.quantiles(self.entries(scores, labels), scores)[:, 0]
+        given = held_out(scores, labels)
+        if given is not None:
+            return self.threshold.quantiles(self.entries(*given), given[0])[:, 0]
         value = self.threshold.value[:, 0]
         if self.scores != "sigmoid":
             return value.clone()

@@ -215,3 +215,12 @@ def check_gradient(gradient: str) -> None:
     """Raise ValueError unless this is a known gradient variant."""
     if gradient not in get_args(Gradient):
         raise ValueError(f"gradient must be one of {', '.join(get_args(Gradient))}; got {gradient!r}")
+
+
+def held_out(scores: Tensor | None, labels: Tensor | None) -> tuple[Tensor, Tensor] | None:
+    """Both or None; ValueError if only one is given."""
+    if scores is not None and labels is not None:
+        return scores, labels
+    if scores is not None or labels is not None:
+        raise ValueError("thresholds needs both scores and labels of the held-out rows, or neither")
+    return None
