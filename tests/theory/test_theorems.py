@@ -285,7 +285,7 @@ def test_the_correction_of_lr_dual_matters():
 
     Everything else is as corrected, so that only the slip in mu_f shows. The run starts at the solution.
     """
-    mu_f, noise, steps = 1 / 120, 0.01, 3000
+    mu_f, noise, steps = 1 / 120, 0.01, 4000
     sampling, radius = Sampling(1, 1, 1), 0.08
     known = Quadratic(
         1, seeded(0), d_x=32, d_dual=32, d_lower=1, mu_f=mu_f, mu_g=1.0, condition=1.0, curvature=0.02,

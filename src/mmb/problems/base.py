@@ -13,7 +13,7 @@ from torch import Tensor
 from mmb.hypergradients.exact import solve_positive_definite
 from mmb.oracles import Oracles
 from mmb.problem import Problem
-from mmb.trees import Tree, ravel_blocks
+from mmb.trees import Tree, ravel_blocks, tree_leaves
 
 
 class KnownProblem(ABC):
@@ -38,9 +38,9 @@ class KnownProblem(ABC):
         """Draw one batch per block for ``f`` and, independently, one for ``g``.
 
         Args:
-            blocks: The blocks, [k].
+            blocks: The blocks, [k]; on any device.
             batch_size: ``B``: variances of all oracles fall as ``1 / B``.
-            generator: Source of the noise.
+            generator: Source of the noise, on the problem's device.
 
         Returns:
             ``(upper_batch, lower_batch)``.
@@ -61,6 +61,12 @@ class KnownProblem(ABC):
     def batches(self, batch_size: int, generator: torch.Generator) -> Callable[[Tensor], tuple[Any, Any]]:
         """The argument ``batches`` of :func:`mmb.solve`: :meth:`sample` with its noise settled."""
         return partial(self.sample, batch_size=batch_size, generator=generator)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the problem lives, which is where the generator that made it lives."""
+        device: torch.device = tree_leaves(self.x0)[0].device
+        return device
 
     def value(self, x: Tree) -> Tensor:
         """``F(x) = 1/m sum_i f_i(x, alpha_i(x), y_i(x))`` without noise."""
@@ -87,4 +93,4 @@ class KnownProblem(ABC):
         return Oracles(self.problem, x, self.dual_star(x), self.lower_star(x), *self.exact(self._all()))
 
     def _all(self) -> Tensor:
-        return torch.arange(self.problem.num_blocks)
+        return torch.arange(self.problem.num_blocks, device=self.device)

@@ -157,6 +157,7 @@ class Quadratic(KnownProblem):
 
     def _batches(self, blocks: Tensor, linear: Tensor, relative: Tensor) -> tuple[Any, Any]:
         """Coefficients with the given noise of the linear terms and of the Hessian."""
+        blocks = blocks.to(self.device)
         parts = torch.split(linear, list(self._sizes.values()), dim=1)
         noise = dict(zip(self._sizes, parts, strict=True))
         if self.lower0 is None:

@@ -79,18 +79,19 @@ class RobustTasks(KnownProblem):
     def sample(self, blocks: Tensor, batch_size: int, generator: torch.Generator) -> tuple[Any, Any]:
         """Rows of every group of the blocks, and training rows; see the base class."""
         rows = self._train["targets"].shape[1]
-        k, at = len(blocks), blocks.unsqueeze(1)
+        k, at = len(blocks), blocks.to(self.device).unsqueeze(1)
         judged, trained = (
-            torch.randint(rows, (k, n * batch_size), generator=generator, device=blocks.device)
+            torch.randint(rows, (k, n * batch_size), generator=generator, device=self.device)
             for n in (self.groups, 1)
         )
-        group = torch.arange(self.groups, device=blocks.device).view(1, -1, 1)
+        group = torch.arange(self.groups, device=self.device).view(1, -1, 1)
         judged = judged.view(k, self.groups, batch_size)
         upper_batch = {name: data[at.unsqueeze(2), group, judged] for name, data in self._judge.items()}
         return upper_batch, {name: data[at, trained] for name, data in self._train.items()}
 
     def exact(self, blocks: Tensor) -> tuple[Any, Any]:
         """All rows of the blocks; see the base class."""
+        blocks = blocks.to(self.device)
         return gather(self._judge, blocks), gather(self._train, blocks)
 
     def lower_star(self, x: Tree) -> Tensor:

@@ -75,12 +75,13 @@ class TopKThreshold(KnownProblem):
 
     def sample(self, blocks: Tensor, batch_size: int, generator: torch.Generator) -> tuple[Any, Any]:
         """Rows of the blocks for ``g``; ``f`` has no noise. See the base class."""
-        shape = (len(blocks), batch_size)
-        rows = torch.randint(self._features.shape[1], shape, generator=generator, device=blocks.device)
+        blocks, shape = blocks.to(self.device), (len(blocks), batch_size)
+        rows = torch.randint(self._features.shape[1], shape, generator=generator, device=self.device)
         return gather(self._places, blocks), self._features[blocks.unsqueeze(1), rows]
 
     def exact(self, blocks: Tensor) -> tuple[Any, Any]:
         """All rows of the blocks; see the base class."""
+        blocks = blocks.to(self.device)
         return gather(self._places, blocks), gather(self._features, blocks)
 
     def lower_star(self, x: Tensor) -> Tensor:
