@@ -30,26 +30,27 @@ def lap(step: Callable[[], float | None]) -> Lap:
 
 
 def round_robin(
-    steps: dict[Key, Callable[[], float | None]], *, rounds: int, chunk: int, slow: float = 0.5
+    steps: dict[Key, Callable[[], float | None]], *, rounds: int, turn: float = 0.2
 ) -> dict[Key, list[Lap]]:
     """Time the steps in turns, so that a busy spell of the machine falls on all of them alike.
 
+    What is to be compared most closely should stand next to each other.
+
     Args:
-        steps: What to time. Each is called once more beforehand, to warm up.
+        steps: What to time. Each is called twice more beforehand, to warm up.
         rounds: How often each gets its turn.
-        chunk: Steps per turn; one for those that take longer than ``slow``, and they get three turns.
-        slow: Seconds.
+        turn: Seconds a turn takes at most; steps that take longer get three turns of one step.
 
     Returns:
         The laps of every step.
     """
     laps: dict[Key, list[Lap]] = {key: [] for key in steps}
-    once = {key for key, step in steps.items() if lap(step).wall > slow}
-    for turn in range(rounds):
+    sizes = {key: int(turn / min(lap(step).wall for _ in range(2))) for key, step in steps.items()}
+    for number in range(rounds):
         for key, step in steps.items():
-            if key not in once:
-                laps[key] += [lap(step) for _ in range(chunk)]
-            elif turn < 3:
+            if sizes[key]:
+                laps[key] += [lap(step) for _ in range(sizes[key])]
+            elif number < 3:
                 laps[key].append(lap(step))
     return laps
 
