@@ -133,7 +133,7 @@ def _learning(curve: list[float], error: float, name: str, finished: bool) -> It
         yield Check("bad", "does not learn", f"{said} {advice}")
         return
     before = curve[-max(2, len(curve) // 5 + 1)]
-    if last == best and last - before > max(0.5 * error, 0.002):
+    if last == best and last - before > max(error, 0.005):
         text = f"The {name} still rose by {last - before:.3f} over the last evaluations: train longer."
         yield Check("remark", "still improving", text)
     elif best - last > 2 * error:

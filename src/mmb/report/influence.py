@@ -37,7 +37,7 @@ def influence(scores: Tensor, labels: Tensor, limits: Sequence[float]) -> list[T
     """
     positive, negative = (labels == 1).T.contiguous(), (labels == 0).T.contiguous()  # [m, n]
     scores = scores.T.contiguous()
-    beaten_by, missed = _share_above(scores, negative), _share_above(scores, positive)  # F, S
+    missed, beaten_by = _shares_above(scores, (positive, negative))  # S, F
     found = []
     for limit in limits:
         reached = ((beaten_by < limit) & positive).sum(1, keepdim=True) / positive.sum(1, keepdim=True)  # S_c
@@ -51,9 +51,18 @@ def influence(scores: Tensor, labels: Tensor, limits: Sequence[float]) -> list[T
     return found
 
 
-def _share_above(scores: Tensor, mask: Tensor) -> Tensor:
-    """Share of the entries of each row's ``mask`` that are above each score, ties counting half."""
-    ordered = scores.where(mask, torch.inf).sort(1).values
-    below = torch.searchsorted(ordered, scores) + torch.searchsorted(ordered, scores, right=True)
-    count = mask.sum(1, keepdim=True)
-    return 1 - below.double() / (2 * count)
+def _shares_above(scores: Tensor, masks: Sequence[Tensor]) -> list[Tensor]:
+    """Share of the entries of each row's mask that are above each score, ties counting half, ``[m, n]``."""
+    there = torch.stack(list(masks)).any(0)
+    ordered, order = scores.where(there, -torch.inf).sort(1, descending=True)
+    place = torch.arange(ordered.shape[1], device=scores.device).expand_as(ordered)
+    new = torch.ones_like(there)
+    new[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
+    first = place.where(new, 0).cummax(1).values  # of the scores tied with this one
+    last = place.where(new.roll(-1, 1), len(place[0])).flip(1).cummin(1).values.flip(1)
+    shares = []
+    for mask in masks:
+        count = torch.nn.functional.pad(mask.gather(1, order).cumsum(1), (1, 0))  # in the first k
+        above = (count.gather(1, first) + count.gather(1, last + 1)).double() / (2 * count[:, -1:])
+        shares.append(torch.empty_like(above).scatter_(1, order, above))
+    return shares

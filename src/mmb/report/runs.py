@@ -12,20 +12,23 @@ from mmb.training.resolve import to_plain
 
 
 def find_runs(paths: Sequence[Path]) -> list[Run]:
-    """Open runs, and those in the folder of a comparison; the first phase of a run is not one of its own.
+    """Open runs, and those in the folder of a comparison, where baselines come before the paper's methods.
 
     Raises:
         RunError: If there is no run in a folder, or its recipe cannot be read.
     """
+    order = list(METHODS)
     found: dict[Path, Run] = {}
     for path in paths:
-        below = sorted(
-            recipe.parent for recipe in path.rglob("recipe.yaml") if recipe.parent.name != "pretrain"
-        )
-        if not below:
+        inside = sorted(recipe.parent for recipe in path.rglob("recipe.yaml"))
+        if path in inside:
+            inside = [path]
+        # The first phase of a run is part of it.
+        opened = [Run.open(one) for one in inside if one == path or one.name != "pretrain"]
+        if not opened:
             raise RunError(f"there is no run in {path}, nor in a folder of it")
-        inside = [path] if path in below else below
-        found |= {one.resolve(): Run.open(one) for one in inside}
+        opened.sort(key=lambda run: (order.index(run.recipe.method), run.path))
+        found |= {run.path.resolve(): run for run in opened}
     return list(found.values())
 
 

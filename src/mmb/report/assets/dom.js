@@ -20,10 +20,15 @@ const known = (value) => value !== null && value !== undefined;
 
 function number(value, digits = 3) {
   if (!known(value)) return "–";
-  return value.toFixed(digits).replace("-", "−"); // a true minus sign
+  const text = value.toFixed(digits);
+  return Number(text) === 0 ? text.replace("-", "") : text.replace("-", "−"); // a true minus sign, none at zero
 }
 
-const signed = (value, digits = 3) => (known(value) && value > 0 ? "+" : "") + number(value, digits);
+function signed(value, digits = 3) {
+  const text = number(value, digits);
+  return known(value) && value > 0 && Number(text) !== 0 ? `+${text}` : text;
+}
+
 const range = (low, high, show = number) => (known(low) ? `${show(low)} to ${show(high)}` : "–");
 
 function pValue(value) {

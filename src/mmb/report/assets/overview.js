@@ -70,7 +70,7 @@ function inWords() {
   const start = `${page.methods[best].name} has the highest mean ${METRICS[metric]}, ${number(page.methods[best][metric].value)}: `;
   if (beaten.length === others) return start + (others > 1 ? "significantly more than every other method." : `significantly more than ${beaten[0]}.`);
   if (!beaten.length) return `${start}not significantly more than ${others > 1 ? "any other method" : "the other method"}.`;
-  return `${start}significantly more than ${beaten.join(", ")}, not than the other ${others - beaten.length}.`;
+  return `${start}significantly more than ${beaten.join(", ")}, not significantly more than the other ${others - beaten.length}.`;
 }
 
 function compareNote() {
