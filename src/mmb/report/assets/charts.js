@@ -35,7 +35,7 @@ function draw(id, build) {
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: colour("ink"), size: 13 },
     margin: { l: 48, r: 12, t: 12, b: 44 }, hovermode: "closest",
     dragmode: touch ? false : "zoom", // a finger scrolls the page
-    legend: { orientation: "h", yanchor: "bottom", y: 1.02, x: 0, bgcolor: "rgba(0,0,0,0)" },
+    legend: { orientation: "h", yref: "container", yanchor: "top", y: 1, x: 0, bgcolor: "rgba(0,0,0,0)" },
     hoverlabel: { bgcolor: colour("soft"), bordercolor: colour("line"), font: { color: colour("ink") }, align: "left" },
     ...layout,
   }, { responsive: true, displayModeBar: false });
