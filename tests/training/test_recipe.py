@@ -71,6 +71,9 @@ def test_later_fragments_win_and_another_name_drops_options():
     assert recipe.model == {"name": "gin"}  # not the hidden layers of the digits' mlp
     assert with_overrides("model.dropout=0.3").model == {"name": "mlp", "hidden": [64], "dropout": 0.3}
     assert with_overrides("optimizer.lr=1").optimizer.lr == 1.0
+    chosen = {**DIGITS, "objective": {"max_fpr": 0.2}, "grid": {"objective.max_fpr": [0.1]}}
+    assert with_overrides("method=pauc", base=chosen).objective["max_fpr"] == 0.2
+    assert with_overrides("method=ce", base=chosen).grid == {}
 
 
 def test_objectives_train_for_the_rate_that_is_reported():

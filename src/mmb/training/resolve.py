@@ -89,10 +89,12 @@ def parse_overrides(overrides: Iterable[str]) -> Fragment:
 def merge(first: Mapping[str, Any], second: Mapping[str, Any]) -> Fragment:
     """Both fragments in one; where both have a key, the second wins, and mappings are merged.
 
-    Options belong to what a section names: another ``name`` under ``data`` or ``model`` drops the options
-    that came with the first one.
+    Options belong to what they are options of: another ``name`` under ``data`` or ``model`` drops the options
+    that came with the first one, and another ``method`` drops ``objective`` and ``grid``.
     """
     merged = dict(first)
+    if first.get("method", second.get("method")) != second.get("method", first.get("method")):
+        merged = {key: value for key, value in first.items() if key not in ("objective", "grid")}
     for key, value in second.items():
         old = merged.get(key)
         if isinstance(value, Mapping) and isinstance(old, Mapping):
