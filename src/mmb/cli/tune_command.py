@@ -1,0 +1,74 @@
+"""``mmb tune``: find the best values for a recipe."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from mmb._extras import require
+from mmb.cli.console import Console
+from mmb.cli.parser import UsageError, add_overrides
+from mmb.cli.train_command import add_choice_options, chosen_fragment
+
+_SHOWN = 10
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Options of the command."""
+    parser.add_argument("recipe", nargs="?", help="recipe file (YAML), with or without a grid of its own")
+    add_overrides(parser)
+    add_choice_options(parser)
+    parser.add_argument(
+        "--trials",
+        type=int,
+        default=30,
+        help="trials in all (default 30); the same command continues, also in several terminals at once",
+    )
+    parser.add_argument(
+        "--output", type=Path, help="folder of the study; by default runs/tune-DATA-METHOD-SEED"
+    )
+
+
+def run(options: argparse.Namespace, console: Console) -> None:
+    """Work on the study, then show its best trials."""
+    from mmb.cli.watching import ProgressWatch
+    from mmb.training import resolve
+    from mmb.training.tune import Study
+
+    if options.trials < 1:
+        raise UsageError(f"--trials must be at least 1, got {options.trials}")
+    recipe = resolve(chosen_fragment(options))
+    default = Path("runs") / f"tune-{recipe.data['name']}-{recipe.method}-{recipe.seed}"
+    optuna = require("optuna", extra="tune")
+    optuna.logging.set_verbosity(optuna.logging.WARNING)  # the progress bar tells more
+    study = Study(options.output or default, recipe)
+    console.say(f"tuning in {study.folder}; stop it at any time, the same command continues")
+    with console.progress() as progress:
+        study.run(options.trials, ProgressWatch(progress, console))
+    show(study, options.trials, console)
+
+
+def show(study: Any, trials: int, console: Console) -> None:
+    """Show the best trials and where the recipe is."""
+    records, best, metric = study.trials(), study.best(), study.recipe.training.select
+    states = Counter(record["state"] for record in records)
+    complete = [record for record in records if record["state"] == "complete"]
+    complete.sort(key=lambda record: -record["value"])
+    table = require("rich.table", extra="training").Table(title=f"best trials, validation {metric}")
+    for name in ("trial", metric, *study.recipe.grid):
+        table.add_column(name)
+    for record in complete[:_SHOWN]:
+        params = (str(record["params"][key]) for key in study.recipe.grid)
+        table.add_row(str(record["number"]), f"{record['value']:.4f}", *params)
+    console.show(table)
+    console.show("trials: " + ", ".join(f"{count} {state}" for state, count in states.items()))
+    if len(records) < trials:
+        console.say(f"the grid has {len(records)} combinations; all were tried")
+    if best is not None:
+        console.show(f"Train with the best values: mmb train {study.folder / 'best.yaml'}")
+    path = None if best is None else str(study.folder / "best.yaml")
+    console.result(
+        {"output": str(study.folder), "recipe": path, "best": best, "states": states, "trials": records}
+    )
