@@ -104,7 +104,7 @@ class PairwisePartialAUC(Objective):
         given = held_out(scores, labels)
         if given is not None:
             return self.threshold.quantiles(self.entries(*given), given[0])[:, 0]
-        return self.threshold.value[:, 0].clone()
+        return self.threshold.operating.clone()
 
     @torch.no_grad()
     def warm_start(self, scores: Tensor, labels: Tensor) -> None:

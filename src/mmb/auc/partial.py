@@ -128,7 +128,7 @@ class PartialAUC(MarginObjective):
 
         Returns:
             With scores and labels, the empirical quantiles of their negatives (NaN for tasks without any).
-            Without, the tracked thresholds: those of the training rows, smoothed by ``tau1``.
+            Without, the tracked operating points: those of the training batches, up to the noise of tracking.
 
         Raises:
             ValueError: If only one of scores and labels is given.
@@ -136,11 +136,7 @@ class PartialAUC(MarginObjective):
         given = held_out(scores, labels)
         if given is not None:
             return self.threshold.quantiles(self.entries(*given), given[0])[:, 0]
-        value = self.threshold.value[:, 0]
-        if self.scores != "sigmoid":
-            return value.clone()
-        tiny = torch.finfo(value.dtype).eps
-        return value.clamp(tiny, 1 - tiny).logit()
+        return self.threshold.operating.clone()
 
     @torch.no_grad()
     def diagnostics(self) -> dict[str, Tensor]:

@@ -71,6 +71,7 @@ class Thresholds(nn.Module):
 
     value: Tensor
     hessian: Tensor
+    operating: Tensor
     rates: Tensor
 
     def __init__(
@@ -106,6 +107,7 @@ class Thresholds(nn.Module):
         shape = like.shape[0], len(rates)
         self.register_buffer("value", like.new_full(shape, start))  # lambda
         self.register_buffer("hessian", like.new_ones(shape))  # H
+        self.register_buffer("operating", like.new_zeros(like.shape[0]))
         self.register_buffer("rates", like.new_tensor(rates).unsqueeze(1), persistent=False)
         self.per_width = 1 / (max_fpr - min_fpr)
 
@@ -138,10 +140,17 @@ class Thresholds(nn.Module):
         return torch.add(value.unsqueeze(1) / -width, z, alpha=1 / width).sigmoid_()
 
     def step(self, entries: Entries, tracking: Tracking) -> None:
-        """Move thresholds and Hessians of the sampled tasks."""
+        """Move thresholds, Hessians and operating points of the sampled tasks.
+
+        An operating point is where the negatives' logits really cross ``max_fpr``, for use at deployment: the
+        threshold of the lower problem is smoothed, and for skewed scores lies elsewhere.
+        """
         entries.scatter_(self.value, (tracking.value - self.lr * tracking.slope).T)
         new = (1 - self.beta) * tracking.hessian + self.beta * tracking.curvature
         entries.scatter_(self.hessian, new.T)
+        point = entries.gather(self.operating)
+        passing = (entries.negative * (entries.logits > point)).sum(0)
+        entries.scatter_(self.operating, point + passing - self.rates[0] * entries.negative_mass)
 
     def through_selection(
         self, entries: Entries, tracking: Tracking, payoff: Tensor, d_centre: Tensor | None
@@ -192,6 +201,8 @@ class Thresholds(nn.Module):
         there = found.isfinite()
         self.value.copy_(torch.where(there, found, self.value))
         self.hessian.copy_(torch.where(there, self.look(entries, z).curvature.T, self.hessian))
+        point = self.quantiles(entries, entries.logits)[:, 0]
+        self.operating.copy_(torch.where(there[:, 0], point, self.operating))
 
     def quantiles(self, entries: Entries, z: Tensor) -> Tensor:
         """Empirical thresholds: the (K+1)-th largest negative score, ``K = floor(rate * negatives)``.
