@@ -2,12 +2,13 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-EXTRAS_TEST := training,molecules,vision,estimators,report,bench,dev
+EXTRAS_TEST := training,molecules,vision,estimators,lightning,report,tune,bench,dev
 
 .PHONY: demo test lint types unit clean
 
 demo: $(VENV)/.demo  ## Train the paper's methods on handwritten digits and compare them.
 	$(BIN)/mmb compare --data digits --methods ce,auc,auc-ct,pauc --seeds 3 --output runs/demo
+	$(BIN)/mmb report runs/demo --output runs/demo/report.html
 
 test: lint types unit  ## Lint, types and the whole test suite.
 
@@ -25,7 +26,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.demo: $(BIN)/python pyproject.toml constraints.txt
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[training]"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[training,report]"
 	touch $@
 
 $(VENV)/.test: $(BIN)/python pyproject.toml constraints.txt

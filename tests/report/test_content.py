@@ -6,10 +6,10 @@ import torch
 
 from mmb import metrics
 from mmb.report import scores as report_scores
-from mmb.report import tracking, write_report
+from mmb.report import write_report
 from mmb.report.runs import find_runs, methods_of, run_names
 from mmb.report.scores import run_scores
-from mmb.training import Run, RunError, Watch, train
+from mmb.training import Run, RunError, Watch, tracking, train
 from mmb.training.job import make_job
 from tiny_runs import tiny_recipe
 

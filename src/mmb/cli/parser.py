@@ -17,6 +17,8 @@ COMMANDS = {
     "evaluate": "Evaluate the selected weights of a run.",
     "predict": "Score new rows with a run, and decide at each task's threshold.",
     "export": "Export a run's model to torch.export and ONNX, and check that they agree.",
+    "report": "Write a page about one or more runs that works offline.",
+    "tune": "Search a recipe's options for the best validation result.",
 }
 
 

@@ -13,8 +13,8 @@ from mmb import metrics
 from mmb.report.comparison import samples
 from mmb.report.intervals import FEWEST
 from mmb.report.scores import Scores
-from mmb.report.tracking import Tracked
 from mmb.training import Run
+from mmb.training.tracking import Tracked
 
 Status = Literal["good", "remark", "bad"]
 TITLES = {"auc": "AUC", "pauc": "partial AUC"}

@@ -11,7 +11,6 @@ from torch import Tensor
 
 import mmb
 from mmb._extras import require
-from mmb.report import tracking
 from mmb.report.checks import Facts, check
 from mmb.report.comparison import compare, samples
 from mmb.report.intervals import Sample
@@ -19,7 +18,7 @@ from mmb.report.roc import page_curves
 from mmb.report.runs import methods_of, run_names
 from mmb.report.scores import Scores, run_scores
 from mmb.report.values import numbers
-from mmb.training import METHODS, Run, RunError
+from mmb.training import METHODS, Run, RunError, tracking
 from mmb.training.evaluate import decision_thresholds, mean_metrics, rates_at, task_metrics
 from mmb.training.log import read_log
 from mmb.training.resolve import to_plain

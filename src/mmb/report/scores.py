@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from mmb._extras import require
-from mmb.report.tracking import Tracked, look, training_scores
 from mmb.training import Run, RunError, checkpoint
 from mmb.training.evaluate import part_logits
 from mmb.training.finish import load_weights
 from mmb.training.job import find_device, make_job
 from mmb.training.randomness import own_randomness
+from mmb.training.tracking import Tracked, look, training_scores
 
 _FILE = "report.safetensors"
 

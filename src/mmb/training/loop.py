@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from mmb.training import checkpoint
+from mmb.training import checkpoint, tracking
 from mmb.training.evaluate import TrainingError, autocast, evaluate_part, recalibrate
 from mmb.training.finish import finish
 from mmb.training.job import Job, find_device, make_job
@@ -83,7 +83,7 @@ def train(run: Run, watch: Watch | None = None) -> dict[str, Any]:
             clock = Clock(progress)
             if saved is None:
                 log.write("start", 0, {"steps": job.steps, "steps_per_epoch": job.steps_per_epoch})
-                evaluate(job, progress, log, watch)
+                evaluate(run, job, progress, log, watch)
                 save(run, job, progress, log)
             for batch in islice(job.feed, 0 if progress.stopped else job.steps - progress.step):
                 job.set_step_sizes(progress.step)
@@ -106,7 +106,7 @@ def train(run: Run, watch: Watch | None = None) -> dict[str, Any]:
                 better = False
                 if progress.step % evaluate_every == 0 or last:
                     clock.update()
-                    better = evaluate(job, progress, log, watch)
+                    better = evaluate(run, job, progress, log, watch)
                 if better or last or progress.stopped or progress.step % checkpoint_every == 0:
                     clock.update()
                     save(run, job, progress, log)
@@ -117,7 +117,7 @@ def train(run: Run, watch: Watch | None = None) -> dict[str, Any]:
         return result
 
 
-def evaluate(job: Job, progress: Progress, log: RunLog, watch: Watch) -> bool:
+def evaluate(run: Run, job: Job, progress: Progress, log: RunLog, watch: Watch) -> bool:
     """Evaluate on the validation rows; True if that is the best so far."""
     settings = job.recipe.training
     if settings.batch_norm == "recalibrate":
@@ -130,6 +130,7 @@ def evaluate(job: Job, progress: Progress, log: RunLog, watch: Watch) -> bool:
             "selected: give the data another split"
         )
     log.write("valid", progress.step, {**valid, "seconds": progress.seconds})
+    tracking.record(run.path, job, progress.step)
     watch.evaluated(progress.step, valid)
     better = value > progress.best
     if better:
