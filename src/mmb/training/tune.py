@@ -187,7 +187,8 @@ class Study:
         watch.close()
         with self._lock("study"):
             self._study.tell(number, **outcome)
-            self._write_best()
+            if (best := self.best()) is not None and best["number"] == number:
+                self._write_best()
 
     def _trial_run(self, number: int, params: Params, watch: Watch) -> Run:
         """The run of a trial; its first phase, if any, is trained once for all trials that share it."""
