@@ -133,6 +133,22 @@ def test_a_loss_that_is_no_number_ends_training_with_advice(tmp_path):
         train(run)
 
 
+def test_parts_without_a_class(tmp_path):
+    rows = "\n".join(
+        f"{k},{k % 2 if k < 40 else 0},{'train' if k < 20 else 'valid' if k < 40 else 'test'}"
+        for k in range(60)
+    )
+    (tmp_path / "d.csv").write_text(f"x,y,part\n{rows}\n")
+    csv = {"name": "csv", "path": str(tmp_path / "d.csv"), "labels": "y", "split_column": "part"}
+    settings = {"model": {"name": "mlp", "hidden": []}, "sampler": {"batch_size": 8}}
+    run, result = trained(tmp_path / "run", "ce", data=csv, **settings)
+    assert result["test"] == {"auc": None, "pauc": None, "ap": None}
+    assert "NaN" not in (run.path / "result.json").read_text()
+    (tmp_path / "d.csv").write_text((tmp_path / "d.csv").read_text().replace("1,valid", "0,valid"))
+    with pytest.raises(ValueError, match=r"no task has both .* among the validation rows"):
+        trained(tmp_path / "other", "ce", data=csv, **settings)
+
+
 def test_a_folder_with_a_run_is_not_overwritten(tmp_path):
     trained(tmp_path / "run", "ce", training={"steps": 1})
     with pytest.raises(RunError, match="mmb resume"):

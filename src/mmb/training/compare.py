@@ -128,6 +128,8 @@ def summarise(runs: Sequence[Run]) -> dict[str, Any]:
         entry: dict[str, Any] = {"title": METHODS[method].title, "seeds": len(results)}
         for metric in METRICS:
             values = [result["test"][metric] for result in results]
+            if None in values:
+                raise RunError("no task has both a positive and a negative among the test rows")
             spread = statistics.stdev(values) if len(values) > 1 else 0.0
             entry[metric] = {"mean": statistics.fmean(values), "std": spread, "values": values}
         entry["seconds"] = statistics.fmean(result["seconds"] for result in results)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import platform
 from pathlib import Path
 from typing import Any
@@ -62,8 +63,7 @@ def finish(run: Run, job: Job, step: int, best_step: int | None, seconds: float)
         "selected_by": recipe.training.select,
         "max_fpr": max_fpr,
         "seconds": round(seconds, 3),
-        "valid": mean_metrics(per_task["valid"]),
-        "test": mean_metrics(per_task["test"]),
+        **{part: _means(found) for part, found in per_task.items()},
         "tasks": {
             "name": list(job.dataset.task_names),
             **_counts(job),
@@ -116,9 +116,14 @@ def evaluate_run(run: Run, part: str, max_fpr: float | None = None) -> dict[str,
         "split": part,
         "step": int(best.name),
         "max_fpr": max_fpr,
-        "mean": mean_metrics(found),
+        "mean": _means(found),
         "tasks": {"name": list(job.dataset.task_names)} | {k: plain(v) for k, v in found.items()},
     }
+
+
+def _means(per_task: dict[str, Tensor]) -> dict[str, float | None]:
+    """Mean metrics, None where no task has both classes."""
+    return {name: value if math.isfinite(value) else None for name, value in mean_metrics(per_task).items()}
 
 
 def _counts(job: Job) -> dict[str, list[int]]:
