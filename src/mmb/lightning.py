@@ -1,0 +1,161 @@
+"""Any objective in your own Lightning ``Trainer``: one module, and batches that resume where they stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mmb import metrics
+from mmb._extras import require
+from mmb.auc import Batch, Objective
+from mmb.auc.sampling import RowDraw, Sampler, TaskDraw
+
+LightningModule: Any = require("lightning.pytorch", extra="lightning").LightningModule
+
+
+class ObjectiveModule(LightningModule):  # type: ignore[misc]
+    """Trains a model for an objective: the objective fills ``.grad``, the optimizer moves the weights.
+
+    It optimizes manually, since an objective computes its own gradient estimate. The objective is a
+    submodule: its block state (duals, thresholds, weight copies) moves to the Trainer's device and is in
+    every checkpoint. Training batches are :class:`~mmb.auc.TaskBatch` or :class:`~mmb.auc.DenseBatch`
+    (:class:`Batches` makes them from a sampler); batches for validation and testing are pairs of inputs and
+    labels ``[n, m]``, such as a ``DataLoader`` of a ``TensorDataset`` gives; those for prediction are inputs.
+
+    Logged are what the objective tells (``train/loss``, ...), and after validation and testing the means over
+    tasks of ``auc``, ``pauc`` (McClish, up to ``max_fpr``) and ``ap`` of all their rows together, such as
+    ``valid/pauc``: monitor those.
+
+    Args:
+        model: Maps inputs to logits ``[n, m]``.
+        objective: What to train for.
+        optimizer: Makes the optimizer of the parameters it is given (the model's and the objective's own),
+            for example ``functools.partial(torch.optim.Adam, lr=1e-3)``.
+        scheduler: Makes a learning rate schedule of the optimizer; it takes a step after every batch.
+        clip: Largest norm of the gradient; None does not clip. (A Trainer clips in automatic mode only.)
+        max_fpr: Limit of the partial AUC that is logged.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        objective: Objective,
+        optimizer: Callable[[list[nn.Parameter]], torch.optim.Optimizer] = torch.optim.Adam,
+        scheduler: Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LRScheduler] | None = None,
+        *,
+        clip: float | None = None,
+        max_fpr: float = 0.1,
+    ) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        self.model, self.objective = model, objective
+        self.make_optimizer, self.make_scheduler = optimizer, scheduler
+        self.clip, self.max_fpr = clip, max_fpr
+        self._seen: list[tuple[Tensor, Tensor]] = []
+
+    def forward(self, inputs: Any) -> Any:
+        """The model's logits."""
+        return self.model(inputs)
+
+    def setup(self, stage: str) -> None:
+        """Refuse what would train something else than was asked for.
+
+        Raises:
+            ValueError: If the Trainer scales losses (float16) or has more than one process.
+        """
+        if stage == "fit" and self.trainer.precision.startswith("16"):
+            raise ValueError(
+                f"precision: the objective computes its own gradients, which float16 would need scaled; got "
+                f'{self.trainer.precision!r}, use "bf16-mixed" or "32-true"'
+            )
+        if stage == "fit" and self.trainer.world_size > 1:
+            raise ValueError(
+                f"devices: block state is kept in one process, got {self.trainer.world_size}; use devices=1"
+            )
+
+    def configure_optimizers(self) -> Any:
+        """One optimizer for the model's and the objective's parameters, and its schedule."""
+        optimizer = self.make_optimizer([p for p in self.parameters() if p.requires_grad])
+        return optimizer if self.make_scheduler is None else ([optimizer], [self.make_scheduler(optimizer)])
+
+    def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
+        """As Lightning does, and for the frozen batches of this package, too."""
+        if not isinstance(batch, Batch):
+            return super().transfer_batch_to_device(batch, device, dataloader_idx)
+        moved = {
+            name: self.transfer_batch_to_device(value, device, dataloader_idx)
+            for name, value in vars(batch).items()
+        }
+        return replace(batch, **moved)
+
+    def training_step(self, batch: Batch, batch_idx: int) -> None:
+        """One step of block state and weights."""
+        optimizer = self.optimizers()
+        optimizer.zero_grad()
+        numbers = self.objective.backward(self.model, batch)
+        if self.clip is not None:
+            numbers["gradient_norm"] = nn.utils.clip_grad_norm_(self.parameters(), self.clip)
+        optimizer.step()
+        if self.make_scheduler is not None:
+            self.lr_schedulers().step()
+        self.log_dict({f"train/{name}": value for name, value in numbers.items()}, batch_size=1)
+
+    def validation_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
+        """Keep logits and labels until all rows are there: a ranking is of all rows."""
+        inputs, labels = batch
+        self._seen.append((self.model(inputs).float(), labels))
+
+    def test_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
+        """As in validation."""
+        self.validation_step(batch, batch_idx, dataloader_idx)
+
+    def on_validation_epoch_end(self) -> None:
+        """Log the metrics of all rows together."""
+        self._log_metrics("valid")
+
+    def on_test_epoch_end(self) -> None:
+        """Log the metrics of all rows together."""
+        self._log_metrics("test")
+
+    def _log_metrics(self, part: str) -> None:
+        logits, labels = (torch.cat(tensors) for tensors in zip(*self._seen, strict=True))
+        self._seen.clear()
+        found = metrics.evaluate(logits, labels, self.max_fpr)
+        short = {"auc": "roc_auc", "pauc": "partial_auc", "ap": "average_precision"}
+        self.log_dict({f"{part}/{name}": found[full].nanmean() for name, full in short.items()})
+
+
+class Batches(Iterable[Batch]):
+    """Training batches of a sampler, for a Trainer: an epoch of them, and where they stand is in checkpoints.
+
+    Args:
+        sampler: A :class:`~mmb.auc.TaskSampler` or :class:`~mmb.auc.RichRowSampler`.
+        inputs: A tensor, or a nest of dicts, lists and tuples of tensors, with one entry per row of the data.
+        labels: The label matrix ``[n, m]``.
+    """
+
+    def __init__(self, sampler: Sampler[TaskDraw] | Sampler[RowDraw], inputs: Any, labels: Tensor) -> None:
+        self.sampler, self.inputs, self.labels = sampler, inputs, labels
+
+    def __len__(self) -> int:
+        return len(self.sampler)
+
+    def __iter__(self) -> Iterator[Batch]:
+        if self.sampler.step == len(self.sampler):  # a Trainer counts batches and leaves the last turn to us
+            next(iter(self.sampler), None)
+        for draw in self.sampler:
+            yield (
+                draw.batch(self.inputs, self.labels) if isinstance(draw, RowDraw) else draw.batch(self.inputs)
+            )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the sampler stands; Lightning saves it with its checkpoints."""
+        return self.sampler.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue where `state_dict` was taken."""
+        self.sampler.load_state_dict(state)
