@@ -51,7 +51,7 @@ def describe(options: argparse.Namespace, console: Console) -> None:
         [name, *(counts[part][key][index] for part in found["split"] for key in keys)]
         for index, name in enumerate(found["task_names"])
     ]
-    columns = ["task", *(f"{part} {sign}" for part in found["split"] for sign in ("+", "-", "?"))]
+    columns = ["task", *(text for part in found["split"] for text in (f"{part} +", "-", "gaps"))]
     sizes = ", ".join(f"{part} {size}" for part, size in found["split"].items())
     console.show(data.about(options.name) + "\n")
     console.show(make_table(f"{options.name}: {found['rows']} rows ({sizes})", columns, rows))
