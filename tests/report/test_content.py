@@ -125,9 +125,12 @@ def test_thresholds_over_training_are_recorded_and_read_back(tmp_path):
     for step in (0, 10, 10):  # a resumed run writes a step again
         tracking.record(tmp_path, job, step)
     with open(tmp_path / "thresholds.jsonl", "a") as file:
-        file.write('{"step": 20, "tr')  # still being written
+        file.write('{"step": 20, "tr')  # still being written, or cut short by a kill
+    assert list(tracking.read(tmp_path)) == [0, 10]
+    for step in (30, 40):  # the first is lost with the line it is joined to
+        tracking.record(tmp_path, job, step)
     found = tracking.read(tmp_path)
-    assert list(found) == [0, 10]
+    assert list(found) == [0, 10, 40]
     negative = labels == 0
     for task in range(labels.shape[1]):
         scores = logits[negative[:, task], task].sort(descending=True).values

@@ -14,7 +14,8 @@ def make_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]
     """A table (rich) with numbers at four digits and gaps as a dash."""
     table = require("rich.table", extra="training").Table(title=title, caption=caption)
     for index, column in enumerate(columns):
-        prose = index > 0 and any(isinstance(row[index], str) for row in rows)  # may be broken over lines
+        longest = max((len(row[index]) for row in rows if isinstance(row[index], str)), default=0)
+        prose = index > 0 and longest > 24  # may be broken over lines
         table.add_column(column, justify="left" if prose or index == 0 else "right", no_wrap=not prose)
     for row in rows:
         table.add_row(*(_cell(value) for value in row))

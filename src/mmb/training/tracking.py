@@ -73,12 +73,20 @@ def record(folder: Path, job: Job, step: int) -> None:
 
 
 def read(folder: Path) -> dict[int, Tracked]:
-    """What `record` wrote, by step; a last line that is still being written is left out."""
+    """What `record` wrote, by step; lines that a kill cut short are left out."""
     if not (folder / _FILE).exists():
         return {}
-    lines = (folder / _FILE).read_text(encoding="utf-8").split("\n")[:-1]
-    records = [json.loads(line) for line in lines]
+    lines = (folder / _FILE).read_text(encoding="utf-8").split("\n")
+    records = [one for line in lines if (one := _parsed(line)) is not None]
     return {one["step"]: Tracked(*(_tensor(one[name]) for name in Tracked._fields)) for one in records}
+
+
+def _parsed(line: str) -> dict[str, Any] | None:
+    try:
+        record: dict[str, Any] = json.loads(line)
+    except json.JSONDecodeError:
+        return None
+    return record
 
 
 def _tensor(values: list[Any]) -> Tensor:
