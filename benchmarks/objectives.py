@@ -171,13 +171,13 @@ COMPOSITIONAL = {
 class Bench:
     """The steps of one part at every number of tasks, timed in turns."""
 
-    def __init__(self, rounds: int, chunk: int, peer: bool) -> None:
-        self.rounds, self.chunk, self.peer = rounds, chunk, peer
+    def __init__(self, rounds: int, turn: float, peer: bool) -> None:
+        self.rounds, self.turn, self.peer = rounds, turn, peer
         self.bars: list[tuple[str, float, float, bool]] = []
 
     def time(self, steps: dict[str, Step]) -> dict[str, float]:
         """Milliseconds per step."""
-        laps = round_robin(steps, rounds=self.rounds, chunk=self.chunk)
+        laps = round_robin(steps, rounds=self.rounds, turn=self.turn)
         return {name: median_ms(lap.cpu for lap in found) for name, found in laps.items()}
 
     def bar(self, text: str, value: float, limit: float, at_least: bool = False) -> None:
@@ -269,8 +269,8 @@ def main() -> None:
     parser.add_argument(
         "--rows", type=int, default=20_000, help="rows of the data the batches are drawn from"
     )
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--chunk", type=int, default=4)
+    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--turn", type=float, default=0.05, help="seconds a method gets in each round")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--cold-allocator", action="store_true", help="do not free a large block first")
     options = parser.parse_args()
@@ -279,7 +279,7 @@ def main() -> None:
         torch.ones(31 << 18)  # and freed
     peer = version("libauc")
     print(f"LibAUC {peer}" if peer else "LibAUC: not installed (pip install --no-deps libauc==2.0.1)")
-    bench = Bench(options.rounds, options.chunk, peer is not None)
+    bench = Bench(options.rounds, options.turn, peer is not None)
     found: dict[str, dict[int, dict[str, float]]] = {
         part: {} for part in ("dense", "sampled", "compositional", "memory")
     }
