@@ -39,9 +39,8 @@ class Variable(torch.nn.Module):
 class Betty:
     """Betty: one upper Problem for ``x``; one lower Problem per block, or one for all blocks stacked.
 
-    The hypergradient is Betty's Neumann series. In the version that can be installed (0.1.1) its conjugate
-    gradient takes the new direction from the old residual, and its finite difference takes the Hessian for
-    the identity and leaves the lower variable displaced.
+    The hypergradient is Betty's Neumann series: its conjugate gradient takes the new direction from the old
+    residual, and its finite difference takes the lower Hessian for the identity (version 0.2.1).
     """
 
     def __init__(self, gather: Gather, *, lr: Schedule, lr_lower: float, terms: int, stacked: bool) -> None:
@@ -70,11 +69,7 @@ class Betty:
                 return stacked_lower(self.upper.module.value, self.module.value, batch)
 
         def sgd(variable: Variable, lr: float) -> dict[str, Any]:
-            return {
-                "module": variable,
-                "optimizer": torch.optim.SGD(variable.parameters(), lr=lr),
-                "device": "cpu",
-            }
+            return {"module": variable, "optimizer": torch.optim.SGD(variable.parameters(), lr=lr)}
 
         x = Variable(DIM_X)
         upper = Upper("upper", Config(retain_graph=True), **sgd(x, lr(0)))
@@ -85,7 +80,8 @@ class Betty:
             lowers.append(lower)
         dependencies = {"u2l": {upper: lowers}, "l2u": {lower: [upper] for lower in lowers}}
         logging.disable(logging.INFO)  # it logs every problem at the start
-        self.engine = Engine([upper, *lowers], config=EngineConfig(), dependencies=dependencies)
+        config = EngineConfig(strategy="cpu")
+        self.engine = Engine([upper, *lowers], config=config, dependencies=dependencies)
         logging.disable(logging.NOTSET)
         self.engine.train()
         self.x: Tensor = x.value
