@@ -54,7 +54,7 @@ EXPECTED = {"batch_size": -1, "blocks_per_step": -1, "accuracy": -4}
 
 
 class Crossing:
-    """Callback that ends a run once the mean of |grad F|^2 over x_0, ..., x_T is down to a share of the first."""
+    """Callback that ends a run once the mean of |grad F|^2 over x_0, ..., x_T is this share of the first."""
 
     def __init__(self, known: Quadratic, share: float) -> None:
         self.known = known
@@ -159,7 +159,7 @@ def draw(rows: list[dict[str, Any]], slopes: dict[str, float], path: Path) -> No
         line = [anchor * (value / middle) ** power for value in values]
         panel.loglog(values, line, color="gray", linestyle="--", label=f"slope {power}")
         panel.set_xticks(values, [f"{value:g}" for value in values])
-        panel.minorticks_off()
+        panel.set_xticks([], minor=True)
         panel.grid(alpha=0.3)
         panel.set_xlabel(label)
         panel.set_ylabel("iterations")
