@@ -3,7 +3,7 @@
 State a problem with :class:`Problem`, choose a hypergradient estimator, make steps with :class:`Solver`.
 """
 
-from mmb import projections
+from mmb import problems, projections, theory
 from mmb._version import __version__
 from mmb.diagnostics import BrokenStepError, Info, Watch
 from mmb.hypergradients import (
@@ -39,6 +39,8 @@ __all__ = [
     "State",
     "Watch",
     "__version__",
+    "problems",
     "projections",
     "solve",
+    "theory",
 ]

@@ -51,6 +51,6 @@ class QuadraticSGD(Hypergradient):
         )
 
     def _project(self, v: Tree) -> Tree:
-        if math.isinf(self.radius):
+        if self.radius == math.inf:
             return v
         return scale_blocks(v, self.radius / block_norm(v).clamp(min=self.radius))
