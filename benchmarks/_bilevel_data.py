@@ -48,7 +48,7 @@ class Mean(NamedTuple):
 
 
 def value(x: Tensor, y: Tensor, batch: Samples) -> Tensor:
-    """Mean of the samples' values at ``(x, y)``."""
+    """Mean of the samples' values at `(x, y)`."""
     square = 0.5 * ((batch.lower @ y) ** 2 + (batch.upper @ x) ** 2)
     cross = (batch.cross_upper @ x) * (batch.cross_lower @ y)
     return (square + cross + batch.linear_lower @ y + batch.linear_upper @ x).mean()
@@ -93,7 +93,7 @@ def _mean(samples: Samples) -> Mean:
 
 
 class Bilevel:
-    """``min_x f(x, y(x))`` with ``y(x) = argmin_y g(x, y)``; ``h(x) = f(x, y(x))``."""
+    """`min_x f(x, y(x))` with `y(x) = argmin_y g(x, y)`; `h(x) = f(x, y(x))`."""
 
     def __init__(self, seed: int = 0) -> None:
         generator = torch.Generator().manual_seed(seed)
@@ -113,11 +113,11 @@ class Bilevel:
         self.best = -torch.linalg.solve(self.curvature, self.linear)
 
     def gradient_norm(self, x: Tensor) -> float:
-        """``|grad h(x)|``."""
+        """`|grad h(x)|`."""
         return float((self.curvature @ x + self.linear).norm())
 
     def suboptimality(self, x: Tensor) -> float:
-        """``h(x) - min h``."""
+        """`h(x) - min h`."""
         gap = x - self.best
         return float(0.5 * gap @ self.curvature @ gap)
 
@@ -140,11 +140,11 @@ class Oracle:
         return torch.randint(number, (self.batch_size,), generator=self.generator)
 
     def lower_batch(self) -> Samples:
-        """Samples of ``g``."""
+        """Samples of `g`."""
         return self.problem.g.take(self.rows(SAMPLES_LOWER))
 
     def upper_batch(self) -> Samples:
-        """Samples of ``f``."""
+        """Samples of `f`."""
         return self.problem.f.take(self.rows(SAMPLES_UPPER))
 
     def count(self, per_sample: float) -> None:
@@ -152,7 +152,7 @@ class Oracle:
         self.calls += round(per_sample * self.batch_size)
 
     def grad_f(self, x: Tensor, y: Tensor, batch: Samples) -> tuple[Tensor, Tensor]:
-        """``grad_x f`` and ``grad_y f``, one call."""
+        """`grad_x f` and `grad_y f`, one call."""
         self.count(1)
         along_x, along_y = batch.cross_upper @ x, batch.cross_lower @ y
         grad_x = batch.upper.T @ (batch.upper @ x) + batch.cross_upper.T @ along_y
@@ -161,17 +161,17 @@ class Oracle:
         return grad_x / number + batch.linear_upper.mean(0), grad_y / number + batch.linear_lower.mean(0)
 
     def grad_g(self, x: Tensor, y: Tensor, batch: Samples) -> Tensor:
-        """``grad_y g``."""
+        """`grad_y g`."""
         self.count(1)
         grad = batch.lower.T @ (batch.lower @ y) + batch.cross_lower.T @ (batch.cross_upper @ x)
         return grad / len(batch.lower) + batch.linear_lower.mean(0)
 
     def hvp(self, v: Tensor, batch: Samples) -> Tensor:
-        """``grad_yy g v``."""
+        """`grad_yy g v`."""
         self.count(1)
         return batch.lower.T @ (batch.lower @ v) / len(batch.lower)
 
     def cross(self, v: Tensor, batch: Samples) -> Tensor:
-        """``grad_xy g v``."""
+        """`grad_xy g v`."""
         self.count(1)
         return batch.cross_upper.T @ (batch.cross_lower @ v) / len(batch.lower)

@@ -1,8 +1,8 @@
 """Methods of the bilevel literature, written anew from their papers, on the counted oracles.
 
 benchmark_bilevel has them all, but as a repository, not as a package in a registry. Each is a generator that
-yields ``x`` after every step of ``x``. ``lr(calls)`` gives the step size of ``y`` and ``v``, ``lr_x(calls)``
-that of ``x``, both from the oracle calls made so far.
+yields `x` after every step of `x`. `lr(calls)` gives the step size of `y` and `v`, `lr_x(calls)`
+that of `x`, both from the oracle calls made so far.
 """
 
 from __future__ import annotations

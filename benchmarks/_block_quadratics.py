@@ -3,8 +3,8 @@
     g_i(x, y)    = 1/2 y'A_i y - y'(B_i x + b_i)
     f_i(x, a, y) = 1/2 |y - c_i|^2 + a (p_i'y - q_i) - 1/2 a^2
 
-No peer solves min-max problems, so they get the dual maximised by hand, ``a = p_i'y - q_i``, which leaves
-the same function of ``x`` to minimise and one variable less to track.
+No peer solves min-max problems, so they get the dual maximised by hand, `a = p_i'y - q_i`, which leaves
+the same function of `x` to minimise and one variable less to track.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ class Blocks(NamedTuple):
 
 
 class Truth(NamedTuple):
-    """``F`` in closed form: its gradient is ``curvature @ x - linear``."""
+    """`F` in closed form: its gradient is `curvature @ x - linear`."""
 
     curvature: Tensor
     linear: Tensor
     smoothness: float  # largest eigenvalue of the curvature
 
     def gradient_norm(self, x: Tensor) -> float:
-        """``|grad F(x)|``."""
+        """`|grad F(x)|`."""
         return float((self.curvature @ x.detach().double().cpu() - self.linear).norm())
 
 
 def make_blocks(num_blocks: int, generator: torch.Generator) -> Blocks:
-    """Draw blocks whose own minima scatter around one common ``x``."""
+    """Draw blocks whose own minima scatter around one common `x`."""
 
     def normal(*shape: int) -> Tensor:
         return torch.randn(num_blocks, *shape, generator=generator)
@@ -62,7 +62,7 @@ def make_blocks(num_blocks: int, generator: torch.Generator) -> Blocks:
 
 
 def truth(blocks: Blocks) -> Truth:
-    """Closed form of ``F``, summed in slices to spare memory."""
+    """Closed form of `F`, summed in slices to spare memory."""
     num_blocks = len(blocks.offset)
     curvature, linear = torch.zeros(DIM_X, DIM_X).double(), torch.zeros(DIM_X).double()
     for start in range(0, num_blocks, 10_000):
@@ -80,7 +80,7 @@ class Gather:
     """Batches: the coefficients of the sampled blocks, noisy if asked, at a cost of the sampled blocks alone.
 
     Noise comes from a pool of draws with mean zero, as a data loader would read samples rather than make
-    them; it disturbs the Hessian and the linear terms of ``g``, and the target in ``f``.
+    them; it disturbs the Hessian and the linear terms of `g`, and the target in `f`.
     """
 
     POOL = 1024
@@ -111,23 +111,23 @@ class Gather:
 
 
 def upper(x: Tensor, dual: Tensor, y: Tensor, batch: Blocks) -> Tensor:
-    """``f`` of one block."""
+    """`f` of one block."""
     gap = y - batch.target
     return 0.5 * gap @ gap + dual * (batch.slope @ y - batch.offset) - 0.5 * dual**2
 
 
 def lower(x: Tensor, y: Tensor, batch: Blocks) -> Tensor:
-    """``g`` of one block."""
+    """`g` of one block."""
     return 0.5 * y @ (batch.hessian @ y) - y @ (batch.cross @ x + batch.linear)
 
 
 def stacked_upper(y: Tensor, batch: Blocks) -> Tensor:
-    """Mean of ``f`` over blocks, the dual maximised; y: [k, d_y]."""
+    """Mean of `f` over blocks, the dual maximised; y: [k, d_y]."""
     return 0.5 * ((y - batch.target) ** 2).sum(1).add(((batch.slope * y).sum(1) - batch.offset) ** 2).mean()
 
 
 def stacked_lower(x: Tensor, y: Tensor, batch: Blocks) -> Tensor:
-    """Sum of ``g`` over blocks; y: [k, d_y]."""
+    """Sum of `g` over blocks; y: [k, d_y]."""
     quadratic = 0.5 * (y * (batch.hessian @ y.unsqueeze(-1)).squeeze(-1)).sum()
     return quadratic - (y * (batch.cross @ x + batch.linear)).sum()
 

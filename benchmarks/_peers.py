@@ -1,7 +1,7 @@
 """The same quadratic blocks solved with Betty and with TorchOpt, one block at a time and stacked by hand.
 
-Each class has ``x`` (the shared variable) and ``step()`` (one step on all blocks, batches included): neither
-library can sample blocks. Both take one plain gradient step of every lower variable per step of ``x``.
+Each class has `x` (the shared variable) and `step()` (one step on all blocks, batches included): neither
+library can sample blocks. Both take one plain gradient step of every lower variable per step of `x`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Variable(torch.nn.Module):
 
 
 class Betty:
-    """Betty: one upper Problem for ``x``; one lower Problem per block, or one for all blocks stacked.
+    """Betty: one upper Problem for `x`; one lower Problem per block, or one for all blocks stacked.
 
     The hypergradient is Betty's Neumann series: its conjugate gradient takes the new direction from the old
     residual, and its finite difference takes the lower Hessian for the identity (version 0.2.1).
@@ -122,7 +122,7 @@ class TorchOpt:
         self.solve: Any = implicit(solve)
 
     def step(self) -> None:
-        """One gradient step of every lower variable, then one of ``x`` with the implicit gradient there."""
+        """One gradient step of every lower variable, then one of `x` with the implicit gradient there."""
         total = torch.zeros(())
         for i, part in enumerate(self.parts):
             batch = self.gather(part)

@@ -2,7 +2,7 @@
 
     python benchmarks/bilevel_quadratics.py
 
-The problem is ``_bilevel_data.py``. A call is a gradient of f, a gradient of g, a Hessian-vector product or a
+The problem is `_bilevel_data.py`. A call is a gradient of f, a gradient of g, a Hessian-vector product or a
 cross product, of one sample; a full Hessian counts as one product per lower variable. What mmb computes for
 diagnostics alone is not counted. Every method gets the same grid of step sizes, tuned on one seed and
 reported on others. mmb's QuadraticSGD without projection and momentum IS SOBA: the paths are compared first.
@@ -61,7 +61,7 @@ def through_mmb(
     inner_steps: int = 1,
     compile: bool = True,
 ) -> Method:
-    """A solver of mmb as a method; ``make`` gets the step size of ``y``."""
+    """A solver of mmb as a method; `make` gets the step size of `y`."""
 
     def method(oracle: Oracle, lr: Schedule, lr_x: Schedule) -> Iterator[Tensor]:
         problem, hypergradient = oracle.problem, make(lr(0))

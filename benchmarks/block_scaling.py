@@ -3,8 +3,8 @@
     python benchmarks/block_scaling.py                  # both parts
     python benchmarks/block_scaling.py --part steps     # cost of a step alone
 
-Blocks are quadratics with 20 lower variables each that share 50 (``_block_quadratics.py``); the methods are
-in ``_block_methods.py``. mmb samples 10 blocks per step and has a dual per block; the peers touch all blocks
+Blocks are quadratics with 20 lower variables each that share 50 (`_block_quadratics.py`); the methods are
+in `_block_methods.py`. mmb samples 10 blocks per step and has a dual per block; the peers touch all blocks
 at every step, and have the dual maximised by hand, because they solve no min-max problems.
 """
 
@@ -136,7 +136,7 @@ class Race:
     ) -> tuple[float, int] | None:
         """Processor seconds and steps to the goal; None if it was not reached within the cap.
 
-        The step size is ``scale / smoothness of F``, halved after ``decay`` visits to every block. The true
+        The step size is `scale / smoothness of F`, halved after `decay` visits to every block. The true
         gradient is looked at every 10 steps, off the clock.
         """
         num_blocks = len(self.blocks.offset)

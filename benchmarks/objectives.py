@@ -10,7 +10,7 @@ The network is an MLP 256-256-m in float32 on one thread; a step is forward, bac
 Figures are medians of processor time, methods taking turns. Until a process has freed a block of some 30 MB,
 glibc returns memory to the system after every step and faults it in again at the next, which costs steps with
 large temporaries (compositional training) up to 40 % more. A process that has loaded data has freed such
-blocks, so this one frees one at the start; ``--cold-allocator`` leaves that out. LibAUC is timed beside them
+blocks, so this one frees one at the start; `--cold-allocator` leaves that out. LibAUC is timed beside them
 if it is installed:
 
     pip install --no-deps libauc==2.0.1    (the parts used need torch, scipy, scikit-learn and tqdm)
@@ -248,7 +248,7 @@ def _bytes(state: Any) -> int:
 
 
 def show(title: str, columns: dict[int, dict[str, float]], base: str | None = None, digits: int = 2) -> None:
-    """Print one row per method: the value, and its ratio to ``base``, at every number of tasks."""
+    """Print one row per method: the value, and its ratio to `base`, at every number of tasks."""
     names = list(dict.fromkeys(name for column in columns.values() for name in column))
     rows = []
     for name in names:

@@ -20,7 +20,7 @@ def quantile(z, rate, tau1, tau2):
 
 
 def exact_blocks(objective, logits, labels, k):
-    """F_k with its exact thresholds ``[t]`` and dual."""
+    """F_k with its exact thresholds `[t]` and dual."""
     up, down = logits[labels[:, k] == 1, k], logits[labels[:, k] == 0, k]
     threshold = getattr(objective, "threshold", None)
     kind = getattr(objective, "scores", "logit")

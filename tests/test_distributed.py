@@ -48,7 +48,7 @@ def run_solver(name: str, shard: Shard | None, poison: int | None = None) -> mmb
 
 
 def in_processes(world: int, worker, *arguments) -> list:
-    """Run ``worker(rank, *arguments)`` in a group of processes and return what each puts in the queue."""
+    """Run `worker(rank, *arguments)` in a group of processes and return what each puts in the queue."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -1,6 +1,6 @@
 """Multi-block min-max bilevel optimization (Hu, Zhong, Yang, NeurIPS 2022) in PyTorch.
 
-State a problem with :class:`Problem`, choose a hypergradient estimator, make steps with :class:`Solver`.
+State a problem with `Problem`, choose a hypergradient estimator, make steps with `Solver`.
 """
 
 from mmb import problems, projections, theory

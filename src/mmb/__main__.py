@@ -1,4 +1,4 @@
-"""``python -m mmb``: the command line."""
+"""`python -m mmb`: the command line."""
 
 import sys
 

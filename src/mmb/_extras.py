@@ -10,8 +10,8 @@ def require(module: str, extra: str) -> Any:
     """Import an optional module, or say which extra to install.
 
     Args:
-        module: Name of the module to import, for example ``"sklearn.datasets"``.
-        extra: The optional extra of this package that installs it, for example ``"training"``.
+        module: Name of the module to import, for example `"sklearn.datasets"`.
+        extra: The optional extra of this package that installs it, for example `"training"`.
 
     Returns:
         The imported module.

@@ -21,7 +21,7 @@ class BrokenStepError(ArithmeticError):
     """NaN, infinity or an indefinite Hessian was met; the state is as it was before the step.
 
     Attributes:
-        quantity: What was bad, such as ``"lower_residual"``.
+        quantity: What was bad, such as `"lower_residual"`.
         block: The first block it was bad at, or None if it is not of one block.
         step: The step.
     """
@@ -40,12 +40,12 @@ class Info:
     Attributes:
         step: The step.
         blocks: The sampled blocks, [k].
-        estimate: ``Delta``, the gradient estimate of this step alone, shaped as ``x``.
+        estimate: `Delta`, the gradient estimate of this step alone, shaped as `x`.
         staleness: Steps since each sampled block was sampled before (or since the start), [k].
-        values: ``f_i`` at the sampled blocks, [k].
-        z_norm: ``|z|``, or ``|Delta|`` if a torch optimizer moves ``x``.
-        dual_residual: ``|projection(alpha_i + lr grad) - alpha_i| / lr``: zero at the best dual, [k].
-        lower_residual: ``|grad_y g_i|``: zero at the lower solution, [k].
+        values: `f_i` at the sampled blocks, [k].
+        z_norm: `|z|`, or `|Delta|` if a torch optimizer moves `x`.
+        dual_residual: `|projection(alpha_i + lr grad) - alpha_i| / lr`: zero at the best dual, [k].
+        lower_residual: `|grad_y g_i|`: zero at the lower solution, [k].
         hypergradient_residual: How far the estimator is from what it tracks, [k]; its docstring says of what.
         indefinite: Whether a Hessian that is not positive definite was met, [k].
         broken_peers: How many processes met something bad, where blocks are divided among processes.
@@ -65,7 +65,7 @@ class Info:
 
     @property
     def value(self) -> Tensor:
-        """Mean of ``f_i`` over the sampled blocks."""
+        """Mean of `f_i` over the sampled blocks."""
         return self.values.mean()
 
     def check(self, **batches: Any) -> None:
@@ -128,15 +128,15 @@ def _cause(position: int | None, batches: dict[str, Any]) -> str:
 
 @dataclass
 class Watch:
-    """Callback that prints a one-line verdict every ``every`` steps and keeps the last good state.
+    """Callback that prints a one-line verdict every `every` steps and keeps the last good state.
 
-    A verdict compares the mean of each number over the last ``every`` steps with the ``every`` before. It
-    also checks for NaN and infinity, for solvers that do not (``check_every=0``).
+    A verdict compares the mean of each number over the last `every` steps with the `every` before. It
+    also checks for NaN and infinity, for solvers that do not (`check_every=0`).
 
     Args:
         every: Steps between verdicts.
         print: Where lines go; standard error unless told otherwise.
-        keep: Keep a copy of the state at every verdict in ``last_good``: costs memory and time in
+        keep: Keep a copy of the state at every verdict in `last_good`: costs memory and time in
             proportion to the whole state, so it is off unless asked for.
     """
 
@@ -171,7 +171,7 @@ def verdict(before: dict[str, float], now: dict[str, float]) -> str:
     """Say in words what two windows of a run show.
 
     Args:
-        before: Means over the earlier window, by the names of :class:`Info`; empty for the first window.
+        before: Means over the earlier window, by the names of `Info`; empty for the first window.
         now: Means over the later window.
 
     Returns:

@@ -2,8 +2,8 @@
 
 Every process draws the same blocks (same sampler, same seed) and works on those it owns, so that any number
 of processes takes the same path as one. (Estimators that draw at random, such as Neumann, do so by process.)
-Per step there is one all-reduce of the size of ``x``, whatever the number of blocks; block memory per process
-is ``m / N``.
+Per step there is one all-reduce of the size of `x`, whatever the number of blocks; block memory per process
+is `m / N`.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from mmb.trees import Tree, tree_map
 
 @dataclass(frozen=True)
 class Shard:
-    """The blocks ``start`` to ``stop - 1`` of ``num_blocks``, owned by this process.
+    """The blocks `start` to `stop - 1` of `num_blocks`, owned by this process.
 
-    Blocks are divided as ``torch.chunk`` divides rows, so that block state is a ``DTensor`` sharded over its
+    Blocks are divided as `torch.chunk` divides rows, so that block state is a `DTensor` sharded over its
     first axis; the last processes may own fewer blocks, or none.
 
     Args:
-        num_blocks: ``m``, over all processes.
+        num_blocks: `m`, over all processes.
         start: First block owned.
         stop: One past the last block owned.
         group: The process group; None is the default group.
@@ -42,11 +42,11 @@ class Shard:
         """The share of this process in the group.
 
         Args:
-            num_blocks: ``m``.
+            num_blocks: `m`.
             group: The process group; None is the default group, which must have been initialized.
 
         Raises:
-            RuntimeError: If ``torch.distributed`` has not been initialized.
+            RuntimeError: If `torch.distributed` has not been initialized.
         """
         if not dist.is_initialized():
             raise RuntimeError(

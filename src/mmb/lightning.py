@@ -1,4 +1,4 @@
-"""Any objective in your own Lightning ``Trainer``: one module, and batches that resume where they stopped."""
+"""Any objective in your own Lightning `Trainer`: one module, and batches that resume where they stopped."""
 
 from __future__ import annotations
 
@@ -18,23 +18,24 @@ LightningModule: Any = require("lightning.pytorch", extra="lightning").Lightning
 
 
 class ObjectiveModule(LightningModule):  # type: ignore[misc]
-    """Trains a model for an objective: the objective fills ``.grad``, the optimizer moves the weights.
+    """Trains a model for an objective: the objective fills `.grad`, the optimizer moves the weights.
 
     It optimizes manually, since an objective computes its own gradient estimate. The objective is a
     submodule: its block state (duals, thresholds, weight copies) moves to the Trainer's device and is in
-    every checkpoint. Training batches are :class:`~mmb.auc.TaskBatch` or :class:`~mmb.auc.DenseBatch`
-    (:class:`Batches` makes them from a sampler); batches for validation and testing are pairs of inputs and
-    labels ``[n, m]``, such as a ``DataLoader`` of a ``TensorDataset`` gives; those for prediction are inputs.
+    every checkpoint. Training batches are [`TaskBatch`][mmb.auc.TaskBatch] or
+    [`DenseBatch`][mmb.auc.DenseBatch] (`Batches` makes them from a sampler); batches for validation and
+    testing are pairs of inputs and labels `[n, m]`, such as a `DataLoader` of a `TensorDataset` gives;
+    those for prediction are inputs.
 
-    Logged are what the objective tells (``train/loss``, ...), and after validation and testing the means over
-    tasks of ``auc``, ``pauc`` (McClish, up to ``max_fpr``) and ``ap`` of all their rows together, such as
-    ``valid/pauc``: monitor those.
+    Logged are what the objective tells (`train/loss`, ...), and after validation and testing the means over
+    tasks of `auc`, `pauc` (McClish, up to `max_fpr`) and `ap` of all their rows together, such as
+    `valid/pauc`: monitor those.
 
     Args:
-        model: Maps inputs to logits ``[n, m]``.
+        model: Maps inputs to logits `[n, m]`.
         objective: What to train for.
         optimizer: Makes the optimizer of the parameters it is given (the model's and the objective's own),
-            for example ``functools.partial(torch.optim.Adam, lr=1e-3)``.
+            for example `functools.partial(torch.optim.Adam, lr=1e-3)`.
         scheduler: Makes a learning rate schedule of the optimizer; it takes a step after every batch.
         clip: Largest norm of the gradient; None does not clip. (A Trainer clips in automatic mode only.)
         max_fpr: Limit of the partial AUC that is logged.
@@ -133,9 +134,9 @@ class Batches(Iterable[Batch]):
     """Training batches of a sampler, for a Trainer: an epoch of them, and where they stand is in checkpoints.
 
     Args:
-        sampler: A :class:`~mmb.auc.TaskSampler` or :class:`~mmb.auc.RichRowSampler`.
+        sampler: A [`TaskSampler`][mmb.auc.TaskSampler] or [`RichRowSampler`][mmb.auc.RichRowSampler].
         inputs: A tensor, or a nest of dicts, lists and tuples of tensors, with one entry per row of the data.
-        labels: The label matrix ``[n, m]``.
+        labels: The label matrix `[n, m]`.
     """
 
     def __init__(self, sampler: Sampler[TaskDraw] | Sampler[RowDraw], inputs: Any, labels: Tensor) -> None:

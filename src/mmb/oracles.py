@@ -1,7 +1,7 @@
 """Batched derivatives of a problem at the sampled blocks of one step.
 
-Everything is one vectorised call over blocks. Two facts keep it cheap: the gradient with respect to ``x`` is
-needed only summed over blocks, so it is one backward pass; and one linearization of ``grad_y g`` gives the
+Everything is one vectorised call over blocks. Two facts keep it cheap: the gradient with respect to `x` is
+needed only summed over blocks, so it is one backward pass; and one linearization of `grad_y g` gives the
 lower gradient, Hessian-vector products and cross products alike.
 """
 
@@ -19,7 +19,7 @@ from mmb.trees import Tree, ravel_blocks, scale_blocks, tree_map, unravel_blocks
 
 
 class UpperDerivatives(NamedTuple):
-    """Value and first derivatives of ``f`` at the sampled blocks."""
+    """Value and first derivatives of `f` at the sampled blocks."""
 
     values: Tensor  # f_i, [k]
     grad_x: Tree  # (weighted) sum over blocks of grad_x f_i
@@ -28,22 +28,22 @@ class UpperDerivatives(NamedTuple):
 
 
 class LowerDerivatives(NamedTuple):
-    """First derivatives of ``g`` at the sampled blocks."""
+    """First derivatives of `g` at the sampled blocks."""
 
     grad_x: Tree  # (weighted) sum over blocks of grad_x g_i
     grad_lower: Tree  # grad_y g_i, per block
 
 
 class Oracles:
-    """Derivatives of ``f`` and ``g`` at ``(x, dual_i, lower_i)`` for the sampled blocks and their batches.
+    """Derivatives of `f` and `g` at `(x, dual_i, lower_i)` for the sampled blocks and their batches.
 
     Args:
         problem: The problem.
         x: The shared variable.
-        dual: Duals of the ``k`` sampled blocks (leading axis ``k``), or None.
+        dual: Duals of the `k` sampled blocks (leading axis `k`), or None.
         lower: Lower variables of the sampled blocks, or None.
-        upper_batch: Batches of ``f``, leading axis ``k``.
-        lower_batch: Batches of ``g``, leading axis ``k``.
+        upper_batch: Batches of `f`, leading axis `k`.
+        lower_batch: Batches of `g`, leading axis `k`.
         weights: Positive weight of each block in sums over blocks, [k]; None is one each.
     """
 
@@ -69,13 +69,13 @@ class Oracles:
 
     @property
     def upper(self) -> UpperDerivatives:
-        """Derivatives of ``f`` at the current lower variables."""
+        """Derivatives of `f` at the current lower variables."""
         if self._upper is None:
             self._upper = self.upper_at(self.lower)
         return self._upper
 
     def upper_at(self, lower: Tree) -> UpperDerivatives:
-        """Derivatives of ``f`` at other lower variables: one backward pass for all of them."""
+        """Derivatives of `f` at other lower variables: one backward pass for all of them."""
         variables = {"x": self.x, "dual": self.dual, "lower": lower}
         present = {name: value for name, value in variables.items() if value is not None}
 
@@ -93,30 +93,30 @@ class Oracles:
         )
 
     def lower_at(self, lower: Tree) -> LowerDerivatives:
-        """First derivatives of ``g`` at the given lower variables, without building second derivatives."""
+        """First derivatives of `g` at the given lower variables, without building second derivatives."""
         grad_x, grad_lower = torch.func.grad(self._lower_sum, argnums=(0, 1))(self.x, lower)
         return LowerDerivatives(grad_x, self._unweighted(grad_lower))
 
     @property
     def lower_first(self) -> LowerDerivatives:
-        """First derivatives of ``g`` at the current lower variables."""
+        """First derivatives of `g` at the current lower variables."""
         if self._first is None:
             self._first = self.lower_at(self.lower)
         return self._first
 
     @property
     def lower_gradient(self) -> Tree:
-        """``grad_y g_i`` at the current lower variables, per block, from whatever was computed already."""
+        """`grad_y g_i` at the current lower variables, per block, from whatever was computed already."""
         return self._linear[0] if self._linear is not None else self.lower_first.grad_lower
 
     def products(self, v: Tree) -> tuple[Tree, Tree]:
-        """Cross products and Hessian-vector products of ``g`` in one backward pass.
+        """Cross products and Hessian-vector products of `g` in one backward pass.
 
         Args:
             v: One vector per block, shaped as the lower variables.
 
         Returns:
-            The (weighted) sum over blocks of ``grad_xy g_i v_i``, and ``grad_yy g_i v_i`` per block.
+            The (weighted) sum over blocks of `grad_xy g_i v_i`, and `grad_yy g_i v_i` per block.
         """
         weighted = v if self.weights is None else scale_blocks(v, self.weights)
         if self._linear is None:
@@ -125,7 +125,7 @@ class Oracles:
         return cross, self._unweighted(hessian_product)
 
     def hessian_product(self, v: Tree) -> Tree:
-        """``grad_yy g_i v_i`` per block, without touching ``x``: for inner loops."""
+        """`grad_yy g_i v_i` per block, without touching `x`: for inner loops."""
         if self._linear_in_lower is None:
             gradient = partial(self._lower_grad, self.x)
             self._linear_in_lower = torch.func.vjp(gradient, self.lower)[1]
@@ -133,7 +133,7 @@ class Oracles:
         return product
 
     def hessian(self) -> Tensor:
-        """``grad_yy g_i`` as matrices [k, d, d] over the raveled lower variables."""
+        """`grad_yy g_i` as matrices [k, d, d] over the raveled lower variables."""
         template = tree_map(lambda leaf: leaf[:1], self.lower)
 
         def one_block(flat: Tensor, batch: Any) -> Tensor:
@@ -148,7 +148,7 @@ class Oracles:
         return matrices
 
     def with_lower_batch(self, lower_batch: Any) -> Oracles:
-        """The same point with another batch for ``g``."""
+        """The same point with another batch for `g`."""
         return Oracles(
             self.problem, self.x, self.dual, self.lower, self.upper_batch, lower_batch, self.weights
         )

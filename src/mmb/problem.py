@@ -16,25 +16,25 @@ Lower = Callable[[Tree, Tree, Any], Tensor]
 
 @dataclass(frozen=True)
 class Problem:
-    r"""``m`` blocks that share ``x``, each with a dual variable and a lower-level problem of its own.
+    r"""`m` blocks that share `x`, each with a dual variable and a lower-level problem of its own.
 
-    .. math::
+    $$
+    \min_x \max_{\alpha \in A^m} \frac1m \sum_i f_i(x, \alpha_i, y_i(x)),
+    \qquad y_i(x) = \arg\min_y g_i(x, y)
+    $$
 
-        \min_x \max_{\alpha \in A^m} \frac1m \sum_i f_i(x, \alpha_i, y_i(x)),
-        \qquad y_i(x) = \arg\min_y g_i(x, y)
-
-    with :math:`f_i` strongly concave in :math:`\alpha_i` and :math:`g_i` strongly convex in :math:`y`.
-    Both functions are written for ONE block; the library batches them with ``torch.vmap``, so they must be
+    with $f_i$ strongly concave in $\alpha_i$ and $g_i$ strongly convex in $y$.
+    Both functions are written for ONE block; the library batches them with `torch.vmap`, so they must be
     made of differentiable tensor operations without Python branches on tensor values. What differs between
     blocks (data, coefficients, the block's own number) reaches them through the batch.
 
     Args:
-        upper: ``f(x, dual_i, lower_i, batch_i) -> scalar``. ``dual_i`` is None in a problem without duals,
-            ``lower_i`` is None in a problem without lower level.
-        lower: ``g(x, lower_i, batch_i) -> scalar``, or None for pure multi-block min-max.
-        num_blocks: ``m``.
-        project_dual: Projection of one block's dual on the set ``A``; None leaves it unconstrained.
-            See :mod:`mmb.projections`.
+        upper: `f(x, dual_i, lower_i, batch_i) -> scalar`. `dual_i` is None in a problem without duals,
+            `lower_i` is None in a problem without lower level.
+        lower: `g(x, lower_i, batch_i) -> scalar`, or None for pure multi-block min-max.
+        num_blocks: `m`.
+        project_dual: Projection of one block's dual on the set `A`; None leaves it unconstrained.
+            See `mmb.projections`.
     """
 
     upper: Upper

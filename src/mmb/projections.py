@@ -1,6 +1,6 @@
 """Euclidean projections on the sets a dual variable may live in, each for one block.
 
-``nonnegative`` is a projection itself; ``box``, ``ball`` and ``simplex`` make one.
+`nonnegative` is a projection itself; `box`, `ball` and `simplex` make one.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ Projection = Callable[[Tensor], Tensor]
 
 
 def nonnegative(dual: Tensor) -> Tensor:
-    """Project on ``{a : a >= 0}``."""
+    """Project on `{a : a >= 0}`."""
     return dual.clamp(min=0)
 
 
 def box(low: float, high: float) -> Projection:
-    """Projection on ``{a : low <= a <= high}``, entry by entry."""
+    """Projection on `{a : low <= a <= high}`, entry by entry."""
     if not low <= high:
         raise ValueError(f"box: expected low <= high, got low={low} and high={high}")
     return lambda dual: dual.clamp(low, high)
 
 
 def ball(radius: float) -> Projection:
-    """Projection on ``{a : |a| <= radius}``."""
+    """Projection on `{a : |a| <= radius}`."""
     if not radius > 0:
         raise ValueError(f"ball: expected radius > 0, got {radius}")
 
@@ -38,7 +38,7 @@ def ball(radius: float) -> Projection:
 
 
 def simplex(total: float = 1.0) -> Projection:
-    """Projection of a vector on ``{a : a >= 0, sum(a) = total}``."""
+    """Projection of a vector on `{a : a >= 0, sum(a) = total}`."""
     if not total > 0:
         raise ValueError(f"simplex: expected total > 0, got {total}")
 

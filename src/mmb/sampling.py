@@ -9,12 +9,12 @@ from torch import Tensor
 
 
 class BlockSampler:
-    """Draws ``blocks_per_step`` different blocks uniformly, at a cost that does not grow with ``m``.
+    """Draws `blocks_per_step` different blocks uniformly, at a cost that does not grow with `m`.
 
     Args:
-        num_blocks: ``m``.
-        blocks_per_step: ``|I|``, between 1 and ``m``; ``m`` gives all blocks in order.
-        generator: Source of randomness; None makes one of its own from ``seed``.
+        num_blocks: `m`.
+        blocks_per_step: `|I|`, between 1 and `m`; `m` gives all blocks in order.
+        generator: Source of randomness; None makes one of its own from `seed`.
         seed: Seed of the generator made when none is passed.
     """
 
@@ -30,7 +30,7 @@ class BlockSampler:
         self.generator = torch.Generator().manual_seed(seed) if generator is None else generator
 
     def __call__(self) -> Tensor:
-        """Draw the blocks of one step: a LongTensor of ``blocks_per_step`` different numbers."""
+        """Draw the blocks of one step: a LongTensor of `blocks_per_step` different numbers."""
         m, k, generator = self.num_blocks, self.blocks_per_step, self.generator
         if k == m:
             return torch.arange(m, device=generator.device)

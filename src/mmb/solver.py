@@ -57,38 +57,38 @@ class Update(NamedTuple):
 class Solver:
     r"""Single-loop stochastic algorithms for multi-block min-max bilevel problems.
 
-    Each step touches only the sampled blocks :math:`I_t`:
+    Each step touches only the sampled blocks $I_t$:
 
-    .. math::
+    $$
+    \alpha_i &\leftarrow \Pi_A[\alpha_i + \eta_1 \nabla_\alpha f_i] \\
+    y_i &\leftarrow y_i - \eta_2 \nabla_y g_i \\
+    \Delta &= \frac{1}{|I_t|} \sum_{i \in I_t} \nabla_x f_i
+    - \nabla_{xy} g_i [\nabla_{yy} g_i]^{-1} \nabla_y f_i
+    \quad \text{(estimated, from the values before the two updates)} \\
+    z &\leftarrow (1-\beta_0) z + \beta_0 \Delta, \qquad x \leftarrow x - \eta_0 z
+    $$
 
-        \alpha_i &\leftarrow \Pi_A[\alpha_i + \eta_1 \nabla_\alpha f_i] \\
-        y_i &\leftarrow y_i - \eta_2 \nabla_y g_i \\
-        \Delta &= \frac{1}{|I_t|} \sum_{i \in I_t} \nabla_x f_i
-                  - \nabla_{xy} g_i [\nabla_{yy} g_i]^{-1} \nabla_y f_i
-                  \quad \text{(estimated, from the values before the two updates)} \\
-        z &\leftarrow (1-\beta_0) z + \beta_0 \Delta, \qquad x \leftarrow x - \eta_0 z
-
-    :class:`~mmb.hypergradients.MomentumHessian` gives the paper's Algorithm 1,
-    :class:`~mmb.hypergradients.QuadraticSGD` its Algorithm 2.
+    [`MomentumHessian`][mmb.hypergradients.MomentumHessian] gives the paper's Algorithm 1,
+    [`QuadraticSGD`][mmb.hypergradients.QuadraticSGD] its Algorithm 2.
 
     Args:
         problem: The problem.
         hypergradient: How the implicit part is estimated; None only if the problem has no lower level.
-        lr: Step size of ``x``; a number, or a function of the step. Not with ``optimizer``.
+        lr: Step size of `x`; a number, or a function of the step. Not with `optimizer`.
         lr_dual: Step size of the duals; likewise. Needed if there are duals.
         lr_lower: Step size of the lower variables; likewise. Needed if there is a lower level.
-        momentum: The paper's ``beta_0`` in (0, 1], the weight of the NEWEST estimate in ``z``: 1 is plain
-            SGD. It equals ``torch.optim.SGD(momentum=1-b, dampening=1-b)`` with ``z_start="estimate"``.
-        z_start: ``"zero"``, or ``"estimate"`` to start ``z`` at the first ``Delta``, as torch does.
-        optimizer: Moves ``x`` instead of the built-in momentum: a function from a list of tensors to a
-            ``torch.optim.Optimizer``, such as ``functools.partial(torch.optim.Adam, lr=1e-3)``.
+        momentum: The paper's `beta_0` in (0, 1], the weight of the NEWEST estimate in `z`: 1 is plain
+            SGD. It equals `torch.optim.SGD(momentum=1-b, dampening=1-b)` with `z_start="estimate"`.
+        z_start: `"zero"`, or `"estimate"` to start `z` at the first `Delta`, as torch does.
+        optimizer: Moves `x` instead of the built-in momentum: a function from a list of tensors to a
+            `torch.optim.Optimizer`, such as `functools.partial(torch.optim.Adam, lr=1e-3)`.
         inner_steps: More than 1 makes the naive double loop: that many updates of the sampled blocks on the
-            same batches before every step of ``x``.
+            same batches before every step of `x`.
         check_every: Look for NaN, infinity and indefinite Hessians every so many steps, before writing
             anything; 0 never. On a GPU each look waits for the device.
-        compile: Compile the computation of a step with ``torch.compile``.
+        compile: Compile the computation of a step with `torch.compile`.
         shard: The blocks of this process, where blocks are divided among processes
-            (:class:`mmb.distributed.Shard`); None if this process has them all.
+            (`mmb.distributed.Shard`); None if this process has them all.
     """
 
     def __init__(
@@ -131,13 +131,13 @@ class Solver:
 
         Args:
             x0: The shared variable: a tensor or a dict of tensors.
-            dual: Duals of all blocks, leading axis ``m``; None for a problem without duals. With a shard:
+            dual: Duals of all blocks, leading axis `m`; None for a problem without duals. With a shard:
                 of its blocks alone.
             lower: Lower variables of all blocks, likewise; None without lower level.
             generator: Randomness of estimators that draw; None makes a generator of its own, seeded with 0.
 
         Returns:
-            The state, to be passed to :meth:`step`, which changes it in place.
+            The state, to be passed to `step`, which changes it in place.
         """
         validation.check_start(self.problem, x0, dual, lower, self.lr_dual, self._num_own)
         x, dual, lower = (tree_map(_copy, tree) for tree in (x0, dual, lower))
@@ -168,12 +168,12 @@ class Solver:
 
         Args:
             state: The state, changed in place; left as it was if anything raises.
-            blocks: ``I_t``: different block numbers, a LongTensor [k]. With a shard: those of its blocks that
+            blocks: `I_t`: different block numbers, a LongTensor [k]. With a shard: those of its blocks that
                 were drawn, perhaps none; every process must make the step.
-            upper_batch: Batches of ``f``: a tensor or nested dicts, lists, tuples of tensors, leading axis k.
-            lower_batch: Batches of ``g``, likewise.
-            weights: Positive weight of each sampled block in ``Delta``, [k], which is then
-                ``1/k sum_i weights_i Delta_i``; for blocks sampled with unequal probability, or of unequal
+            upper_batch: Batches of `f`: a tensor or nested dicts, lists, tuples of tensors, leading axis k.
+            lower_batch: Batches of `g`, likewise.
+            weights: Positive weight of each sampled block in `Delta`, [k], which is then
+                `1/k sum_i weights_i Delta_i`; for blocks sampled with unequal probability, or of unequal
                 importance. None is one each.
 
         Returns:
@@ -292,7 +292,7 @@ class Solver:
 
 @dataclass(frozen=True)
 class Result:
-    """What :func:`solve` returns."""
+    """What `solve` returns."""
 
     state: State
     info: Info | None  # of the last step; None if no step was made
@@ -314,10 +314,10 @@ def solve(
         solver: The solver.
         state: Where to start; changed in place.
         sampler: Gives the blocks of each step: a function without arguments such as
-            :class:`~mmb.sampling.BlockSampler`, or something to iterate over.
-        batches: From the sampled blocks to ``(upper_batch, lower_batch)``.
+            [`BlockSampler`][mmb.sampling.BlockSampler], or something to iterate over.
+        batches: From the sampled blocks to `(upper_batch, lower_batch)`.
         steps: How many steps to make.
-        callbacks: Called as ``callback(state, info)`` after every step; one that returns True ends the run.
+        callbacks: Called as `callback(state, info)` after every step; one that returns True ends the run.
 
     Returns:
         The state and the last step's numbers.

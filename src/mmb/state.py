@@ -14,17 +14,17 @@ from mmb.trees import Tree, tree_leaves
 
 @dataclass
 class State:
-    """The state of a run; :meth:`mmb.Solver.step` changes it in place.
+    """The state of a run; `mmb.Solver.step` changes it in place.
 
     Attributes:
         x: The shared variable.
-        dual: Duals of all blocks, leading axis ``m``, or None.
-        lower: Lower variables of all blocks, leading axis ``m``, or None.
+        dual: Duals of all blocks, leading axis `m`, or None.
+        lower: Lower variables of all blocks, leading axis `m`, or None.
         memory: What the hypergradient estimator remembers of each block.
-        z: Moving average of the gradient estimates, or None if a torch optimizer moves ``x``.
+        z: Moving average of the gradient estimates, or None if a torch optimizer moves `x`.
         last_visit: The step at which each block was last sampled, [m]; -1 for never.
         step: Number of steps made.
-        optimizer: The torch optimizer that moves ``x``, or None.
+        optimizer: The torch optimizer that moves `x`, or None.
         generator: Randomness of estimators that draw.
     """
 
@@ -43,7 +43,7 @@ class State:
         return self.step - 1 - self.last_visit
 
     def state_dict(self) -> dict[str, Any]:
-        """A copy of everything, as tensors and numbers: ``torch.save`` it, load it with weights only."""
+        """A copy of everything, as tensors and numbers: `torch.save` it, load it with weights only."""
         content = {name: getattr(self, name) for name in _VARIABLES}
         content["step"] = self.step
         content["generator"] = self.generator.get_state()
@@ -51,7 +51,7 @@ class State:
         return copy.deepcopy(content)
 
     def load_state_dict(self, content: dict[str, Any]) -> None:
-        """Take over what :meth:`state_dict` gave, in place.
+        """Take over what `state_dict` gave, in place.
 
         Raises:
             ValueError: If it is of another problem (other shapes or names); nothing is changed then.

@@ -43,7 +43,7 @@ def scatter_(tree: Tree, blocks: Tensor, values: Tree) -> None:
 
 
 def add_scaled(tree: Tree, step: float | Tensor, direction: Tree) -> Tree:
-    """Return ``tree + step * direction``."""
+    """Return `tree + step * direction`."""
     return tree_map(lambda leaf, d: leaf + step * d, tree, direction)
 
 
@@ -53,7 +53,7 @@ def scale_blocks(tree: Tree, factors: Tensor) -> Tree:
 
 
 def where_blocks(mask: Tensor, yes: Tree, no: Tree) -> Tree:
-    """Take the blocks of ``yes`` where the mask is true, those of ``no`` elsewhere."""
+    """Take the blocks of `yes` where the mask is true, those of `no` elsewhere."""
     return tree_map(lambda a, b: torch.where(_per_block(mask, a), a, b), yes, no)
 
 
@@ -80,7 +80,7 @@ def ravel_blocks(tree: Tree) -> Tensor:
 
 
 def unravel_blocks(flat: Tensor, like: Tree) -> Tree:
-    """Undo :func:`ravel_blocks`, giving blocks of the shape of ``like``."""
+    """Undo `ravel_blocks`, giving blocks of the shape of `like`."""
     leaves, structure = tree_flatten(like)
     parts = torch.split(flat, [leaf[0].numel() for leaf in leaves], dim=1)
     shaped = [part.reshape(leaf.shape) for part, leaf in zip(parts, leaves, strict=True)]

@@ -22,7 +22,7 @@ def check_solver(
     optimizer: Any,
     inner_steps: int,
 ) -> None:
-    """Check the arguments of :class:`mmb.Solver`."""
+    """Check the arguments of `mmb.Solver`."""
     if not isinstance(problem, Problem):
         raise TypeError(f"problem: expected an mmb.Problem, got {type(problem).__name__}")
     if problem.lower is not None and not isinstance(hypergradient, Hypergradient):
@@ -53,7 +53,7 @@ def check_solver(
 
 
 def check_start(problem: Problem, x0: Tree, dual: Tree, lower: Tree, lr_dual: Any, num_own: int) -> None:
-    """Check the arguments of :meth:`mmb.Solver.init`; ``num_own`` is the number of this process's blocks."""
+    """Check the arguments of `mmb.Solver.init`; `num_own` is the number of this process's blocks."""
     _check_tensors("x0", x0)
     if (lower is None) != (problem.lower is None):
         raise ValueError(
@@ -79,7 +79,7 @@ def check_step(
     lower_batch: Any,
     weights: Tensor | None,
 ) -> None:
-    """Check the arguments of :meth:`mmb.Solver.step`: block numbers on a GPU are waited for."""
+    """Check the arguments of `mmb.Solver.step`: block numbers on a GPU are waited for."""
     if not isinstance(blocks, Tensor) or blocks.dtype != torch.long or blocks.ndim != 1:
         got = f"{blocks.dtype} of shape {tuple(blocks.shape)}" if isinstance(blocks, Tensor) else repr(blocks)
         raise ValueError(f"blocks: expected a LongTensor with one axis, got {got}")

@@ -312,7 +312,7 @@ def test_returns_numbers_without_graph(name):
 
 
 def mean_over_batches(objective, data, size):
-    """Mean estimate and mean new state over ALL batches of ``size`` rows, each equally likely."""
+    """Mean estimate and mean new state over ALL batches of `size` rows, each equally likely."""
     start, gradients, states = state(objective), [], []
     for rows in combinations(range(len(data.inputs)), size):
         objective.load_state_dict(start)

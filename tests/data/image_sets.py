@@ -76,7 +76,7 @@ def photo(seed, size, gray=False):
 
 
 def write_celeba(folder, images=12, zipped=False):
-    """CelebA with its publisher's subfolders, for ``images`` faces."""
+    """CelebA with its publisher's subfolders, for `images` faces."""
     for name in ("Anno", "Eval", "Img"):
         (folder / name).mkdir(parents=True)
     names = [f"{k + 1:06d}.jpg" for k in range(images)]

@@ -21,7 +21,7 @@ SMILES = [
 
 
 def table_text(tasks, mol_id=False, last=False):
-    """A CSV with one row per molecule; ``last`` puts the SMILES behind the labels, as DeepChem and OGB do."""
+    """A CSV with one row per molecule; `last` puts the SMILES behind the labels, as DeepChem and OGB do."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     names = [f"task, {k}" for k in range(tasks)]  # a comma in a name, as SIDER has
@@ -35,7 +35,7 @@ def table_text(tasks, mol_id=False, last=False):
 
 
 def tables_archive(path, tables):
-    """An archive like chemprop's ``data.tar.gz``."""
+    """An archive like chemprop's `data.tar.gz`."""
     with tarfile.open(path, "w:gz") as tar:
         for name, text in tables.items():
             entry = tarfile.TarInfo(f"data/{name}.csv")
@@ -52,7 +52,7 @@ def sdist(path, tables):
 
 
 def ogb_archive(path, text):
-    """An archive like OGB's ``pcba.zip``."""
+    """An archive like OGB's `pcba.zip`."""
     with zipfile.ZipFile(path, "w") as bundle:
         bundle.writestr("pcba/mapping/mol.csv.gz", gzip.compress(text.encode()))
     return path

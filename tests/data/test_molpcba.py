@@ -1,4 +1,4 @@
-"""The packaged split against the published files, where ``$MMB_OGB_FILES`` names a folder with them."""
+"""The packaged split against the published files, where `$MMB_OGB_FILES` names a folder with them."""
 
 import gzip
 import os

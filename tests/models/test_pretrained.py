@@ -17,7 +17,7 @@ def norm_entries(name, channels, counter):
 
 
 def torchvision_resnet18(counter=True):
-    """Names and shapes of ``torchvision.models.resnet18().state_dict()``."""
+    """Names and shapes of `torchvision.models.resnet18().state_dict()`."""
     shapes = {"conv1.weight": (64, 3, 7, 7)} | norm_entries("bn1", 64, counter)
     before = 64
     for stage, width in enumerate((64, 128, 256, 512), 1):
@@ -35,7 +35,7 @@ def torchvision_resnet18(counter=True):
 
 
 def torchvision_densenet121(counter=True, old=False):
-    """Names and shapes of ``torchvision.models.densenet121().state_dict()``; old: of the published file."""
+    """Names and shapes of `torchvision.models.densenet121().state_dict()`; old: of the published file."""
     dot = "." if old else ""
     shapes = {"features.conv0.weight": (64, 3, 7, 7)} | norm_entries("features.norm0", 64, counter)
     channels = 64

@@ -35,7 +35,7 @@ class _WithGradient(torch.autograd.Function):
 
 
 def with_gradient(value: Tensor, gradients: Gradients) -> Tensor:
-    """Return ``value``, differentiable by the inputs with the given derivatives.
+    """Return `value`, differentiable by the inputs with the given derivatives.
 
     Second derivatives through the result are not available.
     """

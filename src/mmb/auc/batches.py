@@ -10,18 +10,18 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class TaskBatch:
-    """Task-sampled: ``k`` tasks, and ``r`` rows drawn for each of them, as in the paper.
+    """Task-sampled: `k` tasks, and `r` rows drawn for each of them, as in the paper.
 
     Attributes:
         inputs: What the model takes: tensors (or a nest of tuples, lists and dicts of tensors) with leading
-            axes ``[k, r]``, or any object with a method ``flatten_tasks()`` that returns the model's input
-            for the ``k * r`` rows in task-major order.
-        labels: ``[k, r]``: each row's label of the task it was drawn for, with gaps.
-        tasks: int64 ``[k]``: the tasks, each at most once.
-        rows: int64 ``[k, r]``: index of each row in the data; needed only by objectives that keep a variable
+            axes `[k, r]`, or any object with a method `flatten_tasks()` that returns the model's input
+            for the `k * r` rows in task-major order.
+        labels: `[k, r]`: each row's label of the task it was drawn for, with gaps.
+        tasks: int64 `[k]`: the tasks, each at most once.
+        rows: int64 `[k, r]`: index of each row in the data; needed only by objectives that keep a variable
             per positive.
         lower: An independent batch of the same tasks for the lower level (compositional training).
-        weights: ``[k]``: importance of each task, where some are drawn more often; ones if absent.
+        weights: `[k]`: importance of each task, where some are drawn more often; ones if absent.
     """
 
     inputs: Any
@@ -34,14 +34,14 @@ class TaskBatch:
 
 @dataclass(frozen=True)
 class DenseBatch:
-    """Dense: ``n`` rows and every label they have.
+    """Dense: `n` rows and every label they have.
 
     Attributes:
-        inputs: What the model takes for the ``n`` rows.
-        labels: ``[n, m]`` with gaps.
-        weights: ``[n, m]`` or ``[n]``: importance of each label, one over how much likelier than under
+        inputs: What the model takes for the `n` rows.
+        labels: `[n, m]` with gaps.
+        weights: `[n, m]` or `[n]`: importance of each label, one over how much likelier than under
             uniform sampling it was drawn; ones if absent.
-        rows: int64 ``[n]``: index of each row in the data; needed only by objectives that keep a variable per
+        rows: int64 `[n]`: index of each row in the data; needed only by objectives that keep a variable per
             positive.
     """
 

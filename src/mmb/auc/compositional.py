@@ -21,58 +21,62 @@ from mmb.models.multitask import MultiTask
 class CompositionalAUC(MinMaxAUC):
     r"""AUC of every task after one cross-entropy step of its own: features and ranking learned together.
 
-    .. math::
+    $$
+    \min_{w, a, b} \max_{\alpha \ge 0} \frac1m \sum_i L_i(u_i(w), a_i, b_i, \alpha_i), \qquad
+    u_i(w) = \arg\min_u \tfrac12 \bigl\| u - (w_i - \tilde\eta \nabla CE_i(w_i)) \bigr\|^2
+    $$
 
-        \min_{w, a, b} \max_{\alpha \ge 0} \frac1m \sum_i L_i(u_i(w), a_i, b_i, \alpha_i), \qquad
-        u_i(w) = \arg\min_u \tfrac12 \bigl\| u - (w_i - \tilde\eta \nabla CE_i(w_i)) \bigr\|^2
+    where $w_i$ = (encoder, head i) and $L_i$ is the loss of [`MinMaxAUC`][mmb.auc.minmax.MinMaxAUC].
+    Each task keeps a copy $u_i$ of its weights as block state. One step moves the sampled ones,
 
-    where :math:`w_i` = (encoder, head i) and :math:`L_i` is the loss of :class:`~mmb.auc.minmax.MinMaxAUC`.
-    Each task keeps a copy :math:`u_i` of its weights as block state. One step moves the sampled ones,
-
-    .. math:: u_i \leftarrow u_i - \text{lr\_lower} \,
-              \bigl(u_i - (w_i - \tilde\eta \nabla CE_i(w_i; \tilde B_i))\bigr),
+    $$
+    u_i \leftarrow u_i - \text{lr\_lower} \,
+    \bigl(u_i - (w_i - \tilde\eta \nabla CE_i(w_i; \tilde B_i))\bigr),
+    $$
 
     and the estimate for the weights, from the copies before their step, is
 
-    .. math:: \Delta_{w_i} = \bigl(I - \tilde\eta \nabla^2 CE_i(w_i; \tilde B_i)\bigr)
-              \nabla_u L_i(u_i, a_i, b_i, \alpha_i; B_i).
+    $$
+    \Delta_{w_i} = \bigl(I - \tilde\eta \nabla^2 CE_i(w_i; \tilde B_i)\bigr)
+    \nabla_u L_i(u_i, a_i, b_i, \alpha_i; B_i).
+    $$
 
-    ``CE_i`` weighs both classes alike, :math:`\tfrac12 E_+[\log(1 + e^{-s})] + \tfrac12 E_-[\log(1 + e^s)]`:
+    `CE_i` weighs both classes alike, $\tfrac12 E_+[\log(1 + e^{-s})] + \tfrac12 E_-[\log(1 + e^s)]$:
     on batches that are half positive it is the plain mean, and it is one function however rows are drawn.
 
     All sampled tasks are evaluated at once, with batched products. What that asks of the model:
 
-    - It is a :class:`~mmb.models.multitask.MultiTask`, made of operations that ``torch.vmap`` knows. Frozen
-      parameters of the encoder are not copied.
+    - It is a [`MultiTask`][mmb.models.multitask.MultiTask], made of operations that `torch.vmap` knows.
+      Frozen parameters of the encoder are not copied.
     - Task-sampled inputs are tensors (or a nest of them) whose first axis counts tasks; the encoder is given
-      one task's slice. ``batch.lower``, where given, is :math:`\tilde B`; else :math:`\tilde B = B`.
-    - A dense batch makes every task a block that sees all its rows: all ``m`` copies at work in one step,
+      one task's slice. `batch.lower`, where given, is $\tilde B$; else $\tilde B = B$.
+    - A dense batch makes every task a block that sees all its rows: all `m` copies at work in one step,
       meant for few tasks. Its inputs can be anything the encoder takes.
     - In training mode, batch normalisation normalises each task's rows by their own statistics. Its running
       statistics take one step towards the mean over the sampled tasks of the statistics of
-      :math:`\tilde B_i` under the model's own weights, those that are evaluated later. Copies have no
+      $\tilde B_i$ under the model's own weights, those that are evaluated later. Copies have no
       running statistics.
 
     Args:
         labels: The training labels.
         model: The model to be trained; the copies start at its weights.
-        inner_lr: :math:`\tilde\eta`, the step size of the cross-entropy step.
+        inner_lr: $\tilde\eta$, the step size of the cross-entropy step.
         lr_lower: Step size of the copies, in (0, 1].
-        gradient: ``"exact"``, or ``"first_order"`` without the Hessian term: cheaper, but only for a small
-            ``inner_lr``. The step of the copies is then not seen through, and what is good for them need not
+        gradient: `"exact"`, or `"first_order"` without the Hessian term: cheaper, but only for a small
+            `inner_lr`. The step of the copies is then not seen through, and what is good for them need not
             be good for the model.
         copies_dtype: Storage dtype of the copies; None is that of the model. They are computed with in the
             model's dtype. bfloat16 loses steps smaller than 1/256 of a weight: use it with a large
-            ``lr_lower``.
+            `lr_lower`.
         copies_device: Where the copies are stored; None is with the objective.
-        margin: ``c``.
-        scores: ``"sigmoid"`` or ``"logit"``.
+        margin: `c`.
+        scores: `"sigmoid"` or `"logit"`.
         lr_dual: Step size of the dual.
-        task_weighting: See :class:`~mmb.auc.objective.Objective`.
+        task_weighting: See [`Objective`][mmb.auc.objective.Objective].
 
     Raises:
         ValueError: If a step size is out of its range, or the model's heads are not as many as the tasks.
-        TypeError: If the model is no ``MultiTask``.
+        TypeError: If the model is no `MultiTask`.
     """
 
     def __init__(
@@ -117,10 +121,10 @@ class CompositionalAUC(MinMaxAUC):
         raise TypeError("CompositionalAUC evaluates the model itself: call backward(model, batch)")
 
     def backward(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Add the estimate to ``.grad``, and move the dual and the copies of the sampled tasks.
+        """Add the estimate to `.grad`, and move the dual and the copies of the sampled tasks.
 
         Args:
-            model: The ``MultiTask`` that is trained.
+            model: The `MultiTask` that is trained.
             batch: Task-sampled or dense; see the class.
 
         Returns:
@@ -172,7 +176,7 @@ class CompositionalAUC(MinMaxAUC):
     def _lower(
         self, at: TaskwiseModel, weights: Weights, through_copies: Weights
     ) -> tuple[Weights, list[Tensor]]:
-        """``grad CE_i`` per task, and ``(I - inner_lr Hess CE_i) grad_u L_i`` for the model's weights."""
+        """`grad CE_i` per task, and `(I - inner_lr Hess CE_i) grad_u L_i` for the model's weights."""
         exact = self.gradient == "exact"
         with torch.enable_grad():
             leaves = at.own(weights)
@@ -188,7 +192,7 @@ class CompositionalAUC(MinMaxAUC):
 
     @torch.no_grad()
     def _move_copies(self, rows: Tensor, weights: Weights, inner: Weights, entries: Entries) -> None:
-        """``u <- u - lr_lower (u - (w - inner_lr grad CE))`` for the sampled tasks, in place in ``rows``."""
+        """`u <- u - lr_lower (u - (w - inner_lr grad CE))` for the sampled tasks, in place in `rows`."""
         rate = self.lr_lower * entries.sampled.to(rows.dtype)
         for copy, weight, gradient in zip(self.copies.split(rows), weights, inner, strict=True):
             per_task = rate.reshape(-1, *(1,) * (copy.dim() - 1))
@@ -199,7 +203,7 @@ class CompositionalAUC(MinMaxAUC):
 
 
 def _sum_over_tasks(part: Tensor) -> Tensor:
-    """``part.sum(0)``, which is twenty times slower if the sum of transposed matrices is not transposed."""
+    """`part.sum(0)`, which is twenty times slower if the sum of transposed matrices is not transposed."""
     return part.mT.sum(0).mT if part.dim() == 3 else part.sum(0)
 
 

@@ -1,4 +1,4 @@
-"""Compositional training stated as :class:`mmb.Problem`: the same mathematics, for the general solver."""
+"""Compositional training stated as `mmb.Problem`: the same mathematics, for the general solver."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from mmb.trees import Tree, tree_map
 def as_compositional_problem(objective: CompositionalAUC, model: MultiTask) -> Problem:
     """State compositional training as a problem, whose lower Hessian is the identity.
 
-    The shared variable is ``{"model": ..., "mean_positive": [m], "mean_negative": [m]}``; the lower variable
+    The shared variable is `{"model": ..., "mean_positive": [m], "mean_negative": [m]}`; the lower variable
     of a block has the names of the model's parameters, with the head of its task alone
-    (:func:`lower_variables`). Batches come from :func:`mmb.auc.statements.as_blocks`.
+    (`lower_variables`). Batches come from `mmb.auc.statements.as_blocks`.
 
     Args:
         objective: The objective.
         model: The model; only its structure is used.
 
     Returns:
-        The problem, to be solved with :class:`mmb.Identity`.
+        The problem, to be solved with `mmb.Identity`.
     """
     return Problem(
         partial(_upper, objective, model),
@@ -40,7 +40,7 @@ def as_compositional_problem(objective: CompositionalAUC, model: MultiTask) -> P
 
 
 def lower_variables(objective: CompositionalAUC) -> dict[str, Tensor]:
-    """The copies by name, ``[m, ...]`` each."""
+    """The copies by name, `[m, ...]` each."""
     names = [f"encoder.{name}" for name in objective.copies.names] + ["weight", "bias"]
     return dict(zip(names, objective.copies.split(objective.copies.stacked), strict=True))
 

@@ -12,7 +12,7 @@ from mmb.models.multitask import MultiTask
 
 
 class WeightCopies(nn.Module):
-    """A copy ``u_i`` of (encoder, head i) for every task, as one row of a matrix ``[m, P]``.
+    """A copy `u_i` of (encoder, head i) for every task, as one row of a matrix `[m, P]`.
 
     A row holds the trainable parameters of the encoder in order, then the head's weight and bias. Matrices
     are stored transposed, because that is how batched products give the gradients of linear layers. Only the
@@ -20,16 +20,16 @@ class WeightCopies(nn.Module):
 
     Args:
         model: Gives shapes and starting values: every copy starts at the model's own weights.
-        dtype: Storage dtype; None is that of the model, and follows ``.to(dtype)``.
-        device: Storage device; None is that of the model, and follows ``.to(device)``. Storage on another
+        dtype: Storage dtype; None is that of the model, and follows `.to(dtype)`.
+        device: Storage device; None is that of the model, and follows `.to(device)`. Storage on another
             device than the model's makes every step wait for the transfer.
 
     Attributes:
-        stacked: The copies, ``[m, P]``.
+        stacked: The copies, `[m, P]`.
         names: Names of the encoder's parameters that are copied.
 
     Raises:
-        TypeError: If the model is no ``MultiTask``, or its trainable parameters are of several dtypes.
+        TypeError: If the model is no `MultiTask`, or its trainable parameters are of several dtypes.
         RuntimeError: If the copies do not fit in memory; the message says how large they are.
     """
 
@@ -78,13 +78,13 @@ class WeightCopies(nn.Module):
         return [model.encoder.get_parameter(name) for name in self.names]
 
     def weights(self, model: MultiTask, tasks: Tensor | None) -> tuple[Tensor, ...]:
-        """The weights ``w_i`` that the copies follow: the encoder's, and the tasks' heads (``[k, ...]``)."""
+        """The weights `w_i` that the copies follow: the encoder's, and the tasks' heads (`[k, ...]`)."""
         if tasks is None:
             return *self.shared(model), model.weight, model.bias
         return *self.shared(model), model.weight.index_select(0, tasks), model.bias.index_select(0, tasks)
 
     def gather(self, tasks: Tensor | None, like: Tensor) -> Tensor:
-        """The copies of the tasks (None is all), ``[k, P]``, in the dtype and on the device of ``like``."""
+        """The copies of the tasks (None is all), `[k, P]`, in the dtype and on the device of `like`."""
         rows = self.stacked.clone() if tasks is None else self.stacked.index_select(0, self._local(tasks))
         return rows.to(like.device, like.dtype, non_blocking=True)
 
@@ -97,7 +97,7 @@ class WeightCopies(nn.Module):
             self.stacked.index_copy_(0, self._local(tasks), rows)
 
     def split(self, rows: Tensor) -> list[Tensor]:
-        """The parameters in rows ``[k, P]``, as views ``[k, ...]``."""
+        """The parameters in rows `[k, P]`, as views `[k, ...]`."""
         parts = torch.split(rows, [shape.numel() for shape in self.shapes], dim=1)
         return [
             part.view(-1, *shape[::-1]).mT if len(shape) == 2 else part.view(-1, *shape)
@@ -108,7 +108,7 @@ class WeightCopies(nn.Module):
         """Return the model if the copies are of such a model.
 
         Raises:
-            TypeError: If it is no ``MultiTask``.
+            TypeError: If it is no `MultiTask`.
             ValueError: If its parameters have other shapes.
         """
         if not isinstance(model, MultiTask):

@@ -12,20 +12,20 @@ from mmb.auc.labels import check_values
 
 @dataclass(frozen=True)
 class Entries:
-    """Scores with class weights, so that ``(positive * phi).sum(0)`` estimates ``E+[phi]`` per task.
+    """Scores with class weights, so that `(positive * phi).sum(0)` estimates `E+[phi]` per task.
 
     Attributes:
-        logits: ``[rows, k]``, differentiable.
-        positive: ``[rows, k]`` weights of the positive entries, zero elsewhere; their sum over the rows is
+        logits: `[rows, k]`, differentiable.
+        positive: `[rows, k]` weights of the positive entries, zero elsewhere; their sum over the rows is
             one (task-sampled) or one in expectation (dense).
         negative: The same for the negative entries.
-        negative_mass: ``[k]``: the sum of ``negative`` over the rows.
-        scale: ``[k]``: the share of each task in the estimate: task weight over the number of tasks, zero for
+        negative_mass: `[k]`: the sum of `negative` over the rows.
+        scale: `[k]`: the share of each task in the estimate: task weight over the number of tasks, zero for
             tasks that are not sampled.
-        sampled: bool ``[k]``: usable tasks with at least one label in the batch. The state of all others
+        sampled: bool `[k]`: usable tasks with at least one label in the batch. The state of all others
             stays bit-identical.
-        tasks: int64 ``[k]``, or None where the columns are all tasks in order.
-        rows: int64 ``[rows, k]`` or ``[rows, 1]``, where given.
+        tasks: int64 `[k]`, or None where the columns are all tasks in order.
+        rows: int64 `[rows, k]` or `[rows, 1]`, where given.
     """
 
     logits: Tensor
@@ -38,12 +38,12 @@ class Entries:
     rows: Tensor | None
 
     def gather(self, state: Tensor) -> Tensor:
-        """State of the tasks here: ``[k, ...]`` out of ``[m, ...]``, detached: read before scattering."""
+        """State of the tasks here: `[k, ...]` out of `[m, ...]`, detached: read before scattering."""
         state = state.detach()
         return state if self.tasks is None else state.index_select(0, self.tasks)
 
     def scatter_(self, state: Tensor, new: Tensor) -> None:
-        """Write the new state ``[k, ...]`` of the sampled tasks; nobody else's changes."""
+        """Write the new state `[k, ...]` of the sampled tasks; nobody else's changes."""
         sampled = self.sampled.reshape(-1, *(1,) * (new.dim() - 1))
         if self.tasks is None:
             state.copy_(torch.where(sampled, new, state))
@@ -58,7 +58,7 @@ class Entries:
         return replace(self, positive=positive, negative=negative, negative_mass=negative.sum(0))
 
     def spread(self, values: Tensor, num_tasks: int) -> Tensor:
-        """Put values ``[k]`` of the batch's tasks in their places of ``[m]``, zero elsewhere."""
+        """Put values `[k]` of the batch's tasks in their places of `[m]`, zero elsewhere."""
         if self.tasks is None:
             return values
         return values.new_zeros(num_tasks).index_copy_(0, self.tasks, values)
@@ -75,8 +75,8 @@ def check_fed(
     """Refuse what does not fit together, before anything is computed or changed.
 
     Shapes and types are checked always. Values (labels, task numbers) are checked on the CPU only: on a GPU
-    that would make every step wait for the device, so there :class:`~mmb.auc.labels.Labels` checks the labels
-    when the data is built, and indexing refuses unknown tasks.
+    that would make every step wait for the device, so there [`Labels`][mmb.auc.labels.Labels] checks the
+    labels when the data is built, and indexing refuses unknown tasks.
 
     Raises:
         TypeError: If scores are not floating point or tasks and rows not int64.

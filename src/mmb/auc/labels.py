@@ -17,15 +17,15 @@ class Labels:
     here, once; a step then never waits for the device to learn whether its labels are sound.
 
     Attributes:
-        values: int8 ``[n, m]`` with 0, 1 and ``MISSING`` (-1).
-        positives: Number of rows labelled 1, per task, ``[m]``.
-        negatives: Number of rows labelled 0, per task, ``[m]``.
-        positive_rate: ``positives / n``: the share of ALL rows that are labelled positive, float64 ``[m]``.
-        negative_rate: ``negatives / n``, float64 ``[m]``.
-        usable: bool ``[m]``: tasks with at least one positive and one negative. The others are left out of
+        values: int8 `[n, m]` with 0, 1 and `MISSING` (-1).
+        positives: Number of rows labelled 1, per task, `[m]`.
+        negatives: Number of rows labelled 0, per task, `[m]`.
+        positive_rate: `positives / n`: the share of ALL rows that are labelled positive, float64 `[m]`.
+        negative_rate: `negatives / n`, float64 `[m]`.
+        usable: bool `[m]`: tasks with at least one positive and one negative. The others are left out of
             training: weight zero, never sampled.
-        num_rows: ``n``.
-        num_tasks: ``m``.
+        num_rows: `n`.
+        num_tasks: `m`.
         num_usable: Number of usable tasks.
     """
 
@@ -33,11 +33,11 @@ class Labels:
         """Check a label matrix.
 
         Args:
-            matrix: ``[n, m]``, or ``[n]`` for one task. Values 0, 1 and missing: NaN in floating point, -1 in
+            matrix: `[n, m]`, or `[n]` for one task. Values 0, 1 and missing: NaN in floating point, -1 in
                 integers; bool has no gaps.
 
         Raises:
-            TypeError: If ``matrix`` is not a tensor.
+            TypeError: If `matrix` is not a tensor.
             ValueError: If it has another number of axes, is empty, holds another value (the first bad row and
                 task are named), or if no task has both a positive and a negative.
 
@@ -84,14 +84,14 @@ def as_labels(matrix: Tensor) -> Tensor:
     """Turn a label matrix with gaps into int8 with -1 for missing.
 
     Args:
-        matrix: ``[n, m]`` or ``[n]`` with 0, 1 and missing (NaN in floating point, -1 in integers).
+        matrix: `[n, m]` or `[n]` with 0, 1 and missing (NaN in floating point, -1 in integers).
 
     Returns:
-        int8 ``[n, m]``.
+        int8 `[n, m]`.
 
     Raises:
-        TypeError: If ``matrix`` is not a tensor.
-        ValueError: If it is neither ``[n, m]`` nor ``[n]``, empty, or holds something but 0, 1, missing.
+        TypeError: If `matrix` is not a tensor.
+        ValueError: If it is neither `[n, m]` nor `[n]`, empty, or holds something but 0, 1, missing.
     """
     if not isinstance(matrix, Tensor):
         raise TypeError(
@@ -131,5 +131,5 @@ def check_values(labels: Tensor) -> None:
 
 
 def _few(items: list[int], most: int = 20) -> str:
-    """The items, or the first ``most`` of them and how many more there are."""
+    """The items, or the first `most` of them and how many more there are."""
     return str(items) if len(items) <= most else f"{items[:most]} and {len(items) - most} more"

@@ -17,11 +17,11 @@ class MarginTerms(NamedTuple):
     """The margin loss of each task and HALF its derivatives (the factor two is cheapest left to the end).
 
     Attributes:
-        value: ``L_k``, ``[k]``.
-        shortfall: ``c + E-[h] - E+[h]``, ``[k]``: half the derivative by the dual, plus the dual.
-        d_score: Half the derivative by the scores, ``[rows, k]``.
-        d_mean_positive: Half the derivative by ``a``, ``[k]``.
-        d_mean_negative: Half the derivative by ``b``, ``[k]``.
+        value: `L_k`, `[k]`.
+        shortfall: `c + E-[h] - E+[h]`, `[k]`: half the derivative by the dual, plus the dual.
+        d_score: Half the derivative by the scores, `[rows, k]`.
+        d_mean_positive: Half the derivative by `a`, `[k]`.
+        d_mean_negative: Half the derivative by `b`, `[k]`.
     """
 
     value: Tensor
@@ -42,21 +42,23 @@ def margin_terms(
 ) -> MarginTerms:
     r"""Value and derivatives of the margin loss of each task.
 
-    .. math:: L = E_+[(h-a)^2] + E_-[(h-b)^2] + 2 \alpha\,(c + E_-[h] - E_+[h]) - \alpha^2
+    $$
+    L = E_+[(h-a)^2] + E_-[(h-b)^2] + 2 \alpha\,(c + E_-[h] - E_+[h]) - \alpha^2
+    $$
 
-    where :math:`E_\pm` are weighted sums. In the dual term the class means are estimated as
-    :math:`a + E_+[h-a]` and :math:`b + E_-[h-b]`, with :math:`a, b` held fixed there: equal to
-    :math:`E_\pm[h]` whenever the weights sum to one, of less variance when they do so only in expectation
+    where $E_\pm$ are weighted sums. In the dual term the class means are estimated as
+    $a + E_+[h-a]$ and $b + E_-[h-b]$, with $a, b$ held fixed there: equal to
+    $E_\pm[h]$ whenever the weights sum to one, of less variance when they do so only in expectation
     (dense batches), and the tracked mean where a batch lacks the class.
 
     Args:
-        score: ``h``, ``[rows, k]``.
-        positive: Weights of the positive entries, ``[rows, k]``.
-        negative: Weights of the negative entries, ``[rows, k]``.
-        mean_positive: ``a``, ``[k]``.
-        mean_negative: ``b``, ``[k]``.
-        dual: ``alpha``, ``[k]``.
-        margin: ``c``.
+        score: `h`, `[rows, k]`.
+        positive: Weights of the positive entries, `[rows, k]`.
+        negative: Weights of the negative entries, `[rows, k]`.
+        mean_positive: `a`, `[k]`.
+        mean_negative: `b`, `[k]`.
+        dual: `alpha`, `[k]`.
+        margin: `c`.
 
     Returns:
         The terms, task weights not applied.
@@ -80,13 +82,13 @@ class MarginObjective(Objective):
 
     Args:
         labels: The training labels.
-        margin: ``c``.
+        margin: `c`.
         start: The score of a model that knows nothing, where the means start.
         lr_dual: Step size of the dual's gradient ascent.
-        task_weighting: See :class:`~mmb.auc.objective.Objective`.
+        task_weighting: See [`Objective`][mmb.auc.objective.Objective].
 
     Raises:
-        ValueError: If ``lr_dual`` is outside (0, 1).
+        ValueError: If `lr_dual` is outside (0, 1).
     """
 
     dual: Tensor
@@ -113,9 +115,9 @@ class MarginObjective(Objective):
 
         Args:
             entries: The batch.
-            dual: The dual of the batch's tasks, ``[k]``.
+            dual: The dual of the batch's tasks, `[k]`.
             terms: The margin loss of each task.
-            d_logits: Half the derivative by the logits, ``[rows, k]``, task weights not applied.
+            d_logits: Half the derivative by the logits, `[rows, k]`, task weights not applied.
 
         Returns:
             The mean over tasks of task weight times value, and its derivatives.
@@ -131,7 +133,7 @@ class MarginObjective(Objective):
         ]
 
     def place(self, mean_positive: Tensor, mean_negative: Tensor, shortfall: Tensor) -> Tensor:
-        """Warm start: means and dual ``[m]`` where they are finite; returns where that is."""
+        """Warm start: means and dual `[m]` where they are finite; returns where that is."""
         there = mean_positive.isfinite() & mean_negative.isfinite()
         with torch.no_grad():
             for state, new in (
@@ -144,7 +146,7 @@ class MarginObjective(Objective):
 
     @torch.no_grad()
     def diagnostics(self) -> dict[str, Tensor]:
-        """``gap``: mean of ``a - b``, which should rise to the margin; ``dual_error``: how far duals lag."""
+        """`gap`: mean of `a - b`, which should rise to the margin; `dual_error`: how far duals lag."""
         gap = self.mean_positive - self.mean_negative
         error = (self.dual - self.project_dual(self.margin - gap)).abs()
         return {"gap": gap.mean(), "dual_error": error.mean()}

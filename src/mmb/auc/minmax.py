@@ -18,22 +18,24 @@ from mmb.projections import nonnegative
 class MinMaxAUC(MarginObjective):
     r"""AUC of every task, by its min-max form.
 
-    The pairwise square loss :math:`E_{+-}[(c - h_+ + h_-)^2]` of task ``k`` equals
-    :math:`\min_{a,b} \max_{\alpha} L_k`, with
+    The pairwise square loss $E_{+-}[(c - h_+ + h_-)^2]$ of task `k` equals
+    $\min_{a,b} \max_{\alpha} L_k$, with
 
-    .. math:: L_k = E_+[(h-a)^2] + E_-[(h-b)^2] + 2 \alpha\,(c + E_-[h] - E_+[h]) - \alpha^2,
-              \qquad \alpha \ge 0,
+    $$
+    L_k = E_+[(h-a)^2] + E_-[(h-b)^2] + 2 \alpha\,(c + E_-[h] - E_+[h]) - \alpha^2,
+    \qquad \alpha \ge 0,
+    $$
 
-    which needs no pairs. ``a`` and ``b`` (the class means) are parameters, moved by your optimizer together
-    with the model; the dual ``alpha`` is block state, moved here by projected gradient ascent:
-    :math:`\alpha \leftarrow [\alpha + \text{lr\_dual} \cdot 2 (c + E_-[h] - E_+[h] - \alpha)]_+`.
+    which needs no pairs. `a` and `b` (the class means) are parameters, moved by your optimizer together
+    with the model; the dual `alpha` is block state, moved here by projected gradient ascent:
+    $\alpha \leftarrow [\alpha + \text{lr\_dual} \cdot 2 (c + E_-[h] - E_+[h] - \alpha)]_+$.
 
     Args:
         labels: The training labels.
-        margin: ``c``.
-        scores: ``"sigmoid"`` or ``"logit"``.
+        margin: `c`.
+        scores: `"sigmoid"` or `"logit"`.
         lr_dual: Step size of the dual; 0.5 would replace it by the batch's own optimum.
-        task_weighting: See :class:`~mmb.auc.objective.Objective`.
+        task_weighting: See [`Objective`][mmb.auc.objective.Objective].
     """
 
     def __init__(
@@ -54,7 +56,7 @@ class MinMaxAUC(MarginObjective):
         return nonnegative(dual)
 
     def estimate(self, entries: Entries) -> tuple[Tensor, Gradients]:
-        """:math:`L_k` averaged over the tasks of the batch, at the dual before its step."""
+        """$L_k$ averaged over the tasks of the batch, at the dual before its step."""
         a, b, dual = (entries.gather(s) for s in (self.mean_positive, self.mean_negative, self.dual))
         score, slope = squash(entries.logits, self.scores)
         terms = margin_terms(score, entries.positive, entries.negative, a, b, dual, self.margin)
@@ -65,8 +67,8 @@ class MinMaxAUC(MarginObjective):
         """Put means and dual where they belong for the current model.
 
         Args:
-            scores: Logits ``[n, m]``.
-            labels: ``[n, m]`` with gaps. Tasks without one of the classes here keep their state.
+            scores: Logits `[n, m]`.
+            labels: `[n, m]` with gaps. Tasks without one of the classes here keep their state.
         """
         entries = self.entries(scores, labels).averaged()
         score, _ = squash(entries.logits, self.scores)

@@ -15,25 +15,27 @@ from mmb.models.multitask import flatten_tasks
 
 
 class Objective(nn.Module):
-    r"""What to train for: fills ``.grad`` and keeps the state of its blocks (tasks).
+    r"""What to train for: fills `.grad` and keeps the state of its blocks (tasks).
 
     The estimate for the model and the objective's own parameters is
 
-    .. math:: \Delta = \frac1{|I|} \sum_{k \in I} \omega_k \Delta_k,
-              \qquad \omega_k \propto (\text{positive rate of } k)^{-g}
+    $$
+    \Delta = \frac1{|I|} \sum_{k \in I} \omega_k \Delta_k,
+    \qquad \omega_k \propto (\text{positive rate of } k)^{-g}
+    $$
 
-    over the batch's tasks ``I``, task weights normalised to mean one over the usable tasks. Dense batches
+    over the batch's tasks `I`, task weights normalised to mean one over the usable tasks. Dense batches
     contain all usable tasks; their entries are weighted by class rates, so that the estimate stays unbiased.
 
     In training mode a call also moves the block state (dual variables, thresholds) of the sampled tasks, as
-    batch normalisation does; in ``eval()`` mode state is left alone.
+    batch normalisation does; in `eval()` mode state is left alone.
 
     Args:
-        labels: The training labels: a :class:`~mmb.auc.labels.Labels`, or a matrix to make one from.
-        task_weighting: ``g`` in [0, 1]; zero weighs tasks equally.
+        labels: The training labels: a [`Labels`][mmb.auc.labels.Labels], or a matrix to make one from.
+        task_weighting: `g` in [0, 1]; zero weighs tasks equally.
 
     Raises:
-        ValueError: If ``task_weighting`` is outside [0, 1].
+        ValueError: If `task_weighting` is outside [0, 1].
     """
 
     task_weight: Tensor
@@ -58,16 +60,16 @@ class Objective(nn.Module):
             self.register_buffer(name, value.to(dtype), persistent=False)
 
     def loss(self, entries: Entries) -> Tensor:
-        """The loss of one batch, its gradient the estimate; moves block state when ``self.training``.
+        """The loss of one batch, its gradient the estimate; moves block state when `self.training`.
 
-        An objective implements this with plain autograd, or :meth:`estimate` in closed form.
+        An objective implements this with plain autograd, or `estimate` in closed form.
         """
         with torch.no_grad():
             value, gradients = self.estimate(entries)
         return with_gradient(value, gradients)
 
     def estimate(self, entries: Entries) -> tuple[Tensor, Gradients]:
-        """The value of the loss and its derivatives; moves block state when ``self.training``."""
+        """The value of the loss and its derivatives; moves block state when `self.training`."""
         raise NotImplementedError(f"{type(self).__name__} implements neither loss nor estimate")
 
     def diagnostics(self) -> dict[str, Tensor]:
@@ -85,33 +87,33 @@ class Objective(nn.Module):
         """The loss of a batch; differentiate it for the estimate.
 
         Args:
-            scores: Raw logits: ``[n, m]`` (``[n]`` will do for one task), or ``[k, r]`` with ``tasks``.
+            scores: Raw logits: `[n, m]` (`[n]` will do for one task), or `[k, r]` with `tasks`.
             labels: Same shape: 0, 1, or missing (NaN in floating point, -1 in integers).
-            tasks: int64 ``[k]``: the batch is task-sampled; None: it is dense.
-            weights: Dense: importance of each label ``[n, m]`` or row ``[n]``. With ``tasks``: importance of
-                each task ``[k]``.
-            rows: Index of each row in the data, ``[n]`` or ``[k, r]``; for objectives with a variable per
+            tasks: int64 `[k]`: the batch is task-sampled; None: it is dense.
+            weights: Dense: importance of each label `[n, m]` or row `[n]`. With `tasks`: importance of
+                each task `[k]`.
+            rows: Index of each row in the data, `[n]` or `[k, r]`; for objectives with a variable per
                 positive.
 
         Returns:
             A scalar: the mean over the batch's tasks of task weight times loss.
 
         Raises:
-            TypeError: See :func:`~mmb.auc.entries.check_fed`.
+            TypeError: See [`check_fed`][mmb.auc.entries.check_fed].
             ValueError: Likewise; no state has changed then.
         """
         return self.loss(self.entries(scores, labels, tasks, weights, rows))
 
     def backward(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Add the estimate to ``.grad`` of the model's and the objective's parameters, and move block state.
+        """Add the estimate to `.grad` of the model's and the objective's parameters, and move block state.
 
         Args:
-            model: Maps inputs to logits ``[n, m]``. If it has ``task_scores(inputs, tasks)``, task-sampled
+            model: Maps inputs to logits `[n, m]`. If it has `task_scores(inputs, tasks)`, task-sampled
                 batches compute the sampled heads alone.
-            batch: A :class:`~mmb.auc.batches.TaskBatch` or :class:`~mmb.auc.batches.DenseBatch`.
+            batch: A [`TaskBatch`][mmb.auc.batches.TaskBatch] or [`DenseBatch`][mmb.auc.batches.DenseBatch].
 
         Returns:
-            Detached numbers worth logging, left on the device; ``"loss"`` is always among them.
+            Detached numbers worth logging, left on the device; `"loss"` is always among them.
         """
         scores = model_scores(model, batch, self.num_tasks)
         tasks = batch.tasks if isinstance(batch, TaskBatch) else None
@@ -127,7 +129,7 @@ class Objective(nn.Module):
         weights: Tensor | None = None,
         rows: Tensor | None = None,
     ) -> Entries:
-        """Check what was fed and weigh its entries; arguments as in :meth:`forward`."""
+        """Check what was fed and weigh its entries; arguments as in `forward`."""
         if self.num_tasks == 1 and scores.dim() == 1 and tasks is None:
             scores, labels = scores.unsqueeze(1), labels.unsqueeze(1) if labels.dim() == 1 else labels
         check_fed(scores, labels, tasks, weights, rows, self.num_tasks)
@@ -157,7 +159,7 @@ class Objective(nn.Module):
 
 
 def model_scores(model: nn.Module, batch: Batch, num_tasks: int) -> Tensor:
-    """Logits of a batch: ``[n, m]``, or ``[k, r]`` of the sampled tasks.
+    """Logits of a batch: `[n, m]`, or `[k, r]` of the sampled tasks.
 
     Raises:
         ValueError: If the model has another number of outputs than there are tasks.

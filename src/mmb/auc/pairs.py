@@ -24,12 +24,12 @@ def pair_loss(difference: Tensor, surrogate: Surrogate, margin: float) -> tuple[
     """Loss of pairs and its derivative.
 
     Args:
-        difference: ``d``, score of the positive minus score of the negative.
-        surrogate: ``"logistic"``: ``log(1 + exp(c - d))``; ``"squared_hinge"``: ``max(c - d, 0)^2``.
-        margin: ``c``.
+        difference: `d`, score of the positive minus score of the negative.
+        surrogate: `"logistic"`: `log(1 + exp(c - d))`; `"squared_hinge"`: `max(c - d, 0)^2`.
+        margin: `c`.
 
     Returns:
-        The loss and its derivative by ``d``, both of the shape of ``d``.
+        The loss and its derivative by `d`, both of the shape of `d`.
     """
     short = margin - difference
     if surrogate == "logistic":
@@ -40,15 +40,15 @@ def pair_loss(difference: Tensor, surrogate: Surrogate, margin: float) -> tuple[
 
 @dataclass(frozen=True)
 class Pairs:
-    """The positive entries of a batch, each against all rows of its task: ``e`` x rows.
+    """The positive entries of a batch, each against all rows of its task: `e` x rows.
 
     Cost and memory grow with (number of positives) x rows. Everything but finding the positives has a fixed
     shape given their number.
 
     Attributes:
-        rows: int64 ``[e]``: where the positives are in the batch.
-        columns: int64 ``[e]``: likewise.
-        weight: ``[e]``: their weights; zero for padding.
+        rows: int64 `[e]`: where the positives are in the batch.
+        columns: int64 `[e]`: likewise.
+        weight: `[e]`: their weights; zero for padding.
     """
 
     rows: Tensor
@@ -72,18 +72,18 @@ class Pairs:
         return Pairs(rows, columns, entries.positive[rows, columns] * (places[:, 0] >= 0))
 
     def difference(self, score: Tensor) -> Tensor:
-        """Score of each positive minus the scores of all rows in its task, ``[e, rows]``."""
+        """Score of each positive minus the scores of all rows in its task, `[e, rows]`."""
         return score[self.rows, self.columns].unsqueeze(1) - self.beside(score)
 
     def beside(self, values: Tensor) -> Tensor:
-        """The values ``[rows, k]`` in each positive's task, ``[e, rows]``."""
+        """The values `[rows, k]` in each positive's task, `[e, rows]`."""
         return values.T.index_select(0, self.columns)
 
     def by_task(self, values: Tensor, like: Tensor) -> Tensor:
-        """Sum values ``[e, rows]`` over the positives of each task, ``[rows, k]`` as ``like``."""
+        """Sum values `[e, rows]` over the positives of each task, `[rows, k]` as `like`."""
         return torch.zeros_like(like.T).index_add_(0, self.columns, values).T
 
     def to_scores(self, d_difference: Tensor, like: Tensor) -> Tensor:
-        """Derivative by the scores ``[rows, k]`` from that by the differences ``[e, rows]``."""
+        """Derivative by the scores `[rows, k]` from that by the differences `[e, rows]`."""
         d_score = -self.by_task(d_difference, like)
         return d_score.index_put((self.rows, self.columns), d_difference.sum(1), accumulate=True)

@@ -16,28 +16,30 @@ from mmb.auc.thresholds import Gradient, Thresholds, check_gradient, held_out
 class PairwisePartialAUC(Objective):
     r"""AUC within a range of false positive rates, by pairs instead of a min-max form.
 
-    The same tracked thresholds as :class:`~mmb.auc.partial.PartialAUC` (on logits ``z``) select the
+    The same tracked thresholds as [`PartialAUC`][mmb.auc.partial.PartialAUC] (on logits `z`) select the
     negatives; each is compared with each positive:
 
-    .. math:: L_k = E_+ E_-[\, s(z_-)\, \ell(z_+ - z_-) \,]
+    $$
+    L_k = E_+ E_-[\, s(z_-)\, \ell(z_+ - z_-) \,]
+    $$
 
-    with the selection ``s`` of :class:`~mmb.auc.thresholds.Thresholds` and :math:`\ell(d) = \log(1+e^{c-d})`
-    or :math:`\max(c-d, 0)^2`. Bilevel, without a dual. Its cost grows with (positives of the batch) x (rows).
+    with the selection `s` of [`Thresholds`][mmb.auc.thresholds.Thresholds] and $\ell(d) = \log(1+e^{c-d})$
+    or $\max(c-d, 0)^2$. Bilevel, without a dual. Its cost grows with (positives of the batch) x (rows).
 
     Args:
         labels: The training labels.
         max_fpr: Upper end of the range, in (0, 1].
         min_fpr: Lower end, in [0, max_fpr).
-        surrogate: ``"logistic"`` or ``"squared_hinge"``.
-        margin: ``c``.
-        gradient: ``"full"``: the hypergradient, with the selection's dependence on the scores and, through
-            the threshold, on all negatives. ``"practical"``: the selection is held fixed.
+        surrogate: `"logistic"` or `"squared_hinge"`.
+        margin: `c`.
+        gradient: `"full"`: the hypergradient, with the selection's dependence on the scores and, through
+            the threshold, on all negatives. `"practical"`: the selection is held fixed.
         lr_threshold: Step size of the thresholds, in logits per unit of rate.
         beta: Momentum of the Hessian.
         tau1: Smoothing of the quantile, in logits.
         temperature: Of the selector, in logits.
-        tau2: Strong convexity of the lower problem; biases the rate by ``tau2 * threshold``.
-        task_weighting: See :class:`~mmb.auc.objective.Objective`.
+        tau2: Strong convexity of the lower problem; biases the rate by `tau2 * threshold`.
+        task_weighting: See [`Objective`][mmb.auc.objective.Objective].
         capacity: Most positives used per batch; None is all. A number makes all shapes fixed, so that a GPU
             is not waited for; positives beyond it are dropped, so choose it well above what occurs.
 
@@ -82,7 +84,7 @@ class PairwisePartialAUC(Objective):
         )
 
     def estimate(self, entries: Entries) -> tuple[Tensor, Gradients]:
-        """:math:`L_k` averaged over the tasks of the batch, at thresholds before their step."""
+        """$L_k$ averaged over the tasks of the batch, at thresholds before their step."""
         logits = entries.logits
         tracking = self.threshold.look(entries, logits)
         pairs = Pairs.of(entries, self.capacity)
@@ -100,7 +102,7 @@ class PairwisePartialAUC(Objective):
 
     @torch.no_grad()
     def thresholds(self, scores: Tensor | None = None, labels: Tensor | None = None) -> Tensor:
-        """Each task's operating point ``[m]`` at ``max_fpr``; see :meth:`PartialAUC.thresholds`."""
+        """Each task's operating point `[m]` at `max_fpr`; see `PartialAUC.thresholds`."""
         given = held_out(scores, labels)
         if given is not None:
             return self.threshold.quantiles(self.entries(*given), given[0])[:, 0]
@@ -111,12 +113,12 @@ class PairwisePartialAUC(Objective):
         """Put thresholds at the empirical quantiles for the current model.
 
         Args:
-            scores: Logits ``[n, m]``.
-            labels: ``[n, m]`` with gaps. Tasks without negatives here keep their thresholds.
+            scores: Logits `[n, m]`.
+            labels: `[n, m]` with gaps. Tasks without negatives here keep their thresholds.
         """
         entries = self.entries(scores, labels).averaged()
         self.threshold.warm_start(entries, entries.logits)
 
     def diagnostics(self) -> dict[str, Tensor]:
-        """``threshold``: mean over tasks, a logit."""
+        """`threshold`: mean over tasks, a logit."""
         return {"threshold": self.thresholds().mean()}

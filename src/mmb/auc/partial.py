@@ -14,43 +14,45 @@ from mmb.auc.thresholds import Gradient, Thresholds, check_gradient, held_out
 
 
 class PartialAUC(MarginObjective):
-    r"""AUC within a range of false positive rates ``[min_fpr, max_fpr]``, for every task.
+    r"""AUC within a range of false positive rates `[min_fpr, max_fpr]`, for every task.
 
-    Only the negatives ranked in that range count. Each task tracks the score threshold :math:`\lambda` at
-    ``max_fpr`` (and a second one at ``min_fpr`` if that is positive) as its lower-level problem, see
-    :class:`~mmb.auc.thresholds.Thresholds`, and softly selects the negatives above it:
+    Only the negatives ranked in that range count. Each task tracks the score threshold $\lambda$ at
+    `max_fpr` (and a second one at `min_fpr` if that is positive) as its lower-level problem, see
+    [`Thresholds`][mmb.auc.thresholds.Thresholds], and softly selects the negatives above it:
 
-    .. math:: L_k = E_+[(h-a)^2] + E_-[s\,(h-b)^2] + 2 \alpha\,(c + E_-[s\,h] - E_+[h]) - \alpha^2,
-              \qquad s = \frac{\phi(z-\lambda_{max}) - \phi(z-\lambda_{min})}{\rho_{max}-\rho_{min}}
+    $$
+    L_k = E_+[(h-a)^2] + E_-[s\,(h-b)^2] + 2 \alpha\,(c + E_-[s\,h] - E_+[h]) - \alpha^2,
+    \qquad s = \frac{\phi(z-\lambda_{max}) - \phi(z-\lambda_{min})}{\rho_{max}-\rho_{min}}
+    $$
 
-    with :math:`\phi(u) = \text{sigmoid}(u / \text{temperature})`; ``z`` is what thresholds cut, ``h`` what
-    the loss compares. :math:`\alpha` is not constrained.
+    with $\phi(u) = \text{sigmoid}(u / \text{temperature})$; `z` is what thresholds cut, `h` what
+    the loss compares. $\alpha$ is not constrained.
 
-    At its threshold the selection has mass one, :math:`E_-[s] = 1`, if ``temperature`` equals ``tau1`` (the
-    default). So in the dual term :math:`E_-[s h]` is estimated as :math:`b + E_-[s (h - b)]`, with ``b`` held
-    fixed there: the same at the exact threshold, but without the large term :math:`b\,(E_-[s] - 1)`, which
+    At its threshold the selection has mass one, $E_-[s] = 1$, if `temperature` equals `tau1` (the
+    default). So in the dual term $E_-[s h]$ is estimated as $b + E_-[s (h - b)]$, with `b` held
+    fixed there: the same at the exact threshold, but without the large term $b\,(E_-[s] - 1)$, which
     away from it drowns the rest of the full gradient.
 
     Args:
         labels: The training labels.
         max_fpr: Upper end of the range, in (0, 1].
         min_fpr: Lower end, in [0, max_fpr).
-        margin: ``c``.
-        scores: ``"sigmoid"``: ``h = z = sigmoid(logit)``; ``"logit"``: ``h = z = logit``; ``"recentred"``:
-            ``z = logit`` and ``h = sigmoid(logit - threshold)``, so that the loss is steepest at the
+        margin: `c`.
+        scores: `"sigmoid"`: `h = z = sigmoid(logit)`; `"logit"`: `h = z = logit`; `"recentred"`:
+            `z = logit` and `h = sigmoid(logit - threshold)`, so that the loss is steepest at the
             operating point however rare the positives are.
-        gradient: ``"full"``: the hypergradient, with the selection's dependence on the scores and, through
-            the threshold, on all negatives. ``"practical"``, the default: the selection is held fixed; in
+        gradient: `"full"`: the hypergradient, with the selection's dependence on the scores and, through
+            the threshold, on all negatives. `"practical"`, the default: the selection is held fixed; in
             small experiments it generalised a little better.
         lr_dual: Step size of the dual; 0.5 would replace it by the batch's own optimum.
         lr_threshold: Step size of the thresholds, in score units per unit of rate.
         beta: Momentum of the Hessian.
         tau1: Smoothing of the quantile, in score units.
-        temperature: Of the selector :math:`\phi`, in score units; None is ``tau1``.
-        tau2: Strong convexity of the lower problem; biases the rate by ``tau2 * threshold``.
-        task_weighting: See :class:`~mmb.auc.objective.Objective`.
+        temperature: Of the selector $\phi$, in score units; None is `tau1`.
+        tau2: Strong convexity of the lower problem; biases the rate by `tau2 * threshold`.
+        task_weighting: See [`Objective`][mmb.auc.objective.Objective].
 
-    The defaults (None) of ``lr_threshold`` and ``tau1`` follow the units of ``z``: 0.1 and 0.05 for
+    The defaults (None) of `lr_threshold` and `tau1` follow the units of `z`: 0.1 and 0.05 for
     probabilities, 1 and 0.5 for logits.
 
     Raises:
@@ -93,7 +95,7 @@ class PartialAUC(MarginObjective):
         )
 
     def estimate(self, entries: Entries) -> tuple[Tensor, Gradients]:
-        """:math:`L_k` averaged over the tasks of the batch, at dual and thresholds before their steps."""
+        """$L_k$ averaged over the tasks of the batch, at dual and thresholds before their steps."""
         a, b, dual = (entries.gather(s) for s in (self.mean_positive, self.mean_negative, self.dual))
         cut, score, slope = self.cut_and_score(entries)
         tracking = self.threshold.look(entries, cut)
@@ -111,20 +113,20 @@ class PartialAUC(MarginObjective):
         return self.conclude(entries, dual, terms, d_logits)
 
     def cut_and_score(self, entries: Entries) -> tuple[Tensor, Tensor, Tensor]:
-        """``z``, which the thresholds cut, ``h``, which the loss compares, and the slope of ``h``."""
+        """`z`, which the thresholds cut, `h`, which the loss compares, and the slope of `h`."""
         centre = entries.gather(self.threshold.value)[:, 0] if self.scores == "recentred" else None
         score, slope = squash(entries.logits, self.scores, centre)
         return score if self.scores == "sigmoid" else entries.logits, score, slope
 
     @torch.no_grad()
     def thresholds(self, scores: Tensor | None = None, labels: Tensor | None = None) -> Tensor:
-        """Each task's operating point ``[m]`` at ``max_fpr``, on the scale of the model's output.
+        """Each task's operating point `[m]` at `max_fpr`, on the scale of the model's output.
 
-        Deploy it as ``model(x) > thresholds``: about ``max_fpr`` of the negatives pass.
+        Deploy it as `model(x) > thresholds`: about `max_fpr` of the negatives pass.
 
         Args:
-            scores: Logits ``[n, m]`` of held-out rows, to place the thresholds by.
-            labels: Their labels ``[n, m]``, with gaps.
+            scores: Logits `[n, m]` of held-out rows, to place the thresholds by.
+            labels: Their labels `[n, m]`, with gaps.
 
         Returns:
             With scores and labels, the empirical quantiles of their negatives (NaN for tasks without any).
@@ -140,7 +142,7 @@ class PartialAUC(MarginObjective):
 
     @torch.no_grad()
     def diagnostics(self) -> dict[str, Tensor]:
-        """As :class:`MarginObjective`, and ``threshold``: mean over tasks, a logit."""
+        """As `MarginObjective`, and `threshold`: mean over tasks, a logit."""
         return {**super().diagnostics(), "threshold": self.thresholds().mean()}
 
     @torch.no_grad()
@@ -148,8 +150,8 @@ class PartialAUC(MarginObjective):
         """Put thresholds, means and dual where they belong for the current model.
 
         Args:
-            scores: Logits ``[n, m]``.
-            labels: ``[n, m]`` with gaps. Tasks without one of the classes here keep their means and dual,
+            scores: Logits `[n, m]`.
+            labels: `[n, m]` with gaps. Tasks without one of the classes here keep their means and dual,
                 tasks without negatives also their thresholds.
         """
         entries = self.entries(scores, labels).averaged()

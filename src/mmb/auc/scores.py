@@ -17,16 +17,16 @@ def check_transform(transform: str, allowed: tuple[str, ...] = get_args(Transfor
 
 
 def squash(logits: Tensor, transform: Transform, centre: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Scores ``h`` and their slope ``dh/dlogit``.
+    """Scores `h` and their slope `dh/dlogit`.
 
     Args:
-        logits: ``[rows, k]``.
-        transform: ``"sigmoid"``: ``h = sigmoid(logit)``; ``"logit"``: ``h = logit``; ``"recentred"``:
-            ``h = sigmoid(logit - centre)``.
-        centre: ``[k]``: each task's threshold, for ``"recentred"``.
+        logits: `[rows, k]`.
+        transform: `"sigmoid"`: `h = sigmoid(logit)`; `"logit"`: `h = logit`; `"recentred"`:
+            `h = sigmoid(logit - centre)`.
+        centre: `[k]`: each task's threshold, for `"recentred"`.
 
     Returns:
-        ``h`` and ``dh/dlogit``, both of the logits' shape (the slope of ``"logit"`` is a scalar one).
+        `h` and `dh/dlogit`, both of the logits' shape (the slope of `"logit"` is a scalar one).
     """
     if transform == "logit":
         return logits, logits.new_ones(())

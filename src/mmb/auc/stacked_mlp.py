@@ -1,4 +1,4 @@
-"""A multi-layer perceptron with weights of its own for every task: batched products without ``vmap``."""
+"""A multi-layer perceptron with weights of its own for every task: batched products without `vmap`."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ def is_mlp(encoder: nn.Module) -> TypeGuard[nn.Sequential]:
 
 
 def stacked_mlp(encoder: nn.Sequential, weights: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
-    """Features ``[k, r, d]`` of every task's rows with its own weights.
+    """Features `[k, r, d]` of every task's rows with its own weights.
 
     It saves about a tenth of a training step: the product adds the bias itself, and nothing is wrapped and
     unwrapped.
 
     Args:
-        encoder: One that :func:`is_mlp` accepts.
-        weights: The parameters that differ between tasks by name, ``[k, ...]``; the others are the encoder's.
-        inputs: ``[k, r, num_inputs]``.
+        encoder: One that `is_mlp` accepts.
+        weights: The parameters that differ between tasks by name, `[k, ...]`; the others are the encoder's.
+        inputs: `[k, r, num_inputs]`.
 
     Returns:
         The encoder's outputs.

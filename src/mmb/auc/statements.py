@@ -1,9 +1,9 @@
-"""The objectives stated as :class:`mmb.Problem`: the same mathematics, for the general solver.
+"""The objectives stated as `mmb.Problem`: the same mathematics, for the general solver.
 
 Slow and plain on purpose: each statement is its formula, written for one block. Use them to run another
 hypergradient estimator on an AUC problem, and to check the objectives, which are tailored by hand.
 
-A block is a task. The shared variable is ``{"model": ..., "mean_positive": [m], "mean_negative": [m]}``, the
+A block is a task. The shared variable is `{"model": ..., "mean_positive": [m], "mean_negative": [m]}`, the
 means only for the margin losses. In SOPA and SOPAs a block is a positive label.
 """
 
@@ -35,12 +35,12 @@ One = dict[str, Tensor]  # the batch of one block
 
 
 class Blocks(NamedTuple):
-    """A batch as :meth:`mmb.Solver.step` takes it.
+    """A batch as `mmb.Solver.step` takes it.
 
     Attributes:
-        blocks: The sampled blocks, ``[k]``.
+        blocks: The sampled blocks, `[k]`.
         batch: Their batches, for both levels.
-        weights: Their weights in the estimate, ``[k]``.
+        weights: Their weights in the estimate, `[k]`.
     """
 
     blocks: Tensor
@@ -53,10 +53,10 @@ def as_problem(objective: Objective, score: Score) -> Problem:
 
     Args:
         objective: Any objective but compositional training.
-        score: ``score(model, inputs, task)``: the logits ``[r]`` of one task on its rows, a pure function.
+        score: `score(model, inputs, task)`: the logits `[r]` of one task on its rows, a pure function.
 
     Returns:
-        The problem; its batches come from :func:`as_blocks`.
+        The problem; its batches come from `as_blocks`.
 
     Raises:
         TypeError: If there is no statement for this objective.
@@ -114,7 +114,7 @@ def as_blocks(objective: Objective, batch: Batch) -> Blocks:
 
 
 def _at(values: Tensor, index: Tensor) -> Tensor:
-    """``values[index]`` for one block's own number, in a form that can be batched."""
+    """`values[index]` for one block's own number, in a form that can be batched."""
     return values.index_select(0, index.reshape(1)).squeeze(0)
 
 
@@ -140,13 +140,13 @@ def _minmax(objective: MinMaxAUC, score: Score, x: Tree, dual: Tensor, lower: No
 
 
 def _select(threshold: Thresholds, z: Tensor, value: Tensor) -> Tensor:
-    """``s(z)`` for thresholds ``value`` ``[t]``."""
+    """`s(z)` for thresholds `value` `[t]`."""
     phi = torch.sigmoid((z - value.unsqueeze(1)) / threshold.temperature)  # [t, r]
     return (phi[0] if len(value) == 1 else phi[0] - phi[1]) * threshold.per_width
 
 
 def _cut(objective: PartialAUC | PairwisePartialAUC, score: Score, x: Tree, batch: One) -> Tensor:
-    """What the thresholds cut, ``z``."""
+    """What the thresholds cut, `z`."""
     logits = score(x["model"], batch["inputs"], batch["task"])
     unit = isinstance(objective, PartialAUC) and objective.scores == "sigmoid"
     return torch.sigmoid(logits) if unit else logits
@@ -155,7 +155,7 @@ def _cut(objective: PartialAUC | PairwisePartialAUC, score: Score, x: Tree, batc
 def _quantile(
     objective: PartialAUC | PairwisePartialAUC, score: Score, x: Tree, lower: Tensor, batch: One
 ) -> Tensor:
-    """``g`` of :class:`~mmb.auc.thresholds.Thresholds`, summed over the thresholds of a task."""
+    """`g` of [`Thresholds`][mmb.auc.thresholds.Thresholds], summed over the thresholds of a task."""
     threshold = objective.threshold
     z, negative = _cut(objective, score, x, batch), batch["negative"]
     soft = threshold.tau1 * functional.softplus((z - lower.unsqueeze(1)) / threshold.tau1)  # [t, r]
@@ -211,13 +211,13 @@ def _minibatch(
 
 
 def _pair_losses(objective: SOPA | SOPAs, score: Score, x: Tree, batch: One) -> Tensor:
-    """Loss of one positive against every row of its task, ``[r]``."""
+    """Loss of one positive against every row of its task, `[r]`."""
     h = _squash(score(x["model"], batch["inputs"], batch["task"]), objective.scores)
     return (objective.margin - _at(h, batch["row"]) + h).clamp(min=0) ** 2
 
 
 def _sopa(objective: SOPA, score: Score, x: Tree, dual: None, lower: None, batch: One) -> Tensor:
-    """Its variables are part of ``x`` here, as ``x["level"]``."""
+    """Its variables are part of `x` here, as `x["level"]`."""
     level = _at(x["level"], batch["slot"])
     excess = (_pair_losses(objective, score, x, batch) - level).clamp(min=0)
     return (batch["negative"] * (level + excess / objective.max_fpr)).sum()

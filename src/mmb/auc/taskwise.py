@@ -50,13 +50,13 @@ class TaskwiseModel:
         self.buffers = {name: old.expand(self.shape[0], *old.shape) for name, old in kept.items()}
 
     def own(self, weights: Weights) -> Weights:
-        """The model's weights as leaves ``[k, ...]``, one for every task; the encoder's are not copied."""
+        """The model's weights as leaves `[k, ...]`, one for every task; the encoder's are not copied."""
         *shared, head, bias = (weight.detach() for weight in weights)
         expanded = (weight.expand(self.shape[0], *weight.shape) for weight in shared)
         return tuple(weight.detach().requires_grad_() for weight in (*expanded, head, bias))
 
     def logits(self, weights: Weights) -> Tensor:
-        """Logits ``[k, r]`` with weights ``[k, ...]``.
+        """Logits `[k, r]` with weights `[k, ...]`.
 
         Raises:
             ValueError: If there are not as many as labels.
@@ -76,10 +76,10 @@ class TaskwiseModel:
         return logits
 
     def cross_entropy_gradients(self, weights: Weights, create_graph: bool) -> Weights:
-        """``grad CE_i(w_i)`` at weights ``[k, ...]`` that require gradients, ``[k, ...]`` each.
+        """`grad CE_i(w_i)` at weights `[k, ...]` that require gradients, `[k, ...]` each.
 
-        They are differentiated again by plain autograd around ``vmap``, which is right for every layer;
-        derivatives of ``torch.func`` inside of autograd are silently wrong for batch and layer normalisation.
+        They are differentiated again by plain autograd around `vmap`, which is right for every layer;
+        derivatives of `torch.func` inside of autograd are silently wrong for batch and layer normalisation.
         """
         logits = self.logits(weights)
         with torch.set_grad_enabled(create_graph):
@@ -111,7 +111,7 @@ class TaskwiseModel:
     def _places(self) -> list[tuple[str, int]]:
         """Where in the encoder each of the weights is used: a parameter may belong to several modules.
 
-        ``functional_call`` would find out by itself, but it leaves a module that occurs twice with the
+        `functional_call` would find out by itself, but it leaves a module that occurs twice with the
         weights of the call.
         """
         index = {id(self.encoder.get_parameter(name)): index for index, name in enumerate(self.names)}

@@ -13,16 +13,16 @@ Gradient = Literal["full", "practical"]
 
 
 class Tracking(NamedTuple):
-    """One look at the lower problems of the batch's tasks, with ``t`` thresholds each.
+    """One look at the lower problems of the batch's tasks, with `t` thresholds each.
 
     Attributes:
-        value: The thresholds, ``[t, k]``.
-        hessian: Their tracked Hessians, ``[t, k]``.
-        slope: Derivative of the lower objective by the threshold, ``[t, k]``.
-        curvature: Its second derivative, ``[t, k]``.
-        bell: ``-tau1`` times the derivative of ``slope`` by each score, ``[t, rows, k]``.
-        phi: The soft steps at the thresholds, ``[t, rows, k]``.
-        selected: Negative weights times selection, ``[rows, k]``; they sum to about one.
+        value: The thresholds, `[t, k]`.
+        hessian: Their tracked Hessians, `[t, k]`.
+        slope: Derivative of the lower objective by the threshold, `[t, k]`.
+        curvature: Its second derivative, `[t, k]`.
+        bell: `-tau1` times the derivative of `slope` by each score, `[t, rows, k]`.
+        phi: The soft steps at the thresholds, `[t, rows, k]`.
+        selected: Negative weights times selection, `[rows, k]`; they sum to about one.
     """
 
     value: Tensor
@@ -37,33 +37,37 @@ class Tracking(NamedTuple):
 class Thresholds(nn.Module):
     r"""For each task the score thresholds at the ends of a range of false positive rates, tracked by SGD.
 
-    The threshold at rate :math:`\rho` is a soft quantile of the negative scores ``z``:
+    The threshold at rate $\rho$ is a soft quantile of the negative scores `z`:
 
-    .. math:: \lambda = \arg\min_\lambda g(\lambda)
-              = E_-[\rho \lambda + \tau_1 \log(1 + e^{(z-\lambda)/\tau_1})] + \tfrac{\tau_2}{2} \lambda^2
+    $$
+    \lambda = \arg\min_\lambda g(\lambda)
+    = E_-[\rho \lambda + \tau_1 \log(1 + e^{(z-\lambda)/\tau_1})] + \tfrac{\tau_2}{2} \lambda^2
+    $$
 
-    Steps: :math:`\lambda \leftarrow \lambda - \text{lr}\, g'(\lambda)` and, for the implicit derivative,
-    :math:`H \leftarrow (1-\beta) H + \beta\, g''(\lambda)`, both at the old :math:`\lambda`.
-    (:math:`\rho` stands inside the mean: the same for a mean over a task's own rows, of less variance when
+    Steps: $\lambda \leftarrow \lambda - \text{lr}\, g'(\lambda)$ and, for the implicit derivative,
+    $H \leftarrow (1-\beta) H + \beta\, g''(\lambda)$, both at the old $\lambda$.
+    ($\rho$ stands inside the mean: the same for a mean over a task's own rows, of less variance when
     the weights of a dense batch sum to one only in expectation.)
 
     Selected are the scores between the thresholds, softly:
 
-    .. math:: s(z) = \frac{\phi(z-\lambda_{max}) - \phi(z-\lambda_{min})}{\rho_{max}-\rho_{min}},
-              \qquad \phi(u) = \text{sigmoid}(u / \text{temperature}),
+    $$
+    s(z) = \frac{\phi(z-\lambda_{max}) - \phi(z-\lambda_{min})}{\rho_{max}-\rho_{min}},
+    \qquad \phi(u) = \text{sigmoid}(u / \text{temperature}),
+    $$
 
-    without the second term when ``min_fpr`` is zero: then there is one threshold, at ``max_fpr``.
+    without the second term when `min_fpr` is zero: then there is one threshold, at `max_fpr`.
 
     Args:
         max_fpr: Upper end of the range, in (0, 1].
         min_fpr: Lower end, in [0, max_fpr).
-        like: A tensor ``[m]`` whose dtype and device the state takes.
+        like: A tensor `[m]` whose dtype and device the state takes.
         start: Where all thresholds start.
         lr: Step size.
         beta: Momentum of the Hessian, in (0, 1].
         temperature: Of the selector.
         tau1: Smoothing, in units of the scores.
-        tau2: Strong convexity; biases the rate by ``tau2 * threshold``.
+        tau2: Strong convexity; biases the rate by `tau2 * threshold`.
 
     Raises:
         ValueError: If a number is out of its range.
@@ -116,7 +120,7 @@ class Thresholds(nn.Module):
 
         Args:
             entries: The batch.
-            z: The scores the thresholds cut, ``[rows, k]``.
+            z: The scores the thresholds cut, `[rows, k]`.
         """
         value, hessian = entries.gather(self.value).T, entries.gather(self.hessian).T
         soft = self._sigmoid(z, value, self.tau1)
@@ -136,13 +140,13 @@ class Thresholds(nn.Module):
 
     @staticmethod
     def _sigmoid(z: Tensor, value: Tensor, width: float) -> Tensor:
-        """``sigmoid((z - value) / width)``, ``[t, rows, k]``."""
+        """`sigmoid((z - value) / width)`, `[t, rows, k]`."""
         return torch.add(value.unsqueeze(1) / -width, z, alpha=1 / width).sigmoid_()
 
     def step(self, entries: Entries, tracking: Tracking) -> None:
         """Move thresholds, Hessians and operating points of the sampled tasks.
 
-        An operating point is where the negatives' logits really cross ``max_fpr``, for use at deployment: the
+        An operating point is where the negatives' logits really cross `max_fpr`, for use at deployment: the
         threshold of the lower problem is smoothed, and for skewed scores lies elsewhere.
         """
         entries.scatter_(self.value, (tracking.value - self.lr * tracking.slope).T)
@@ -155,21 +159,23 @@ class Thresholds(nn.Module):
     def through_selection(
         self, entries: Entries, tracking: Tracking, payoff: Tensor, d_centre: Tensor | None
     ) -> Tensor:
-        r"""Derivative by ``z`` through the selection: directly, and through the thresholds.
+        r"""Derivative by `z` through the selection: directly, and through the thresholds.
 
-        With the loss :math:`f = E_-[s(z) v] + \dots`:
+        With the loss $f = E_-[s(z) v] + \dots$:
 
-        .. math:: w_-\, v\, \partial_z s - \partial^2_{z \lambda} g \; H^{-1}\, \partial_\lambda f,
-                  \qquad \partial_\lambda f = - E_-[v\, \partial_z s] + \dots
+        $$
+        w_-\, v\, \partial_z s - \partial^2_{z \lambda} g \; H^{-1}\, \partial_\lambda f,
+        \qquad \partial_\lambda f = - E_-[v\, \partial_z s] + \dots
+        $$
 
         Args:
             entries: The batch.
             tracking: The look at it.
-            payoff: :math:`v`, what one unit of selection adds to the loss, ``[rows, k]``.
-            d_centre: What else the loss has as derivative by the first threshold, ``[k]``.
+            payoff: $v$, what one unit of selection adds to the loss, `[rows, k]`.
+            d_centre: What else the loss has as derivative by the first threshold, `[k]`.
 
         Returns:
-            ``[rows, k]``.
+            `[rows, k]`.
         """
         phi, bell = tracking.phi, tracking.bell
         hill = (
@@ -193,9 +199,9 @@ class Thresholds(nn.Module):
         """Put thresholds at the empirical quantiles of the negative scores, Hessians at the curvature there.
 
         Args:
-            entries: All tasks, with weights that sum to one (:meth:`Entries.averaged`); tasks without
+            entries: All tasks, with weights that sum to one (`Entries.averaged`); tasks without
                 negatives keep their state.
-            z: The scores the thresholds cut, ``[rows, m]``.
+            z: The scores the thresholds cut, `[rows, m]`.
         """
         found = self.quantiles(entries, z)
         there = found.isfinite()
@@ -205,14 +211,14 @@ class Thresholds(nn.Module):
         self.operating.copy_(torch.where(there[:, 0], point, self.operating))
 
     def quantiles(self, entries: Entries, z: Tensor) -> Tensor:
-        """Empirical thresholds: the (K+1)-th largest negative score, ``K = floor(rate * negatives)``.
+        """Empirical thresholds: the (K+1)-th largest negative score, `K = floor(rate * negatives)`.
 
         Args:
             entries: All tasks.
-            z: The scores to cut, ``[rows, m]``.
+            z: The scores to cut, `[rows, m]`.
 
         Returns:
-            ``[m, t]``; NaN for tasks without negatives.
+            `[m, t]`; NaN for tasks without negatives.
         """
         negative = entries.negative > 0
         count = negative.sum(0)

@@ -1,4 +1,4 @@
-"""The command line: ``mmb COMMAND ...``; each command is a module of this package."""
+"""The command line: `mmb COMMAND ...`; each command is a module of this package."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command.
 
     Args:
-        arguments: What stands after ``mmb``; that of this process by default.
+        arguments: What stands after `mmb`; that of this process by default.
 
     Returns:
         0 if all went well, 1 if the command failed, 2 if it was not understood, 130 if it was interrupted.
-        A failure is one message on stderr, and a traceback only with ``--debug``.
+        A failure is one message on stderr, and a traceback only with `--debug`.
     """
     console = Console()
     debug = False

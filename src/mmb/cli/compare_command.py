@@ -1,4 +1,4 @@
-"""``mmb compare``: several methods side by side."""
+"""`mmb compare`: several methods side by side."""
 
 from __future__ import annotations
 

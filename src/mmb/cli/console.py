@@ -13,7 +13,7 @@ from mmb._extras import require
 
 
 class Console:
-    """Shows things to a person, or to a machine if ``json`` is set.
+    """Shows things to a person, or to a machine if `json` is set.
 
     Attributes:
         json: Print nothing but the result, as JSON.
@@ -51,7 +51,7 @@ class Console:
 
     @contextmanager
     def progress(self) -> Iterator[Any]:
-        """A progress display (rich) on stderr; its tasks have a ``unit`` and ``numbers`` to be shown.
+        """A progress display (rich) on stderr; its tasks have a `unit` and `numbers` to be shown.
 
         To a machine it stays dark.
         """

@@ -1,4 +1,4 @@
-"""``mmb data``: what there is, and how it is got and prepared."""
+"""`mmb data`: what there is, and how it is got and prepared."""
 
 from __future__ import annotations
 

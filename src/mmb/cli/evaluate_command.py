@@ -1,4 +1,4 @@
-"""``mmb evaluate``: how good the selected weights of a run are."""
+"""`mmb evaluate`: how good the selected weights of a run are."""
 
 from __future__ import annotations
 

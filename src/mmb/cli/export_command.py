@@ -1,4 +1,4 @@
-"""``mmb export``: a run's model for other programs."""
+"""`mmb export`: a run's model for other programs."""
 
 from __future__ import annotations
 

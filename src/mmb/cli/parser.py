@@ -37,10 +37,10 @@ class Parser(argparse.ArgumentParser):
 def parse(arguments: Sequence[str]) -> tuple[ModuleType, argparse.Namespace]:
     """Find the command and its options.
 
-    A command whose options have ``overrides`` also takes ``key=value`` arguments anywhere.
+    A command whose options have `overrides` also takes `key=value` arguments anywhere.
 
     Returns:
-        The module of the command, with a function ``run(options, console)``; and the options.
+        The module of the command, with a function `run(options, console)`; and the options.
 
     Raises:
         UsageError: If an argument is not known or missing.
@@ -85,7 +85,7 @@ def sub_actions(parser: argparse.ArgumentParser, command: str) -> list[argparse.
 
 
 def add_overrides(parser: argparse.ArgumentParser) -> None:
-    """Let a command take ``key=value`` arguments."""
+    """Let a command take `key=value` arguments."""
     parser.add_argument(
         "overrides",
         nargs="*",

@@ -1,4 +1,4 @@
-"""``mmb predict``: scores and decisions for new rows."""
+"""`mmb predict`: scores and decisions for new rows."""
 
 from __future__ import annotations
 

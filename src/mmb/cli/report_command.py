@@ -1,4 +1,4 @@
-"""``mmb report``: a page about one or more runs."""
+"""`mmb report`: a page about one or more runs."""
 
 from __future__ import annotations
 

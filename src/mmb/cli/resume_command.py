@@ -1,4 +1,4 @@
-"""``mmb resume``: continue a run that was stopped."""
+"""`mmb resume`: continue a run that was stopped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``mmb train``: a recipe, or a data set and a method."""
+"""`mmb train`: a recipe, or a data set and a method."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``mmb tune``: find the best values for a recipe."""
+"""`mmb tune`: find the best values for a recipe."""
 
 from __future__ import annotations
 

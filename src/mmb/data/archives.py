@@ -30,7 +30,7 @@ def sha256_of(path: Path) -> str:
 
 
 def verify(path: Path, checksum: str) -> Path:
-    """Return ``path`` if the file has this checksum: a SHA-256, or an MD5 where a publisher gives only that.
+    """Return `path` if the file has this checksum: a SHA-256, or an MD5 where a publisher gives only that.
 
     Raises:
         DamagedDataError: If it has another.
@@ -49,7 +49,7 @@ def _digest(path: Path, algorithm: str) -> str:
 
 @contextmanager
 def atomic_file(target: Path) -> Iterator[Path]:
-    """A temporary path that becomes ``target`` if the block succeeds, and is removed if it does not."""
+    """A temporary path that becomes `target` if the block succeeds, and is removed if it does not."""
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
     try:
@@ -60,7 +60,7 @@ def atomic_file(target: Path) -> Iterator[Path]:
 
 
 def copy_file(path: Path, target: Path) -> Path:
-    """Copy a file to ``target``, which appears whole or not at all."""
+    """Copy a file to `target`, which appears whole or not at all."""
     with atomic_file(target) as temporary:
         shutil.copyfile(path, temporary)
     return target
@@ -72,13 +72,13 @@ def copy_member(archive: Path, member: str, target: Path, sha256: str | None = N
     Names inside the archive are only compared, never used as paths, so nothing can be written elsewhere.
 
     Args:
-        archive: A ``.zip``, ``.tar``, ``.tar.gz`` or ``.tgz`` file.
+        archive: A `.zip`, `.tar`, `.tar.gz` or `.tgz` file.
         member: Name of a regular file in it.
         target: Where its content goes; it appears whole or not at all.
         sha256: Checksum the content must have, where known.
 
     Returns:
-        ``target``.
+        `target`.
 
     Raises:
         DamagedDataError: If the archive is cut short or broken, lacks the member, or the checksum is wrong.
@@ -143,11 +143,11 @@ def unpack_zip(archive: Path, top: str, pattern: str, folder: Path) -> Path:
     Args:
         archive: The archive.
         top: The folder in it.
-        pattern: Regular expression for whole names after ``top/``; it must not match a path that climbs.
+        pattern: Regular expression for whole names after `top/`; it must not match a path that climbs.
         folder: Where the files go; it appears with all of them or not at all.
 
     Returns:
-        ``folder``.
+        `folder`.
 
     Raises:
         DamagedDataError: If the archive is broken or no name matches.
@@ -172,7 +172,7 @@ def unpack_zip(archive: Path, top: str, pattern: str, folder: Path) -> Path:
 
 
 def expand_gzip(path: Path, target: Path) -> Path:
-    """Write the content of a ``.gz`` file to ``target``, whole or not at all.
+    """Write the content of a `.gz` file to `target`, whole or not at all.
 
     Raises:
         DamagedDataError: If the file is cut short or broken.

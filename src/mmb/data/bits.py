@@ -11,10 +11,10 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class PackedBits:
-    """``inputs[rows]`` is float ``[len(rows), 8 * bytes]`` of zeros and ones.
+    """`inputs[rows]` is float `[len(rows), 8 * bytes]` of zeros and ones.
 
     Attributes:
-        packed: ``uint8 [n, bytes]``, the first bit of each eight the highest, as ``numpy.packbits`` has it.
+        packed: `uint8 [n, bytes]`, the first bit of each eight the highest, as `numpy.packbits` has it.
     """
 
     packed: Tensor
@@ -23,7 +23,7 @@ class PackedBits:
         return len(self.packed)
 
     def to(self, device: torch.device | str) -> Self:
-        """The same bits on ``device``."""
+        """The same bits on `device`."""
         return type(self)(self.packed.to(device))
 
     def __getitem__(self, rows: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""A prepared data set on disk: plain ``.npy`` arrays and a JSON manifest, written whole or not at all."""
+"""A prepared data set on disk: plain `.npy` arrays and a JSON manifest, written whole or not at all."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def write(folder: Path, arrays: Mapping[str, Any], facts: Mapping[str, Any]) -> 
         facts: Plain JSON that is kept in the manifest.
 
     Returns:
-        ``folder``.
+        `folder`.
     """
     np = require("numpy", extra=_EXTRA)
     folder.parent.mkdir(parents=True, exist_ok=True)

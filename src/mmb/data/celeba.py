@@ -2,8 +2,8 @@
 
 By Liu et al. (ICCV 2015), for non-commercial research, to be had from
 https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html after agreeing to its terms, so it is not downloaded here:
-name the folder that has ``list_attr_celeba.txt``, ``list_eval_partition.txt`` and ``img_align_celeba/`` (or
-``img_align_celeba.zip``; the publisher's subfolders Anno, Eval and Img are looked into). Split: as published,
+name the folder that has `list_attr_celeba.txt`, `list_eval_partition.txt` and `img_align_celeba/` (or
+`img_align_celeba.zip`; the publisher's subfolders Anno, Eval and Img are looked into). Split: as published,
 162,770 / 19,867 / 19,962. Images are decoded by worker processes: the centred square, scaled.
 """
 
@@ -31,7 +31,7 @@ _REMEDY = (
 
 
 def get(root: Path, source: Path | None = None) -> Path:
-    """Make the files of a folder known under ``root``; images are linked to, or unpacked from their archive.
+    """Make the files of a folder known under `root`; images are linked to, or unpacked from their archive.
 
     Args:
         root: Where data sets are kept.

@@ -2,8 +2,8 @@
 
 By Irvin et al. (AAAI 2019), for research under the Stanford University data set agreement, to be had from
 https://stanfordmlgroup.github.io/competitions/chexpert after registering, so it is not downloaded here: name
-the folder ``CheXpert-v1.0-small`` (with ``train.csv``, ``valid.csv`` and the images), the folder around it,
-or one with ``CheXpert-v1.0-small.zip``. Of the 14 observations, Fracture is left out: the official validation
+the folder `CheXpert-v1.0-small` (with `train.csv`, `valid.csv` and the images), the folder around it,
+or one with `CheXpert-v1.0-small.zip`. Of the 14 observations, Fracture is left out: the official validation
 images have no positive for it. Split: the official validation images test, the last 1,000 training images
 validate. Images are decoded by worker processes, in one channel that is repeated on the device.
 """
@@ -50,11 +50,11 @@ _REMEDY = (
 
 
 def get(root: Path, source: Path | None = None) -> Path:
-    """Make a folder with CheXpert known under ``root``: linked to, or unpacked from its archive.
+    """Make a folder with CheXpert known under `root`: linked to, or unpacked from its archive.
 
     Args:
         root: Where data sets are kept.
-        source: ``CheXpert-v1.0-small``, or a folder that has it or ``CheXpert-v1.0-small.zip``.
+        source: `CheXpert-v1.0-small`, or a folder that has it or `CheXpert-v1.0-small.zip`.
 
     Returns:
         The folder of the raw files.
@@ -91,10 +91,10 @@ def load(
 
     Args:
         root: Where data sets are kept.
-        uncertain: What an uncertain label (-1 in the file) becomes: ``"zeros"`` negative, ``"ones"``
-            positive, ``"ignore"`` missing, ``"mix"`` positive for Edema and Atelectasis and negative for the
+        uncertain: What an uncertain label (-1 in the file) becomes: `"zeros"` negative, `"ones"`
+            positive, `"ignore"` missing, `"mix"` positive for Edema and Atelectasis and negative for the
             others.
-        unmentioned: What a blank label becomes: ``"zeros"`` negative, as is usual, or ``"ignore"`` missing.
+        unmentioned: What a blank label becomes: `"zeros"` negative, as is usual, or `"ignore"` missing.
         frontal_only: Leave out lateral views.
         held_out: Number of images at the end of the training list that are for validation.
         size: Height and width that images are scaled to.

@@ -33,9 +33,9 @@ class Archive:
     """One way in which a set is distributed.
 
     Attributes:
-        file: Name of the archive; its ``folder`` unpacked is read as well.
+        file: Name of the archive; its `folder` unpacked is read as well.
         checksum: Of the archive; SHA-256, or the MD5 that its publisher gives.
-        layout: ``"binary"``, ``"python"`` (pickles) or ``"sheets"`` (one PNG of 10,000 lines per batch).
+        layout: `"binary"`, `"python"` (pickles) or `"sheets"` (one PNG of 10,000 lines per batch).
         folder: Folder of all members.
         train: Members with training images, in order.
         test: Members with test images.
@@ -70,7 +70,7 @@ class CifarSet:
         classes: Number of classes.
         archives: Ways it is distributed, the preferred first.
         url: The publisher's address of the first archive.
-        npm: ``name@version`` of the npm package that is the last archive, if there is one.
+        npm: `name@version` of the npm package that is the last archive, if there is one.
         mean: Of the pixels of each channel.
         std: Of the pixels of each channel.
         class_names: Used where an archive has no names.
@@ -88,7 +88,7 @@ class CifarSet:
     per_class: tuple[int, int] = (5000, 1000)
 
     def get(self, root: Path, source: Path | None = None) -> Path:
-        """Bring one of the archives to ``root`` and verify it.
+        """Bring one of the archives to `root` and verify it.
 
         Args:
             root: Where data sets are kept.
@@ -176,7 +176,7 @@ class CifarSet:
             seed: Seed of which images are held out.
 
         Returns:
-            The data set: one task per class, inputs ``[n, 3, 32, 32]``.
+            The data set: one task per class, inputs `[n, 3, 32, 32]`.
 
         Raises:
             MissingDataError: If neither cache nor archive is there; the message says how to get it.

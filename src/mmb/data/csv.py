@@ -38,12 +38,12 @@ def load(
 
     Args:
         root: Not used: the file is read where it is.
-        path: The file: CSV with a header line, UTF-8 (tab-separated if its name ends in ``.tsv``).
+        path: The file: CSV with a header line, UTF-8 (tab-separated if its name ends in `.tsv`).
         labels: Names of the label columns, one task each; a list, or one string with commas.
         features: Names of the feature columns; all other columns by default.
         drop: Columns to leave out, such as identifiers.
-        split_column: Column that says ``train``, ``valid`` or ``test`` for each row.
-        fractions: Of train, valid and test, where there is no ``split_column``.
+        split_column: Column that says `train`, `valid` or `test` for each row.
+        fractions: Of train, valid and test, where there is no `split_column`.
         seed: Seed of the random split.
 
     Returns:
@@ -99,7 +99,7 @@ def refuse_rows(table: TextTable, bad: Sequence[bool], problem: str) -> None:
 
 
 def read_labels(table: TextTable, tasks: Sequence[str]) -> Tensor:
-    """Label columns as ``int8 [n, m]`` with 1, 0 and -1 for a blank.
+    """Label columns as `int8 [n, m]` with 1, 0 and -1 for a blank.
 
     Raises:
         DamagedDataError: If a cell is none of these; -1 is refused because it means "missing" to some and

@@ -16,7 +16,7 @@ MISSING = -1
 
 
 class Inputs(Protocol):
-    """What a model eats, one entry per row; a plain tensor ``[n, ...]`` is one."""
+    """What a model eats, one entry per row; a plain tensor `[n, ...]` is one."""
 
     def __len__(self) -> int:
         """Number of rows."""
@@ -27,7 +27,7 @@ class Inputs(Protocol):
         ...
 
     def to(self, device: torch.device, /) -> Inputs:
-        """The same rows, giving model inputs on ``device``."""
+        """The same rows, giving model inputs on `device`."""
         ...
 
 
@@ -47,7 +47,7 @@ class Streamable(Protocol):
     def stream(
         self, batches: Iterable[Tensor], generator: torch.Generator | None
     ) -> Iterator[tuple[Tensor, Any]]:
-        """Pairs of rows and model input, in the order of ``batches``; augmented if given a generator."""
+        """Pairs of rows and model input, in the order of `batches`; augmented if given a generator."""
         ...
 
 
@@ -55,7 +55,7 @@ class Encoder(Protocol):
     """How a file of new rows becomes model inputs: what prediction needs, kept as JSON with a run."""
 
     def read(self, path: Path) -> tuple[Inputs, Tensor]:
-        """Inputs of every row of a file, in order, and which of them are usable (bool ``[n]``)."""
+        """Inputs of every row of a file, in order, and which of them are usable (bool `[n]`)."""
         ...
 
     def to_json(self) -> dict[str, Any]:
@@ -69,12 +69,12 @@ class Dataset:
 
     Attributes:
         name: Name of the data set.
-        inputs: What a model eats; ``inputs[rows]`` is the model input of some rows.
-        labels: ``int8 [n, m]``: 1 positive, 0 negative, -1 missing.
-        split: Row indices of ``"train"``, ``"valid"`` and ``"test"``. They stay on the host, where rows are
+        inputs: What a model eats; `inputs[rows]` is the model input of some rows.
+        labels: `int8 [n, m]`: 1 positive, 0 negative, -1 missing.
+        split: Row indices of `"train"`, `"valid"` and `"test"`. They stay on the host, where rows are
             sampled: host rows index tensors on any device, and ragged inputs are sized without waiting for
             the device.
-        task_names: One name per column of ``labels``.
+        task_names: One name per column of `labels`.
         encoder: How new files are turned into inputs of the same kind, where that is defined.
         details: Plain facts about this copy (options, counts, source) to be logged with a run.
     """
@@ -112,7 +112,7 @@ class Dataset:
         return self.labels.device
 
     def to(self, device: torch.device | str) -> Self:
-        """The same data set with labels and inputs on ``device``."""
+        """The same data set with labels and inputs on `device`."""
         device = torch.device(device)
         return replace(self, inputs=self.inputs.to(device), labels=self.labels.to(device))
 
@@ -135,8 +135,8 @@ class Dataset:
     ) -> Iterator[tuple[Tensor, Any]]:
         """Model inputs of many batches, in order; images on disk are decoded ahead by worker processes.
 
-        Reading ahead takes rows from ``batches`` before they are used, so what yields them should be able to
-        resume at a given step. Augmentation draws from ``generator`` only when a batch is handed out.
+        Reading ahead takes rows from `batches` before they are used, so what yields them should be able to
+        resume at a given step. Augmentation draws from `generator` only when a batch is handed out.
 
         Args:
             batches: Row indices of each batch.

@@ -38,10 +38,10 @@ def load(
         seed: Seed of the split and of which positives stay.
 
     Returns:
-        The data set; inputs are float ``[1797, 64]`` in [0, 1].
+        The data set; inputs are float `[1797, 64]` in [0, 1].
 
     Raises:
-        ValueError: If ``keep_positives`` is not in (0, 1].
+        ValueError: If `keep_positives` is not in (0, 1].
         ImportError: If scikit-learn is not installed.
     """
     if not 0 < keep_positives <= 1:

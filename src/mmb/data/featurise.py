@@ -26,7 +26,7 @@ class Featuriser:
     """What is computed for every molecule.
 
     Attributes:
-        features: ``"graph"``, or ``"fingerprint"`` for Morgan bits.
+        features: `"graph"`, or `"fingerprint"` for Morgan bits.
         radius: Of the fingerprint, in bonds.
         bits: Length of the fingerprint, a multiple of 8.
         strict: Refuse molecules with impossible valences; if not, they are read without that check.
@@ -58,10 +58,10 @@ class Featuriser:
             progress: Called with the number of rows done and the number of all rows.
 
         Returns:
-            NumPy arrays by name. Always ``usable`` (bool ``[n]``); ``scaffold`` (``int32 [n]``, rows with the
+            NumPy arrays by name. Always `usable` (bool `[n]`); `scaffold` (`int32 [n]`, rows with the
             same scaffold have the same number, counted by first appearance) if asked for; for graphs those of
-            `mmb.data.graphs.GraphInputs` with ``atom_counts`` and ``edge_counts`` in place of the pointers;
-            for fingerprints ``packed``, ``uint8 [n, bits / 8]``.
+            `mmb.data.graphs.GraphInputs` with `atom_counts` and `edge_counts` in place of the pointers;
+            for fingerprints `packed`, `uint8 [n, bits / 8]`.
         """
         pieces = [smiles[start : start + _PIECE] for start in range(0, len(smiles), _PIECE)]
         done, results = 0, []

@@ -19,20 +19,20 @@ class GraphBatch:
     """Several graphs as one: N nodes, E directed edges (each bond twice), G graphs.
 
     Edges are sorted by target, and nodes by graph, so that both can be reduced as segments
-    (``torch.segment_reduce`` with ``edge_ptr`` and ``graph_ptr``) as well as by index.
+    (`torch.segment_reduce` with `edge_ptr` and `graph_ptr`) as well as by index.
 
-    Features are coded: a molecule set has few distinct atoms, so a model can embed the rows of ``atom_table``
-    once and look nodes up by ``atom_codes``, which is equal to embedding `atoms`, and cheaper.
+    Features are coded: a molecule set has few distinct atoms, so a model can embed the rows of `atom_table`
+    once and look nodes up by `atom_codes`, which is equal to embedding `atoms`, and cheaper.
 
     Attributes:
-        atom_codes: ``int64 [N]``, rows of ``atom_table``.
-        atom_table: ``int64 [A, 9]``, the distinct atom feature vectors.
-        edges: ``int64 [2, E]``, source and target node of each edge.
-        bond_codes: ``int64 [E]``, rows of ``bond_table``.
-        bond_table: ``int64 [60, 3]``, all bond feature vectors.
-        graph: ``int64 [N]``, the graph of each node.
-        graph_ptr: ``int64 [G + 1]``; nodes of graph g are ``graph_ptr[g]`` to ``graph_ptr[g + 1]``.
-        edge_ptr: ``int64 [N + 1]``; edges into node v are ``edge_ptr[v]`` to ``edge_ptr[v + 1]``.
+        atom_codes: `int64 [N]`, rows of `atom_table`.
+        atom_table: `int64 [A, 9]`, the distinct atom feature vectors.
+        edges: `int64 [2, E]`, source and target node of each edge.
+        bond_codes: `int64 [E]`, rows of `bond_table`.
+        bond_table: `int64 [60, 3]`, all bond feature vectors.
+        graph: `int64 [N]`, the graph of each node.
+        graph_ptr: `int64 [G + 1]`; nodes of graph g are `graph_ptr[g]` to `graph_ptr[g + 1]`.
+        edge_ptr: `int64 [N + 1]`; edges into node v are `edge_ptr[v]` to `edge_ptr[v + 1]`.
     """
 
     atom_codes: Tensor
@@ -49,12 +49,12 @@ class GraphBatch:
 
     @property
     def atoms(self) -> Tensor:
-        """Atom features, ``int64 [N, 9]``, numbered as in `ATOM_DIMS`."""
+        """Atom features, `int64 [N, 9]`, numbered as in `ATOM_DIMS`."""
         return self.atom_table[self.atom_codes]
 
     @property
     def bonds(self) -> Tensor:
-        """Bond features, ``int64 [E, 3]``, numbered as in `BOND_DIMS`."""
+        """Bond features, `int64 [E, 3]`, numbered as in `BOND_DIMS`."""
         return self.bond_table[self.bond_codes]
 
     def tensors(self) -> Iterator[Tensor]:
@@ -62,7 +62,7 @@ class GraphBatch:
         return (getattr(self, field.name) for field in fields(self))
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Self:
-        """The same batch on ``device``."""
+        """The same batch on `device`."""
         return replace(
             self,
             **{f.name: getattr(self, f.name).to(device, non_blocking=non_blocking) for f in fields(self)},
@@ -74,7 +74,7 @@ class PaddedGraphs(GraphBatch):
     """`GraphBatch` with nodes and edges of padding at its end; the nodes form one more graph, the last.
 
     Attributes:
-        node_mask: ``bool [N]``, true for real nodes. At least the last node is padding, and edges of padding
+        node_mask: `bool [N]`, true for real nodes. At least the last node is padding, and edges of padding
             are loops on it.
     """
 
@@ -86,24 +86,24 @@ class PaddedGraphs(GraphBatch):
 
 @dataclass(frozen=True)
 class FixedGraphs(PaddedGraphs):
-    """`PaddedGraphs` cut out by `GraphInputs.fixed`; ``edge_ptr`` leaves out the edges of padding."""
+    """`PaddedGraphs` cut out by `GraphInputs.fixed`; `edge_ptr` leaves out the edges of padding."""
 
 
 @dataclass(frozen=True)
 class GraphInputs:
-    """All graphs of a data set, a few bytes per atom; ``inputs[rows]`` is a `GraphBatch`.
+    """All graphs of a data set, a few bytes per atom; `inputs[rows]` is a `GraphBatch`.
 
     Attributes:
-        atom_codes: ``int16 [atoms]``, rows of ``atom_table``.
-        atom_table: ``int64 [A, 9]``.
-        degrees: ``uint8 [atoms]``, number of edges into each atom.
-        neighbours: Source of each edge, counted within its molecule; edges are sorted by target. ``uint8``
-            or, where a molecule has more than 256 atoms, ``int16``.
-        bond_codes: ``uint8 [edges]``, the number of the bond's features in the mixed radix `BOND_DIMS`.
-        bond_table: ``int64 [60, 3]``.
-        atom_ptr: ``int64 [n + 1]``; atoms of row r are ``atom_ptr[r]`` to ``atom_ptr[r + 1]``.
-        edge_ptr: ``int64 [n + 1]``, likewise for edges.
-        host_ptr: ``int64 [2, n + 1]``, both pointers on the host: they give the size of a batch without
+        atom_codes: `int16 [atoms]`, rows of `atom_table`.
+        atom_table: `int64 [A, 9]`.
+        degrees: `uint8 [atoms]`, number of edges into each atom.
+        neighbours: Source of each edge, counted within its molecule; edges are sorted by target. `uint8`
+            or, where a molecule has more than 256 atoms, `int16`.
+        bond_codes: `uint8 [edges]`, the number of the bond's features in the mixed radix `BOND_DIMS`.
+        bond_table: `int64 [60, 3]`.
+        atom_ptr: `int64 [n + 1]`; atoms of row r are `atom_ptr[r]` to `atom_ptr[r + 1]`.
+        edge_ptr: `int64 [n + 1]`, likewise for edges.
+        host_ptr: `int64 [2, n + 1]`, both pointers on the host: they give the size of a batch without
             waiting for the device.
     """
 
@@ -137,7 +137,7 @@ class GraphInputs:
         return self.host_ptr.shape[1] - 1
 
     def to(self, device: torch.device | str) -> Self:
-        """The same graphs on ``device``; sizes stay on the host too."""
+        """The same graphs on `device`; sizes stay on the host too."""
         moved = {f.name: getattr(self, f.name).to(device) for f in fields(self) if f.name != "host_ptr"}
         return replace(self, **moved)
 
@@ -150,7 +150,7 @@ class GraphInputs:
             rows: Row indices, LongTensor.
 
         Returns:
-            The graphs, in the order of ``rows``.
+            The graphs, in the order of `rows`.
         """
         nodes, edges = self.sizes(rows.cpu())
         rows = rows.to(self.atom_ptr.device, non_blocking=True)
@@ -176,7 +176,7 @@ class GraphInputs:
         return nodes, edges
 
     def fixed_size(self, count: int, rows: Tensor | None = None) -> tuple[int, int]:
-        """Nodes and edges that hold nearly every draw of ``count`` rows: six standard deviations of room.
+        """Nodes and edges that hold nearly every draw of `count` rows: six standard deviations of room.
 
         Args:
             count: Number of rows drawn.
@@ -203,7 +203,7 @@ class GraphInputs:
             edges: Number of edges after padding, at least as many as the rows have.
 
         Returns:
-            The graphs, in the order of ``rows``, and one more of padding. Too small a size cuts graphs off.
+            The graphs, in the order of `rows`, and one more of padding. Too small a size cuts graphs off.
         """
         graph, node, graph_ptr, real = _fixed(self.atom_ptr, rows, nodes)
         degree = torch.where(real, self.degrees[node].long(), 0)
@@ -227,7 +227,7 @@ class GraphInputs:
 
 
 def _fixed(ptr: Tensor, rows: Tensor, total: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """As `_ragged`, padded to ``total`` elements, of row ``len(rows)``; last, which elements are real."""
+    """As `_ragged`, padded to `total` elements, of row `len(rows)`; last, which elements are real."""
     start = ptr[rows]
     new_ptr = _starts(ptr[rows + 1] - start)
     index = torch.arange(total, device=ptr.device)
@@ -238,7 +238,7 @@ def _fixed(ptr: Tensor, rows: Tensor, total: int) -> tuple[Tensor, Tensor, Tenso
 
 
 def _ragged(ptr: Tensor, rows: Tensor, total: int) -> tuple[Tensor, Tensor, Tensor]:
-    """For the elements of some rows: position of the row in ``rows``, place in the store, new pointers."""
+    """For the elements of some rows: position of the row in `rows`, place in the store, new pointers."""
     start = ptr[rows]
     counts = ptr[rows + 1] - start
     new_ptr = _starts(counts)
@@ -252,5 +252,5 @@ def _starts(counts: Tensor) -> Tensor:
 
 
 def mixed_radix_table(dims: tuple[int, ...]) -> Tensor:
-    """All feature vectors ``int64 [prod(dims), len(dims)]``; the last feature changes fastest."""
+    """All feature vectors `int64 [prod(dims), len(dims)]`; the last feature changes fastest."""
     return torch.cartesian_prod(*(torch.arange(dim) for dim in dims))

@@ -23,12 +23,12 @@ _HOST = torch.device("cpu")
 
 @dataclass(frozen=True)
 class Decoder:
-    """How a file becomes bytes ``[c, size, size]``.
+    """How a file becomes bytes `[c, size, size]`.
 
     Attributes:
         size: Height and width.
         gray: One channel instead of three.
-        fit: ``"crop"`` cuts the largest centred square out first, ``"stretch"`` keeps all and squeezes it.
+        fit: `"crop"` cuts the largest centred square out first, `"stretch"` keeps all and squeezes it.
     """
 
     size: int
@@ -36,7 +36,7 @@ class Decoder:
     fit: Literal["crop", "stretch"] = "crop"
 
     def __call__(self, path: Path) -> Tensor:
-        """Decode one file, ``uint8 [c, size, size]``.
+        """Decode one file, `uint8 [c, size, size]`.
 
         Raises:
             MissingDataError: If it is not there.
@@ -68,7 +68,7 @@ class ImageFiles:
 
     Attributes:
         folder: Where the files are.
-        names: Path of each row's file in ``folder``; an empty one stands for a black image.
+        names: Path of each row's file in `folder`; an empty one stands for a black image.
         decoder: How they become bytes.
         pixels: How these are normalised and augmented.
         workers: Number of decoding processes of a `stream`; 0 decodes in this process.
@@ -86,11 +86,11 @@ class ImageFiles:
         return len(self.names)
 
     def to(self, device: torch.device | str) -> Self:
-        """The same files, giving model inputs on ``device``."""
+        """The same files, giving model inputs on `device`."""
         return replace(self, device=torch.device(device), pixels=self.pixels.to(device))
 
     def decode(self, rows: Iterable[int]) -> Tensor:
-        """Bytes of some rows on the host, ``uint8 [n, c, size, size]``."""
+        """Bytes of some rows on the host, `uint8 [n, c, size, size]`."""
         channels, size = 1 if self.decoder.gray else 3, self.decoder.size
         blank = torch.zeros(channels, size, size, dtype=torch.uint8)
         names = [self.names[row] for row in rows]
@@ -167,7 +167,7 @@ class ImageEncoder:
     column: str = "path"
 
     def read(self, path: Path) -> tuple[ImageFiles, Tensor]:
-        """Inputs of every image, and which could be decoded (bool ``[n]``); the others are black.
+        """Inputs of every image, and which could be decoded (bool `[n]`); the others are black.
 
         Args:
             path: A folder, whose images are taken in the order of their names, or a CSV file.

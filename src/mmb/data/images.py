@@ -18,8 +18,8 @@ class Pixels:
     """What happens to the bytes of an image before a model sees them.
 
     Attributes:
-        mean: ``[3, 1, 1]``, of pixels in [0, 1].
-        std: ``[3, 1, 1]``.
+        mean: `[3, 1, 1]`, of pixels in [0, 1].
+        std: `[3, 1, 1]`.
         pad: Augmentation shifts an image by up to this many pixels each way; black comes in at the edge.
         flip: Whether augmentation mirrors half of the images left to right.
     """
@@ -35,15 +35,15 @@ class Pixels:
         return cls(torch.tensor(mean).view(-1, 1, 1), torch.tensor(std).view(-1, 1, 1), pad, flip)
 
     def to(self, device: torch.device | str) -> Self:
-        """The same on ``device``."""
+        """The same on `device`."""
         return replace(self, mean=self.mean.to(device), std=self.std.to(device))
 
     def normalised(self, images: Tensor) -> Tensor:
-        """``(x / 255 - mean) / std``, float ``[n, 3, h, w]``, of bytes ``[n, c, h, w]`` with c = 1 or 3."""
+        """`(x / 255 - mean) / std`, float `[n, 3, h, w]`, of bytes `[n, c, h, w]` with c = 1 or 3."""
         return (images.float() / 255 - self.mean) / self.std
 
     def augmented(self, images: Tensor, generator: torch.Generator) -> Tensor:
-        """Randomly shifted and mirrored images, ``uint8 [n, c, h, w]``.
+        """Randomly shifted and mirrored images, `uint8 [n, c, h, w]`.
 
         Random numbers are drawn where the generator is, so that a host generator gives the same images on
         every device.
@@ -66,7 +66,7 @@ class ImageTensor:
     """Inputs that are small enough to live on the device.
 
     Attributes:
-        images: ``uint8 [n, c, h, w]``.
+        images: `uint8 [n, c, h, w]`.
         pixels: How they are normalised and augmented.
     """
 
@@ -77,7 +77,7 @@ class ImageTensor:
         return len(self.images)
 
     def to(self, device: torch.device | str) -> Self:
-        """The same images on ``device``."""
+        """The same images on `device`."""
         return replace(self, images=self.images.to(device), pixels=self.pixels.to(device))
 
     def __getitem__(self, rows: Tensor) -> Tensor:

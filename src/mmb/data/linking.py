@@ -16,7 +16,7 @@ def find(dataset: str, folder: Path, names: Sequence[str], subfolders: Sequence[
         dataset: Name of the data set, for the error.
         folder: Where to look.
         names: Names it may have, the preferred first.
-        subfolders: Subfolders of ``folder`` to look into; ``""`` is ``folder`` itself.
+        subfolders: Subfolders of `folder` to look into; `""` is `folder` itself.
         remedy: How to get it, for the error.
 
     Returns:
@@ -33,7 +33,7 @@ def find(dataset: str, folder: Path, names: Sequence[str], subfolders: Sequence[
 
 
 def link(path: Path, target: Path) -> None:
-    """Make ``target`` a symbolic link to ``path``, in place of an older link, unless they are the same."""
+    """Make `target` a symbolic link to `path`, in place of an older link, unless they are the same."""
     if target.exists() and target.samefile(path):
         return
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -34,7 +34,7 @@ class MoleculeEncoder:
     featuriser: Featuriser
 
     def read(self, path: Path) -> tuple[Inputs, Tensor]:
-        """Inputs of every row, and which rows could be read (bool ``[n]``); the others are placeholders."""
+        """Inputs of every row, and which rows could be read (bool `[n]`); the others are placeholders."""
         table = read_table(Path(path))
         arrays = self.featuriser(table.column(self.smiles))
         tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
@@ -71,7 +71,7 @@ def build(
         progress: Called with the number of molecules done and of all.
 
     Returns:
-        ``folder``.
+        `folder`.
 
     Raises:
         DamagedDataError: If a column is missing or a label cannot be read.
@@ -100,7 +100,7 @@ def open_dataset(
     Args:
         name: Name of the data set.
         folder: The cache folder.
-        split: ``"scaffold"``, ``"random"``, or the rows of each part. Rows that RDKit refused are left out.
+        split: `"scaffold"`, `"random"`, or the rows of each part. Rows that RDKit refused are left out.
         fractions: Of train, valid and test, for a computed split.
         seed: Seed of the random split.
 
@@ -108,7 +108,7 @@ def open_dataset(
         The data set, memory-mapped.
 
     Raises:
-        ValueError: If ``split`` is something else.
+        ValueError: If `split` is something else.
         DamagedDataError: If the cache is damaged.
     """
     tensors, facts = cache.read(folder)

@@ -41,9 +41,9 @@ class MoleculeSet:
         name: Name of the data set here.
         rows: Numbers of molecules that a whole file may have, to verify it by.
         tasks: Number of label columns, likewise.
-        url: The publisher's address: a ``.csv.gz``, or a ``.zip`` with ``zip_member`` in it.
-        table: Name of the table in the chemprop archive, ``data/<table>.csv``.
-        zip_member: Name of the ``.csv.gz`` inside the publisher's archive.
+        url: The publisher's address: a `.csv.gz`, or a `.zip` with `zip_member` in it.
+        table: Name of the table in the chemprop archive, `data/<table>.csv`.
+        zip_member: Name of the `.csv.gz` inside the publisher's archive.
         scaffolds: Whether scaffolds are computed for a split.
         tables_sha256: Checksum of the archive of tables.
     """
@@ -62,19 +62,19 @@ class MoleculeSet:
         return root / self.name / "raw" / f"{self.table}.csv"
 
     def get(self, root: Path, source: Path | None = None) -> Path:
-        """Bring the table to ``root`` and verify it.
+        """Bring the table to `root` and verify it.
 
         Args:
             root: Where data sets are kept.
-            source: A folder with the table (``.csv``), the publisher's file, the chemprop source distribution
-                or its ``data.tar.gz``; nothing is downloaded then.
+            source: A folder with the table (`.csv`), the publisher's file, the chemprop source distribution
+                or its `data.tar.gz`; nothing is downloaded then.
 
         Returns:
             The folder of the table.
 
         Raises:
             MissingDataError: If it could not be had; the message lists every attempt.
-            DamagedDataError: If a file in ``source`` is damaged.
+            DamagedDataError: If a file in `source` is damaged.
         """
         target = self.raw(root)
         if not target.exists():
@@ -99,7 +99,7 @@ class MoleculeSet:
 
         Args:
             root: Where data sets are kept.
-            features: ``"graph"`` as the Open Graph Benchmark defines it, or ``"fingerprint"`` (Morgan).
+            features: `"graph"` as the Open Graph Benchmark defines it, or `"fingerprint"` (Morgan).
             radius: Of the fingerprint, in bonds.
             bits: Length of the fingerprint.
             workers: Number of processes.
@@ -133,10 +133,10 @@ class MoleculeSet:
 
         Args:
             root: Where data sets are kept.
-            features: ``"graph"`` or ``"fingerprint"``.
+            features: `"graph"` or `"fingerprint"`.
             radius: Of the fingerprint, in bonds.
             bits: Length of the fingerprint.
-            split: ``"scaffold"``, or ``"random"`` by the seed.
+            split: `"scaffold"`, or `"random"` by the seed.
             fractions: Of train, valid and test.
             seed: Seed of the random split.
 

@@ -42,12 +42,12 @@ def prepare(
     """Compute the features of every molecule of a file, once.
 
     Args:
-        root: The cache goes to ``root/molecules``.
-        path: The file: CSV with a header line, UTF-8 (tab-separated if its name ends in ``.tsv``).
+        root: The cache goes to `root/molecules`.
+        path: The file: CSV with a header line, UTF-8 (tab-separated if its name ends in `.tsv`).
         smiles: Name of the column with SMILES.
-        labels: Names of the label columns; by default all columns but ``smiles`` and ``drop``.
+        labels: Names of the label columns; by default all columns but `smiles` and `drop`.
         drop: Columns to leave out, such as identifiers.
-        features: ``"graph"`` or ``"fingerprint"``.
+        features: `"graph"` or `"fingerprint"`.
         radius: Of the fingerprint, in bonds.
         bits: Length of the fingerprint.
         workers: Number of processes.
@@ -97,26 +97,26 @@ def load(
     """Load molecules, preparing them first where that was not done yet.
 
     Args:
-        root: The cache is in ``root/molecules``.
+        root: The cache is in `root/molecules`.
         path: The file; see `prepare`.
         smiles: Name of the column with SMILES.
-        labels: Names of the label columns; by default all columns but ``smiles``, ``drop``, ``split_column``.
+        labels: Names of the label columns; by default all columns but `smiles`, `drop`, `split_column`.
         drop: Columns to leave out.
-        split: ``"scaffold"`` or ``"random"``; not used where there is a ``split_column``.
+        split: `"scaffold"` or `"random"`; not used where there is a `split_column`.
         split_column: Column that says train, valid or test for each row.
         fractions: Of train, valid and test.
         seed: Seed of the random split.
-        features: ``"graph"`` or ``"fingerprint"``.
+        features: `"graph"` or `"fingerprint"`.
         radius: Of the fingerprint, in bonds.
         bits: Length of the fingerprint.
 
     Returns:
-        The data set; ``details["unusable_rows"]`` lists the rows that RDKit refused.
+        The data set; `details["unusable_rows"]` lists the rows that RDKit refused.
 
     Raises:
         MissingDataError: If the file does not exist.
         DamagedDataError: If a column is missing or a cell cannot be read; the message names row and column.
-        ValueError: If no label column is left, or ``split`` is unknown.
+        ValueError: If no label column is left, or `split` is unknown.
     """
     aside = [*name_list(drop), *([split_column] if split_column else [])]
     folder = prepare(

@@ -3,7 +3,7 @@
 From PubChem BioAssay by way of MoleculeNet; published by the Open Graph Benchmark (Hu et al., NeurIPS 2020,
 MIT licence). 1.4% of the measured labels are positive and 39% of all labels are missing. Split: 350,343 /
 43,793 / 43,793 molecules, as published; the row numbers come with this package, because scaffolds computed by
-newer versions of RDKit differ. Graph features are those of the ``ogb`` package; two molecules (rows 5823 and
+newer versions of RDKit differ. Graph features are those of the `ogb` package; two molecules (rows 5823 and
 303198) are read without RDKit's check of valences. Preparing takes some minutes on two cores.
 """
 
@@ -47,7 +47,7 @@ def load(
 
     Args:
         root: Where data sets are kept.
-        features: ``"graph"`` or ``"fingerprint"``.
+        features: `"graph"` or `"fingerprint"`.
         radius: Of the fingerprint, in bonds.
         bits: Length of the fingerprint.
 
@@ -61,7 +61,7 @@ def load(
 
 
 def official_split() -> dict[str, Tensor]:
-    """Rows of train, valid and test as the Open Graph Benchmark publishes them (``split/scaffold/*.csv.gz``).
+    """Rows of train, valid and test as the Open Graph Benchmark publishes them (`split/scaffold/*.csv.gz`).
 
     Kept as packed bits: one for each row that says whether it is held out (valid or test), then one for each
     held-out row that says whether it is a test row.

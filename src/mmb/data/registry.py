@@ -41,7 +41,7 @@ _ENCODERS: dict[str, tuple[str, str]] = {
 
 
 def default_root() -> Path:
-    """Where data sets are kept: ``$MMB_DATA``, or ``~/.cache/mmb``."""
+    """Where data sets are kept: `$MMB_DATA`, or `~/.cache/mmb`."""
     return Path(os.environ.get("MMB_DATA") or Path.home() / ".cache" / "mmb").expanduser()
 
 
@@ -56,14 +56,14 @@ def about(name: str) -> str:
 
 
 def options(name: str, action: str = "load") -> dict[str, inspect.Parameter]:
-    """Options of `load` (or of ``"get"`` or ``"prepare"``) for one data set, beside its root."""
+    """Options of `load` (or of `"get"` or `"prepare"`) for one data set, beside its root."""
     function = getattr(_module(name), action, None)
     parameters = inspect.signature(function).parameters if function else {}
     return {key: value for key, value in parameters.items() if key not in ("root", "source", "progress")}
 
 
 def get(name: str, root: Path | str | None = None, source: Path | str | None = None) -> Path:
-    """Bring the raw files of a data set to ``root`` and verify them. Only this reaches for the network.
+    """Bring the raw files of a data set to `root` and verify them. Only this reaches for the network.
 
     Args:
         name: Name of the data set.
@@ -71,7 +71,7 @@ def get(name: str, root: Path | str | None = None, source: Path | str | None = N
         source: A folder that already has the files as they are distributed; nothing is downloaded then.
 
     Returns:
-        The folder of the raw files (``root`` itself for a data set that needs none).
+        The folder of the raw files (`root` itself for a data set that needs none).
 
     Raises:
         DataError: If the files cannot be had or are damaged.
@@ -95,7 +95,7 @@ def prepare(
         **options: Options of this data set.
 
     Returns:
-        The folder of the cache (``root`` itself for a data set that needs none).
+        The folder of the cache (`root` itself for a data set that needs none).
 
     Raises:
         DataError: If raw files are missing or damaged.
@@ -128,7 +128,7 @@ def load(name: str, root: Path | str | None = None, **options: Any) -> Dataset:
 
 
 def encoder_from_json(data: dict[str, Any]) -> Encoder:
-    """The encoder that wrote ``data`` with its ``to_json``."""
+    """The encoder that wrote `data` with its `to_json`."""
     kind = data.get("kind")
     if kind not in _ENCODERS:
         raise ValueError(f"there is no encoder of kind {kind!r}; kinds are {sorted(_ENCODERS)}")

@@ -34,7 +34,7 @@ def stratified_split(
     cumulated fractions.
 
     Args:
-        strata: ``int64 [n]``, the stratum of each row.
+        strata: `int64 [n]`, the stratum of each row.
         fractions: Of train, valid and test; they add up to one.
         generator: Shuffles the rows.
 
@@ -66,7 +66,7 @@ def grouped_split(groups: Tensor, fractions: Sequence[float]) -> dict[str, Tenso
     if it fits there, else to test. Nothing is random.
 
     Args:
-        groups: ``int64 [n]``, the group of each row.
+        groups: `int64 [n]`, the group of each row.
         fractions: Of train, valid and test; they add up to one.
 
     Returns:

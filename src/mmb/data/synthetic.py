@@ -31,8 +31,8 @@ def load(
 ) -> Dataset:
     """Make the data set.
 
-    With ``x ~ N(0, I)``, ``h = tanh(x A)`` and ``s_k = h b_k + noise * e``, task k is positive on the
-    ``round(positive_rate * rows)`` (at least one) rows with the largest ``s_k``.
+    With `x ~ N(0, I)`, `h = tanh(x A)` and `s_k = h b_k + noise * e`, task k is positive on the
+    `round(positive_rate * rows)` (at least one) rows with the largest `s_k`.
 
     Args:
         root: Not used: nothing is stored.

@@ -48,7 +48,7 @@ class TextTable:
 
 
 def read_table(path: Path) -> TextTable:
-    """Read a CSV file (or, if its name ends in ``.tsv``, a tab-separated one) with a header line.
+    """Read a CSV file (or, if its name ends in `.tsv`, a tab-separated one) with a header line.
 
     Entirely empty lines are skipped; a row with too many or too few cells is kept as a blank row and marked.
 

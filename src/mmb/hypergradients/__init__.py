@@ -2,13 +2,13 @@
 
 | estimator | for | remembers per block | second derivatives |
 |---|---|---|---|
-| :class:`MomentumHessian` (v1) | few lower variables | a d x d matrix | the full Hessian |
-| :class:`QuadraticSGD` (v2) | many lower variables | a vector | one Hessian-vector product |
-| :class:`Identity` | lower Hessian = identity | nothing | one cross product |
-| :class:`Exact` | reference, few variables | nothing | the full Hessian |
-| :class:`ConjugateGradient` | accurate batches | nothing | one product per iteration |
-| :class:`Neumann` | comparison with the literature | nothing | one product per term |
-| :class:`FirstOrder` | when second derivatives are not to be had | a vector | none |
+| `MomentumHessian` (v1) | few lower variables | a d x d matrix | the full Hessian |
+| `QuadraticSGD` (v2) | many lower variables | a vector | one Hessian-vector product |
+| `Identity` | lower Hessian = identity | nothing | one cross product |
+| `Exact` | reference, few variables | nothing | the full Hessian |
+| `ConjugateGradient` | accurate batches | nothing | one product per iteration |
+| `Neumann` | comparison with the literature | nothing | one product per term |
+| `FirstOrder` | when second derivatives are not to be had | a vector | none |
 """
 
 from mmb.hypergradients.base import Estimate, Hypergradient

@@ -24,20 +24,20 @@ class Estimate(NamedTuple):
 
 
 class Hypergradient(ABC):
-    r"""Estimates :math:`\nabla_x f_i - \nabla_{xy} g_i [\nabla_{yy} g_i]^{-1} \nabla_y f_i`.
+    r"""Estimates $\nabla_x f_i - \nabla_{xy} g_i [\nabla_{yy} g_i]^{-1} \nabla_y f_i$.
 
     An estimator holds parameters only. What it remembers of each block lives in the solver's state, as
-    tensors with the blocks as leading axis, and reaches :meth:`estimate` for the sampled blocks alone.
+    tensors with the blocks as leading axis, and reaches `estimate` for the sampled blocks alone.
     """
 
     def init(self, lower: Tree) -> Memory:
         """Memory of all blocks before the first step.
 
         Args:
-            lower: The lower variables of all blocks, leading axis ``m``.
+            lower: The lower variables of all blocks, leading axis `m`.
 
         Returns:
-            Named tensors (or trees) with leading axis ``m``; empty if the estimator remembers nothing.
+            Named tensors (or trees) with leading axis `m`; empty if the estimator remembers nothing.
         """
         return {}
 
@@ -49,7 +49,7 @@ class Hypergradient(ABC):
             generator: Source of randomness, kept in the solver's state.
 
         Returns:
-            A tensor with leading axis ``blocks``, or None for an estimator without randomness of its own.
+            A tensor with leading axis `blocks`, or None for an estimator without randomness of its own.
         """
         return None
 
@@ -60,7 +60,7 @@ class Hypergradient(ABC):
         Args:
             at: Derivatives at the sampled blocks.
             memory: Memory of the sampled blocks.
-            draw: What :meth:`draw` gave for this step.
+            draw: What `draw` gave for this step.
 
         Returns:
             The estimate; nothing is changed in place.
@@ -68,15 +68,15 @@ class Hypergradient(ABC):
 
 
 def implicit_gradient(at: Oracles, v: Tree) -> tuple[Tree, Tree, Tensor]:
-    """Hypergradient for given ``v_i``, standing for ``[grad_yy g_i]^-1 grad_y f_i``.
+    """Hypergradient for given `v_i`, standing for `[grad_yy g_i]^-1 grad_y f_i`.
 
     Args:
         at: Derivatives at the sampled blocks.
         v: One vector per block.
 
     Returns:
-        ``sum_i grad_x f_i - grad_xy g_i v_i``; the slope ``grad_yy g_i v_i - grad_y f_i`` per block, zero
-        where ``v_i`` is exact; and whether ``v_i`` shows a direction of negative curvature.
+        `sum_i grad_x f_i - grad_xy g_i v_i`; the slope `grad_yy g_i v_i - grad_y f_i` per block, zero
+        where `v_i` is exact; and whether `v_i` shows a direction of negative curvature.
     """
     cross, hessian_product = at.products(v)
     grad_x = add_scaled(at.upper.grad_x, -1, cross)
@@ -85,7 +85,7 @@ def implicit_gradient(at: Oracles, v: Tree) -> tuple[Tree, Tree, Tensor]:
 
 
 def negative_curvature(v: Tree, hessian_product: Tree) -> Tensor:
-    """Whether ``v_i' Hess_i v_i < 0`` beyond rounding, per block."""
+    """Whether `v_i' Hess_i v_i < 0` beyond rounding, per block."""
     curvature = block_dot(v, hessian_product)
     rounding = torch.finfo(curvature.dtype).eps * block_norm(v) * block_norm(hessian_product)
     return curvature < -10 * rounding

@@ -11,11 +11,11 @@ from mmb.trees import block_dot, block_norm, scale_blocks, tree_map
 
 
 class ConjugateGradient(Hypergradient):
-    """Solves ``grad_yy g_i v_i = grad_y f_i`` by conjugate gradients from zero, with Hessian-vector products.
+    """Solves `grad_yy g_i v_i = grad_y f_i` by conjugate gradients from zero, with Hessian-vector products.
 
     Args:
         iterations: Most iterations; as many as a block has lower variables are exact up to rounding.
-        tolerance: A block stops once its residual has fallen to this fraction of ``|grad_y f_i|``.
+        tolerance: A block stops once its residual has fallen to this fraction of `|grad_y f_i|`.
     """
 
     def __init__(self, iterations: int = 10, tolerance: float = 1e-10) -> None:
@@ -27,7 +27,7 @@ class ConjugateGradient(Hypergradient):
         self.tolerance = tolerance
 
     def estimate(self, at: Oracles, memory: Memory, draw: Tensor | None) -> Estimate:
-        """Estimate with the approximate solution; see :class:`~mmb.hypergradients.base.Hypergradient`."""
+        """Estimate with the approximate solution; see `Hypergradient`."""
         right = at.upper.grad_lower
         v = tree_map(torch.zeros_like, right)
         residual = direction = right

@@ -11,17 +11,17 @@ from mmb.trees import block_norm, ravel_blocks, unravel_blocks
 
 
 class Exact(Hypergradient):
-    """Solves ``grad_yy g_i v_i = grad_y f_i`` with the batch's own Hessian, by Cholesky factorization."""
+    """Solves `grad_yy g_i v_i = grad_y f_i` with the batch's own Hessian, by Cholesky factorization."""
 
     def estimate(self, at: Oracles, memory: Memory, draw: Tensor | None) -> Estimate:
-        """Estimate with the exact solution; see :class:`~mmb.hypergradients.base.Hypergradient`."""
+        """Estimate with the exact solution; see [`Hypergradient`][mmb.hypergradients.base.Hypergradient]."""
         flat, indefinite = solve_positive_definite(at.hessian(), ravel_blocks(at.upper.grad_lower))
         grad_x, slope, _ = implicit_gradient(at, unravel_blocks(flat, at.lower))
         return Estimate(grad_x, memory, block_norm(slope), indefinite)
 
 
 def solve_positive_definite(matrices: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
-    """Solve ``matrices_i s_i = right_i`` for symmetric positive definite matrices.
+    """Solve `matrices_i s_i = right_i` for symmetric positive definite matrices.
 
     Args:
         matrices: [k, d, d].

@@ -11,22 +11,22 @@ from mmb.trees import Tree, add_scaled, block_norm, tree_map
 
 
 class FirstOrder(Hypergradient):
-    r"""Replaces :math:`y_i(x) = \arg\min g_i` by a penalty on :math:`g_i(x, y) - \min_y g_i(x, y)`.
+    r"""Replaces $y_i(x) = \arg\min g_i$ by a penalty on $g_i(x, y) - \min_y g_i(x, y)$.
 
-    Beside the lower variable :math:`y_i` it tracks :math:`p_i \approx \arg\min_y f_i/\lambda + g_i`:
+    Beside the lower variable $y_i$ it tracks $p_i \approx \arg\min_y f_i/\lambda + g_i$:
 
-    .. math::
+    $$
+    \Delta_i = \nabla_x f_i(x, \alpha_i, p_i) + \lambda [\nabla_x g_i(x, p_i) - \nabla_x g_i(x, y_i)],
+    \qquad p_i \leftarrow p_i - \eta [\nabla_y f_i(x, \alpha_i, p_i)/\lambda + \nabla_y g_i(x, p_i)]
+    $$
 
-        \Delta_i = \nabla_x f_i(x, \alpha_i, p_i) + \lambda [\nabla_x g_i(x, p_i) - \nabla_x g_i(x, y_i)],
-        \qquad p_i \leftarrow p_i - \eta [\nabla_y f_i(x, \alpha_i, p_i)/\lambda + \nabla_y g_i(x, p_i)]
-
-    Its bias is of order :math:`1/\lambda`, and noise in ``g`` is multiplied by :math:`\lambda` unless the
+    Its bias is of order $1/\lambda$, and noise in `g` is multiplied by $\lambda$ unless the
     same batch serves both terms, as it does here. The residual is the size of the bracket in the update of
-    :math:`p_i`. Curvature is never seen, so an indefinite Hessian goes unnoticed.
+    $p_i$. Curvature is never seen, so an indefinite Hessian goes unnoticed.
 
     Args:
-        penalty: :math:`\lambda`.
-        lr: The step size of ``p``.
+        penalty: $\lambda$.
+        lr: The step size of `p`.
     """
 
     def __init__(self, penalty: float, lr: float) -> None:
@@ -38,11 +38,11 @@ class FirstOrder(Hypergradient):
         self.lr = lr
 
     def init(self, lower: Tree) -> Memory:
-        """``p_i = y_i`` for all blocks."""
+        """`p_i = y_i` for all blocks."""
         return {"penalized": tree_map(torch.clone, lower)}
 
     def estimate(self, at: Oracles, memory: Memory, draw: Tensor | None) -> Estimate:
-        """Estimate with the old ``p_i``; see :class:`~mmb.hypergradients.base.Hypergradient`."""
+        """Estimate with the old `p_i`; see [`Hypergradient`][mmb.hypergradients.base.Hypergradient]."""
         old = memory["penalized"]
         upper, penalized, current = at.upper_at(old), at.lower_at(old), at.lower_first
         gap = add_scaled(penalized.grad_x, -1, current.grad_x)

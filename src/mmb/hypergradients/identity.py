@@ -10,12 +10,12 @@ from mmb.trees import block_norm
 
 
 class Identity(Hypergradient):
-    """Takes ``grad_yy g_i = I``, so ``v_i = grad_y f_i``, as in compositional training.
+    """Takes `grad_yy g_i = I`, so `v_i = grad_y f_i`, as in compositional training.
 
-    The residual ``|grad_yy g_i v_i - v_i|`` costs nothing extra and shows whether that holds.
+    The residual `|grad_yy g_i v_i - v_i|` costs nothing extra and shows whether that holds.
     """
 
     def estimate(self, at: Oracles, memory: Memory, draw: Tensor | None) -> Estimate:
-        """Estimate with ``v_i = grad_y f_i``; see :class:`~mmb.hypergradients.base.Hypergradient`."""
+        """Estimate with `v_i = grad_y f_i`; see [`Hypergradient`][mmb.hypergradients.base.Hypergradient]."""
         grad_x, slope, indefinite = implicit_gradient(at, at.upper.grad_lower)
         return Estimate(grad_x, memory, block_norm(slope), indefinite)

@@ -12,15 +12,15 @@ from mmb.trees import Tree, ravel_blocks, unravel_blocks
 
 
 class MomentumHessian(Hypergradient):
-    r"""Tracks :math:`s_i \leftarrow (1-\beta) s_i + \beta \nabla_{yy} g_i` and uses :math:`H_i = s_i^{-1}`.
+    r"""Tracks $s_i \leftarrow (1-\beta) s_i + \beta \nabla_{yy} g_i$ and uses $H_i = s_i^{-1}$.
 
-    The estimate uses the old :math:`s_i`; the new one is for the block's next visit. Memory is
-    ``m * d * d`` numbers for lower variables of size ``d``. The residual is
-    :math:`\|\nabla_{yy} g_i - s_i\|_F`.
+    The estimate uses the old $s_i$; the new one is for the block's next visit. Memory is
+    `m * d * d` numbers for lower variables of size `d`. The residual is
+    $\|\nabla_{yy} g_i - s_i\|_F$.
 
     Args:
         beta: Weight of the newest Hessian, in (0, 1].
-        initial: Every ``s_i`` starts at this multiple of the identity; best near the Hessian's size.
+        initial: Every `s_i` starts at this multiple of the identity; best near the Hessian's size.
     """
 
     def __init__(self, beta: float = 0.9, initial: float = 1.0) -> None:
@@ -32,13 +32,13 @@ class MomentumHessian(Hypergradient):
         self.initial = initial
 
     def init(self, lower: Tree) -> Memory:
-        """``s_i = initial * I`` for all blocks, [m, d, d]."""
+        """`s_i = initial * I` for all blocks, [m, d, d]."""
         flat = ravel_blocks(lower)
         eye = self.initial * torch.eye(flat.shape[1], dtype=flat.dtype, device=flat.device)
         return {"hessian": eye.repeat(flat.shape[0], 1, 1)}
 
     def estimate(self, at: Oracles, memory: Memory, draw: Tensor | None) -> Estimate:
-        """Estimate with the old ``s_i``; see :class:`~mmb.hypergradients.base.Hypergradient`."""
+        """Estimate with the old `s_i`; see [`Hypergradient`][mmb.hypergradients.base.Hypergradient]."""
         old = memory["hessian"]  # s_i^t
         flat, indefinite = solve_positive_definite(old, ravel_blocks(at.upper.grad_lower))  # H_i^t grad_y f_i
         grad_x, _, negative = implicit_gradient(at, unravel_blocks(flat, at.lower))

@@ -13,22 +13,22 @@ from mmb.trees import add_scaled, block_norm, tree_leaves, tree_map, where_block
 
 
 class Neumann(Hypergradient):
-    r"""A random prefix of the series :math:`A^{-1} = \frac1C \sum_{q \ge 0} (I - A/C)^q`.
+    r"""A random prefix of the series $A^{-1} = \frac1C \sum_{q \ge 0} (I - A/C)^q$.
 
-    .. math::
+    $$
+    v_i = \frac{k}{C} \prod_{j=1}^{q} \left(I - \tfrac1C \nabla_{yy} g_i(\cdot;\zeta_j)\right)
+    \nabla_y f_i, \qquad q \text{ uniform in } \{0, \dots, k-1\}
+    $$
 
-        v_i = \frac{k}{C} \prod_{j=1}^{q} \left(I - \tfrac1C \nabla_{yy} g_i(\cdot;\zeta_j)\right)
-        \nabla_y f_i, \qquad q \text{ uniform in } \{0, \dots, k-1\}
-
-    In expectation over ``q`` this is the series cut after ``k`` terms. (The paper prints ``q`` from 1 to k,
-    which loses the first term of the series.) Each block draws its own ``q``. It remembers nothing.
+    In expectation over `q` this is the series cut after `k` terms. (The paper prints `q` from 1 to k,
+    which loses the first term of the series.) Each block draws its own `q`. It remembers nothing.
 
     Args:
-        terms: ``k``; the bias falls as ``(1 - mu_g / C)^k``.
-        smoothness: ``C``, at least the largest eigenvalue of the lower-level Hessians.
-        randomize: Draw ``q``; otherwise sum the ``k`` terms, without the variance, at the same cost.
+        terms: `k`; the bias falls as `(1 - mu_g / C)^k`.
+        smoothness: `C`, at least the largest eigenvalue of the lower-level Hessians.
+        randomize: Draw `q`; otherwise sum the `k` terms, without the variance, at the same cost.
         split_batch: Use an independent part of the lower batch for every factor: axis 1 of its tensors
-            (the samples) is cut into ``k`` equal parts. Otherwise all factors share the batch.
+            (the samples) is cut into `k` equal parts. Otherwise all factors share the batch.
     """
 
     def __init__(
@@ -44,11 +44,11 @@ class Neumann(Hypergradient):
         self.split_batch = split_batch
 
     def draw(self, blocks: int, generator: torch.Generator) -> Tensor:
-        """The number of factors ``q`` of every block."""
+        """The number of factors `q` of every block."""
         return torch.randint(self.terms, (blocks,), generator=generator, device=generator.device)
 
     def estimate(self, at: Oracles, memory: Memory, draw: Tensor | None) -> Estimate:
-        """Estimate with one draw of the series; see :class:`~mmb.hypergradients.base.Hypergradient`."""
+        """Estimate with one draw of the series; see `Hypergradient`."""
         assert draw is not None
         power = total = at.upper.grad_lower  # (I - A/C)^0 grad_y f
         indefinite = torch.zeros_like(draw, dtype=torch.bool)

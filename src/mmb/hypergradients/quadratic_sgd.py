@@ -13,18 +13,18 @@ from mmb.trees import Tree, add_scaled, block_norm, scale_blocks, tree_map
 
 
 class QuadraticSGD(Hypergradient):
-    r"""Tracks :math:`v_i \approx [\nabla_{yy} g_i]^{-1} \nabla_y f_i` by SGD on a quadratic.
+    r"""Tracks $v_i \approx [\nabla_{yy} g_i]^{-1} \nabla_y f_i$ by SGD on a quadratic.
 
-    .. math::
-
-        v_i \leftarrow \Pi_{\|v\| \le \Gamma}[v_i - \eta_3 (\nabla_{yy} g_i v_i - \nabla_y f_i)]
+    $$
+    v_i \leftarrow \Pi_{\|v\| \le \Gamma}[v_i - \eta_3 (\nabla_{yy} g_i v_i - \nabla_y f_i)]
+    $$
 
     Only Hessian-vector products are used, one backward pass for Hessian and cross product together. The
-    estimate uses the old :math:`v_i`. The residual is :math:`\|\nabla_{yy} g_i v_i - \nabla_y f_i\|`.
+    estimate uses the old $v_i$. The residual is $\|\nabla_{yy} g_i v_i - \nabla_y f_i\|$.
 
     Args:
-        lr: The step size ``eta_3``.
-        radius: The radius ``Gamma`` of the ball; the theory takes ``C_f / mu_g``. Infinity: no projection.
+        lr: The step size `eta_3`.
+        radius: The radius `Gamma` of the ball; the theory takes `C_f / mu_g`. Infinity: no projection.
     """
 
     def __init__(self, lr: float, radius: float = math.inf) -> None:
@@ -36,11 +36,11 @@ class QuadraticSGD(Hypergradient):
         self.radius = radius
 
     def init(self, lower: Tree) -> Memory:
-        """``v_i = 0`` for all blocks."""
+        """`v_i = 0` for all blocks."""
         return {"v": tree_map(torch.zeros_like, lower)}
 
     def estimate(self, at: Oracles, memory: Memory, draw: Tensor | None) -> Estimate:
-        """Estimate with the old ``v_i``; see :class:`~mmb.hypergradients.base.Hypergradient`."""
+        """Estimate with the old `v_i`; see [`Hypergradient`][mmb.hypergradients.base.Hypergradient]."""
         old = memory["v"]  # v_i^t
         grad_x, slope, indefinite = implicit_gradient(at, old)
         return Estimate(

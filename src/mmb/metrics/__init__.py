@@ -1,17 +1,17 @@
 """Exact ranking metrics for many tasks at once, with missing labels, in one sort and no loop over tasks.
 
-Scores and labels are ``[n]`` (one task) or ``[n, m]`` (rows by tasks), on one device. A label is 1, 0 or
+Scores and labels are `[n]` (one task) or `[n, m]` (rows by tasks), on one device. A label is 1, 0 or
 missing (NaN in floating labels, -1 in integer ones); missing entries count for nothing, and their scores may
 be anything, NaN included. Scores are compared exactly as given, whatever their dtype, and equal scores are
 ties. All counts are integers, all arithmetic is in float64.
 
-Every number here is a mean over the positives ``p`` of a task of something that depends on four counts only:
+Every number here is a mean over the positives `p` of a task of something that depends on four counts only:
 
     fp_above(p), fp(p)   negatives scored strictly above p, and at or above p
     tp_above(p), tp(p)   positives scored strictly above p, and at or above p (p itself included)
 
 A task without a positive or without a negative has no ROC curve: its value is NaN in every metric, average
-precision included. Use ``.nanmean()`` for the mean over the tasks that have one.
+precision included. Use `.nanmean()` for the mean over the tasks that have one.
 """
 
 from mmb.metrics._areas import average_precision, evaluate, roc_auc, two_way_partial_auc

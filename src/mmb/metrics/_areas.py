@@ -8,23 +8,23 @@ from mmb.metrics._ranking import Ranks, rank, sort
 def roc_auc(scores: Tensor, labels: Tensor, max_fpr: float | None = None) -> Tensor:
     """Area under the ROC curve of each task, or the standardised partial area up to a false positive rate.
 
-    With N negatives, ``AUC = mean_p [1 - (fp_above(p) + fp(p)) / (2 N)]``: the chance that a positive
-    outscores a negative, a tie counting half. With ``max_fpr = c`` it is McClish's standardised partial AUC,
-    ``(1 + (A - c^2/2) / (c - c^2/2)) / 2`` where ``A`` is the area under the curve over ``FPR <= c``: 1 for a
-    perfect ranking, 0.5 for a random one. Both equal ``sklearn.metrics.roc_auc_score``.
+    With N negatives, `AUC = mean_p [1 - (fp_above(p) + fp(p)) / (2 N)]`: the chance that a positive
+    outscores a negative, a tie counting half. With `max_fpr = c` it is McClish's standardised partial AUC,
+    `(1 + (A - c^2/2) / (c - c^2/2)) / 2` where `A` is the area under the curve over `FPR <= c`: 1 for a
+    perfect ranking, 0.5 for a random one. Both equal `sklearn.metrics.roc_auc_score`.
 
     Args:
-        scores: ``[n]`` or ``[n, m]``; higher means more likely positive.
+        scores: `[n]` or `[n, m]`; higher means more likely positive.
         labels: same shape; 1, 0 or missing (NaN, or -1 in integers).
         max_fpr: largest false positive rate, in (0, 1]; None is the whole curve.
 
     Returns:
-        Float64 ``[m]``, or a scalar tensor for ``[n]``; NaN where a task has no positive or no negative.
+        Float64 `[m]`, or a scalar tensor for `[n]`; NaN where a task has no positive or no negative.
 
     Raises:
         TypeError: an argument is not a tensor, or not of a supported dtype.
         ValueError: shapes or devices differ, nothing is labelled, a label is not 0, 1 or missing, a labelled
-            entry has a NaN or infinite score, or ``max_fpr`` is outside (0, 1].
+            entry has a NaN or infinite score, or `max_fpr` is outside (0, 1].
     """
     if max_fpr is not None:
         _check_max_fpr(max_fpr)
@@ -32,17 +32,17 @@ def roc_auc(scores: Tensor, labels: Tensor, max_fpr: float | None = None) -> Ten
 
 
 def average_precision(scores: Tensor, labels: Tensor) -> Tensor:
-    """Average precision of each task: ``AP = mean_p tp(p) / (tp(p) + fp(p))``.
+    """Average precision of each task: `AP = mean_p tp(p) / (tp(p) + fp(p))`.
 
     This is the step-wise area under the precision-recall curve, equal to
-    ``sklearn.metrics.average_precision_score``.
+    `sklearn.metrics.average_precision_score`.
 
     Args:
-        scores: ``[n]`` or ``[n, m]``; higher means more likely positive.
+        scores: `[n]` or `[n, m]`; higher means more likely positive.
         labels: same shape; 1, 0 or missing (NaN, or -1 in integers).
 
     Returns:
-        Float64 ``[m]``, or a scalar tensor for ``[n]``; NaN where a task has no positive or no negative
+        Float64 `[m]`, or a scalar tensor for `[n]`; NaN where a task has no positive or no negative
         (scikit-learn gives 0 or 1 there).
 
     Raises:
@@ -55,30 +55,30 @@ def average_precision(scores: Tensor, labels: Tensor) -> Tensor:
 def two_way_partial_auc(
     scores: Tensor, labels: Tensor, *, max_fpr: float = 1.0, min_tpr: float = 0.0, min_fpr: float = 0.0
 ) -> Tensor:
-    """Share of the rectangle ``min_fpr <= FPR <= max_fpr``, ``TPR >= min_tpr`` that lies under the ROC curve.
+    """Share of the rectangle `min_fpr <= FPR <= max_fpr`, `TPR >= min_tpr` that lies under the ROC curve.
 
         integral from min_fpr to max_fpr of max(TPR(u) - min_tpr, 0) du / ((max_fpr - min_fpr) (1 - min_tpr))
 
     Unless a limit cuts through a tie, this is the AUC of the hard pairs alone: the lowest-scored
-    ``1 - min_tpr`` of the positives against the negatives between the two FPR limits (an entry that a limit
+    `1 - min_tpr` of the positives against the negatives between the two FPR limits (an entry that a limit
     cuts counts in part). A perfect ranking gives 1. It is not standardised: a random one gives 0.5 without
-    limits and less, down to 0, with ``max_fpr`` or ``min_tpr``; and with ``min_tpr = 0`` it is not
-    ``roc_auc(..., max_fpr)``. LibAUC's ``pauc_roc_score`` with ``min_tpr > 0`` is this with both numbers of
-    entries rounded; the ISIC 2024 challenge's score is ``0.2 * two_way_partial_auc(..., min_tpr=0.8)``.
+    limits and less, down to 0, with `max_fpr` or `min_tpr`; and with `min_tpr = 0` it is not
+    `roc_auc(..., max_fpr)`. LibAUC's `pauc_roc_score` with `min_tpr > 0` is this with both numbers of
+    entries rounded; the ISIC 2024 challenge's score is `0.2 * two_way_partial_auc(..., min_tpr=0.8)`.
 
     Args:
-        scores: ``[n]`` or ``[n, m]``; higher means more likely positive.
+        scores: `[n]` or `[n, m]`; higher means more likely positive.
         labels: same shape; 1, 0 or missing (NaN, or -1 in integers).
         max_fpr: largest false positive rate, in (0, 1].
         min_tpr: smallest true positive rate, in [0, 1).
         min_fpr: smallest false positive rate, in [0, max_fpr).
 
     Returns:
-        Float64 ``[m]``, or a scalar tensor for ``[n]``; NaN where a task has no positive or no negative.
+        Float64 `[m]`, or a scalar tensor for `[n]`; NaN where a task has no positive or no negative.
 
     Raises:
         TypeError: an argument is not a tensor, or not of a supported dtype.
-        ValueError: as for `roc_auc`, or ``min_tpr`` or ``min_fpr`` is out of range.
+        ValueError: as for `roc_auc`, or `min_tpr` or `min_fpr` is out of range.
     """
     _check_max_fpr(max_fpr)
     if not 0 <= min_tpr < 1:
@@ -97,13 +97,13 @@ def evaluate(scores: Tensor, labels: Tensor, max_fpr: float = 0.1) -> dict[str, 
     """ROC AUC, partial AUC and average precision of each task from a single sort.
 
     Args:
-        scores: ``[n]`` or ``[n, m]``; higher means more likely positive.
+        scores: `[n]` or `[n, m]`; higher means more likely positive.
         labels: same shape; 1, 0 or missing (NaN, or -1 in integers).
         max_fpr: limit of the partial AUC, in (0, 1].
 
     Returns:
-        ``{"roc_auc": roc_auc(scores, labels), "partial_auc": roc_auc(scores, labels, max_fpr),
-        "average_precision": average_precision(scores, labels)}``.
+        `{"roc_auc": roc_auc(scores, labels), "partial_auc": roc_auc(scores, labels, max_fpr),
+        "average_precision": average_precision(scores, labels)}`.
 
     Raises:
         TypeError: an argument is not a tensor, or not of a supported dtype.
@@ -131,10 +131,10 @@ def _average_precision(ranks: Ranks) -> Tensor:
 
 
 def _area(ranks: Ranks, limit: Tensor) -> Tensor:
-    """Area under each ROC curve left of ``limit`` false positives ``[m]``.
+    """Area under each ROC curve left of `limit` false positives `[m]`.
 
-    Each of the P positives lifts the curve by 1/P, evenly between ``fp_above`` and ``fp``, so it adds the
-    integral of a ramp: ``(min(limit, fp) - fp_above)_+^2 / (2 (fp - fp_above)) + (limit - fp)_+``.
+    Each of the P positives lifts the curve by 1/P, evenly between `fp_above` and `fp`, so it adds the
+    integral of a ramp: `(min(limit, fp) - fp_above)_+^2 / (2 (fp - fp_above)) + (limit - fp)_+`.
     """
     right = limit[ranks.task]
     width = (ranks.fp - ranks.fp_above).clamp(min=1)  # without ties it is 0, and so is what is divided by it
@@ -143,7 +143,7 @@ def _area(ranks: Ranks, limit: Tensor) -> Tensor:
 
 
 def _false_positives_at(ranks: Ranks, tpr: float) -> Tensor:
-    """Number of false positives ``[m]``, interpolated, at which each curve leaves the height ``tpr``."""
+    """Number of false positives `[m]`, interpolated, at which each curve leaves the height `tpr`."""
     height = (ranks.positives * tpr)[ranks.task]
     crossing = (ranks.tp_above <= height) & (height < ranks.tp)  # in each task one tie, so one value
     share = (height - ranks.tp_above) / (ranks.tp - ranks.tp_above)

@@ -9,10 +9,10 @@ from mmb.metrics._ranking import decode, sort
 
 
 class RocCurve(NamedTuple):
-    """ROC curves as broken lines: ``[k]`` tensors for one task, ``[m, k]`` for m tasks.
+    """ROC curves as broken lines: `[k]` tensors for one task, `[m, k]` for m tasks.
 
     Tasks differ in the number of points; a shorter curve repeats its last point, (1, 1), which no plot shows.
-    Rates are float64; ``thresholds`` has the scores' own dtype, or float64 for integer scores.
+    Rates are float64; `thresholds` has the scores' own dtype, or float64 for integer scores.
     """
 
     fpr: Tensor
@@ -28,11 +28,11 @@ def roc_curve(scores: Tensor, labels: Tensor) -> RocCurve:
     negative has NaN false positive rates, one without a positive NaN true positive rates.
 
     Args:
-        scores: ``[n]`` or ``[n, m]``; higher means more likely positive.
+        scores: `[n]` or `[n, m]`; higher means more likely positive.
         labels: same shape; 1, 0 or missing (NaN, or -1 in integers).
 
     Returns:
-        `RocCurve` of ``[k]`` or ``[m, k]`` tensors.
+        `RocCurve` of `[k]` or `[m, k]` tensors.
 
     Raises:
         TypeError: an argument is not a tensor of a supported dtype.
@@ -64,7 +64,7 @@ def roc_curve(scores: Tensor, labels: Tensor) -> RocCurve:
 
 
 def _columns_where(keep: Tensor) -> Tensor:
-    """Columns where each row of ``keep`` is true, in order, shorter rows repeating their last one."""
+    """Columns where each row of `keep` is true, in order, shorter rows repeating their last one."""
     row, column = keep.nonzero(as_tuple=True)
     count = keep.sum(1)
     end = count.cumsum(0)

@@ -33,11 +33,11 @@ class Ranks:
     one_task: bool
 
     def mean(self, values: Tensor) -> Tensor:
-        """Mean over each task's positives of one float64 value per positive: ``[r]`` to ``[m]``."""
+        """Mean over each task's positives of one float64 value per positive: `[r]` to `[m]`."""
         return torch.zeros_like(self.positives).index_add_(0, self.task, values) / self.positives
 
     def result(self, values: Tensor) -> Tensor:
-        """``[m]`` values as the caller gets them: NaN where a class is absent, a scalar for ``[n]`` input."""
+        """`[m]` values as the caller gets them: NaN where a class is absent, a scalar for `[n]` input."""
         values = values.masked_fill((self.positives == 0) | (self.negatives == 0), torch.nan)
         return values.squeeze(0) if self.one_task else values
 
@@ -114,7 +114,7 @@ def _encode(scores: Tensor) -> Tensor:
 
 
 def decode(keys: Tensor, dtype: torch.dtype) -> Tensor:
-    """The scores of dtype ``dtype`` behind the keys, in that dtype (float64 for integers)."""
+    """The scores of dtype `dtype` behind the keys, in that dtype (float64 for integers)."""
     if not dtype.is_floating_point:
         return keys.double()
     bits = _flip_negative(keys.clone())
@@ -146,7 +146,7 @@ def _check_pair(scores: Tensor, labels: Tensor) -> None:
 
 
 def _check_labels(labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Where the ``[n, m]`` labels are positive, and where they are missing."""
+    """Where the `[n, m]` labels are positive, and where they are missing."""
     positive = labels == 1
     if labels.is_floating_point():
         missing, mark = labels.isnan(), "NaN"

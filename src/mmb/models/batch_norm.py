@@ -7,7 +7,7 @@ That is wrong in two ways for what this package trains with, and this is what to
   other rows than those the model is used on. Before evaluating, `recalibrate_batch_norm` on rows drawn
   uniformly; or fine-tune a pretrained model with `freeze_batch_norm`, which makes training and evaluation
   compute the same function.
-* **Compositional training** evaluates one set of weights per task under ``torch.func.vmap``. Each task's rows
+* **Compositional training** evaluates one set of weights per task under `torch.func.vmap`. Each task's rows
   are then normalised by their own statistics (in a flat batch: by those of all rows together), and there is
   no single running average to update: give every task buffers of its own, or run it within
   `untracked_batch_norm`; and recalibrate before evaluation, or freeze. Rows padded to a common length are
@@ -28,14 +28,14 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 
 class MaskedBatchNorm(nn.BatchNorm1d):
-    r"""Batch norm over the rows of ``[n, channels]``, some of which may be padding.
+    r"""Batch norm over the rows of `[n, channels]`, some of which may be padding.
 
-    With mask :math:`m_i \in \{0, 1\}`, statistics are :math:`\mu = \sum_i m_i x_i / \sum_i m_i` and
-    :math:`\sigma^2 = \sum_i m_i (x_i - \mu)^2 / \sum_i m_i`. Without a mask it is ``torch.nn.BatchNorm1d``.
+    With mask $m_i \in \{0, 1\}$, statistics are $\mu = \sum_i m_i x_i / \sum_i m_i$ and
+    $\sigma^2 = \sum_i m_i (x_i - \mu)^2 / \sum_i m_i$. Without a mask it is `torch.nn.BatchNorm1d`.
     """
 
     def forward(self, input: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Normalise ``input [n, channels]``; rows where ``mask`` (``bool [n]``) is false do not count."""
+        """Normalise `input [n, channels]`; rows where `mask` (`bool [n]`) is false do not count."""
         if mask is None or not self.training:
             return super().forward(input)
         weight = mask.to(torch.float32).unsqueeze(1)
@@ -90,7 +90,7 @@ class FrozenBatchNorm(nn.Module):
             self.register_buffer(name, getattr(norm, name))
 
     def forward(self, input: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Normalise ``input``; padding needs no care, so the mask is not looked at."""
+        """Normalise `input`; padding needs no care, so the mask is not looked at."""
         return nn.functional.batch_norm(
             input, self.running_mean, self.running_var, self.weight, self.bias, training=False, eps=self.eps
         )
@@ -125,7 +125,7 @@ def freeze_batch_norm(model: nn.Module) -> int:
 def untracked_batch_norm(model: nn.Module) -> Iterator[None]:
     """Within it, training mode normalises by each batch's statistics and leaves the running averages alone.
 
-    That is what a pass under ``torch.func.vmap`` needs, and any pass that should not count.
+    That is what a pass under `torch.func.vmap` needs, and any pass that should not count.
 
     Args:
         model: Its layers are as before afterwards.

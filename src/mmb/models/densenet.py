@@ -22,12 +22,12 @@ def densenet121(
 
     Args:
         num_tasks: Number of heads.
-        channels: Channels of the images ``[n, channels, height, width]``.
+        channels: Channels of the images `[n, channels, height, width]`.
         dropout: Share of the feature maps of each dense layer dropped in training.
         weights: Local file with weights of the encoder in torchvision's names, old or new; random if None.
 
     Returns:
-        A :class:`MultiTask` model: logits ``[n, num_tasks]``.
+        A `MultiTask` model: logits `[n, num_tasks]`.
 
     Raises:
         ValueError: If the weights do not fit.
@@ -44,5 +44,5 @@ def densenet121(
 
 
 def _monai_name(name: str) -> str:
-    """``denselayer1.norm1.`` (in old files ``denselayer1.norm.1.``) to ``denselayer1.layers.norm1.``."""
+    """`denselayer1.norm1.` (in old files `denselayer1.norm.1.`) to `denselayer1.layers.norm1.`."""
     return re.sub(r"(denselayer\d+)\.(norm|conv)\.?(\d)\.", r"\1.layers.\2\3.", name)

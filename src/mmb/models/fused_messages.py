@@ -1,13 +1,17 @@
 r"""Message passing in one pass over memory, for GPUs.
 
-For nodes with incoming edges in a row (``GraphBatch.edge_ptr``) it computes
+For nodes with incoming edges in a row (`GraphBatch.edge_ptr`) it computes
 
-.. math:: o_v = (1 + \epsilon) x_v + \sum_{u \to v} \mathrm{relu}(x_u + e_{uv})
+$$
+o_v = (1 + \epsilon) x_v + \sum_{u \to v} \mathrm{relu}(x_u + e_{uv})
+$$
 
 without writing messages down. Every bond is two edges with the same features, so the edges out of a node are
 the edges into it turned round: the backward pass is a sum over incoming edges too, and needs no atomic adds:
 
-.. math:: \bar x_v = (1 + \epsilon) \bar o_v + \sum_{u \to v} [x_v + e_{uv} > 0]\, \bar o_u
+$$
+\bar x_v = (1 + \epsilon) \bar o_v + \sum_{u \to v} [x_v + e_{uv} > 0]\, \bar o_u
+$$
 
 Bonds have few distinct feature vectors; their gradients are sums over edges by code, which a tensor core does
 as a product with a matrix of ones and zeros.
@@ -41,7 +45,7 @@ _EDGES, _TURNS, _BOND_COLUMNS = 64, 8, 64  # edges per product, products per pro
 
 
 def available(nodes: Tensor, batch: GraphBatch) -> bool:
-    """Whether the kernels can run: on a GPU, and not on graphs stacked for ``torch.func.vmap``."""
+    """Whether the kernels can run: on a GPU, and not on graphs stacked for `torch.func.vmap`."""
     return triton is not None and nodes.is_cuda and type(batch) is not PaddedGraphs
 
 
@@ -54,13 +58,13 @@ def pass_messages(nodes: Tensor, bonds: Tensor, epsilon: Tensor, batch: GraphBat
     """Own features and messages of the neighbours; see the module.
 
     Args:
-        nodes: ``x``, ``[N, width]``.
-        bonds: Features of each row of ``batch.bond_table``, ``[B, width]``; at most 64 rows.
-        epsilon: ``[1]``.
+        nodes: `x`, `[N, width]`.
+        bonds: Features of each row of `batch.bond_table`, `[B, width]`; at most 64 rows.
+        epsilon: `[1]`.
         batch: The graphs. An edge and its reverse must both be there, with the same bond.
 
     Returns:
-        ``[N, aligned(width)]``, of the nodes' type; zero beyond ``width``.
+        `[N, aligned(width)]`, of the nodes' type; zero beyond `width`.
     """
     output: Tensor = _PassMessages.apply(  # type: ignore[no-untyped-call]
         nodes.contiguous(),

@@ -28,7 +28,7 @@ def gin(
         virtual_node: Add a node that is joined to all atoms of its molecule.
 
     Returns:
-        A :class:`MultiTask` model of a :class:`~mmb.data.graphs.GraphBatch`: logits ``[G, num_tasks]``.
+        A `MultiTask` model of a [`GraphBatch`][mmb.data.graphs.GraphBatch]: logits `[G, num_tasks]`.
     """
     return MultiTask(GIN(layers, width, dropout, virtual_node), width, num_tasks)
 
@@ -36,23 +36,27 @@ def gin(
 class GIN(nn.Module):
     r"""Features of molecules, by message passing.
 
-    Layer :math:`l` computes, for every atom :math:`v` with bonds :math:`u \to v`,
+    Layer $l$ computes, for every atom $v$ with bonds $u \to v$,
 
-    .. math:: x_v \leftarrow \mathrm{dropout}(\mathrm{relu}(\mathrm{norm}(\mathrm{MLP}(
-              (1 + \epsilon) x_v + \sum_{u \to v} \mathrm{relu}(x_u + e_{uv})))))
+    $$
+    x_v \leftarrow \mathrm{dropout}(\mathrm{relu}(\mathrm{norm}(\mathrm{MLP}(
+    (1 + \epsilon) x_v + \sum_{u \to v} \mathrm{relu}(x_u + e_{uv})))))
+    $$
 
     (the last layer without the outer relu), starting from the sum of the embeddings of the atom's features;
-    :math:`e_{uv}` is the sum of the layer's own embeddings of the bond's features. A molecule's features are
-    the mean of its atoms'. With a virtual node :math:`z`, which starts at a learned vector (zero at first),
+    $e_{uv}$ is the sum of the layer's own embeddings of the bond's features. A molecule's features are
+    the mean of its atoms'. With a virtual node $z$, which starts at a learned vector (zero at first),
     every layer adds it to its molecule's atoms before their messages, and then, except in the last layer,
     moves it:
 
-    .. math:: z \leftarrow \mathrm{dropout}(\mathrm{relu}(\mathrm{norm}(\mathrm{MLP}(z + \sum_v x_v))))
+    $$
+    z \leftarrow \mathrm{dropout}(\mathrm{relu}(\mathrm{norm}(\mathrm{MLP}(z + \sum_v x_v))))
+    $$
 
     Embeddings are summed once for every distinct feature vector in the data rather than for every atom and
     bond, and looked up from there. Batch norm takes its statistics over all atoms of the batch; see
     `mmb.models.batch_norm` for task-sampled and compositional batches. It is evaluated at one set of weights
-    per task by ``vmap`` over `mmb.models.task_graphs.stack_tasks`.
+    per task by `vmap` over `mmb.models.task_graphs.stack_tasks`.
 
     Args:
         layers: Number of layers.
@@ -84,10 +88,10 @@ class GIN(nn.Module):
         """Features of graphs.
 
         Args:
-            batch: ``G`` graphs; or, under ``vmap``, the padded graphs of one task.
+            batch: `G` graphs; or, under `vmap`, the padded graphs of one task.
 
         Returns:
-            ``[G, width]``.
+            `[G, width]`.
         """
         node_mask, graph_mask = _masks(batch)
         graphs = batch.graph_ptr.shape[0] - 1
@@ -120,7 +124,7 @@ class GINLayer(nn.Module):
         self.mlp = NormedMLP(width)
 
     def forward(self, nodes: Tensor, batch: GraphBatch, mask: Tensor | None) -> Tensor:
-        """From node features ``[N, width]`` to the next ones, before their relu."""
+        """From node features `[N, width]` to the next ones, before their relu."""
         bonds = self.bonds(batch.bond_table)
         if fused_messages.available(nodes, batch):
             gathered = fused_messages.pass_messages(nodes, bonds, self.epsilon, batch)
@@ -131,7 +135,7 @@ class GINLayer(nn.Module):
 
 
 class NormedMLP(nn.Module):
-    """``norm(linear(relu(norm(linear(x)))))``, twice as wide inside."""
+    """`norm(linear(relu(norm(linear(x)))))`, twice as wide inside."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -141,21 +145,21 @@ class NormedMLP(nn.Module):
         self.norm2 = MaskedBatchNorm(width)
 
     def forward(self, rows: Tensor, mask: Tensor | None) -> Tensor:
-        """``[n, width]`` to the same shape; rows that are masked out do not enter the statistics."""
+        """`[n, width]` to the same shape; rows that are masked out do not enter the statistics."""
         hidden = self.norm1(aligned_linear(rows, self.linear1), mask).relu()
         output: Tensor = self.norm2(aligned_linear(hidden, self.linear2), mask)
         return output
 
 
 def aligned_linear(rows: Tensor, linear: nn.Linear) -> Tensor:
-    """``linear(rows)``; on a GPU with sizes padded by zeros, since fast matrix products need aligned rows.
+    """`linear(rows)`; on a GPU with sizes padded by zeros, since fast matrix products need aligned rows.
 
     Args:
-        rows: ``[n, in_features]``, or padded with columns of zeros.
+        rows: `[n, in_features]`, or padded with columns of zeros.
         linear: The layer.
 
     Returns:
-        ``[n, out_features]``.
+        `[n, out_features]`.
     """
     if not rows.is_cuda:
         return nn.functional.linear(rows, linear.weight, linear.bias)
@@ -189,7 +193,7 @@ class FeatureEmbedding(nn.Module):
         self.weight = nn.Parameter(start * bounds.repeat_interleave(sizes).unsqueeze(1))
 
     def forward(self, features: Tensor) -> Tensor:
-        """Embed ``int64 [n, len(dims)]`` as ``[n, width]``."""
+        """Embed `int64 [n, len(dims)]` as `[n, width]`."""
         hot = self.weight.new_zeros(features.shape[0], self.weight.shape[0])
         # A product with ones and zeros: unlike the backward of a lookup, its own is a plain product too.
         return hot.scatter(1, features + self.offsets, 1.0) @ self.weight

@@ -13,13 +13,13 @@ def mlp(num_inputs: int, hidden: Sequence[int], num_tasks: int, dropout: float =
     """Fully connected layers with ReLU, and one head per task.
 
     Args:
-        num_inputs: Width of the input ``[n, num_inputs]``.
+        num_inputs: Width of the input `[n, num_inputs]`.
         hidden: Widths of the hidden layers; empty for a linear model.
         num_tasks: Number of heads.
         dropout: Share of the hidden units dropped in training.
 
     Returns:
-        A :class:`MultiTask` model: logits ``[n, num_tasks]``.
+        A `MultiTask` model: logits `[n, num_tasks]`.
     """
     layers: list[nn.Module] = []
     width = num_inputs

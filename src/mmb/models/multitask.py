@@ -10,15 +10,15 @@ from torch import Tensor, nn
 
 
 class MultiTask(nn.Module):
-    """Logits ``encoder(x) @ weight.T + bias``, for all tasks or only for the sampled ones.
+    """Logits `encoder(x) @ weight.T + bias`, for all tasks or only for the sampled ones.
 
     Args:
-        encoder: Maps the inputs of ``n`` rows to features ``[n, num_features]``.
+        encoder: Maps the inputs of `n` rows to features `[n, num_features]`.
         num_features: Width of the encoder's output.
-        num_tasks: Number of heads ``m``.
+        num_tasks: Number of heads `m`.
 
     Raises:
-        ValueError: If ``num_features`` or ``num_tasks`` is not positive.
+        ValueError: If `num_features` or `num_tasks` is not positive.
     """
 
     def __init__(self, encoder: nn.Module, num_features: int, num_tasks: int) -> None:
@@ -41,12 +41,12 @@ class MultiTask(nn.Module):
         """Logits of every task, or of each task's own rows.
 
         Args:
-            inputs: The encoder's input for ``n`` rows; with ``tasks``, leading axes ``[k, r]`` (see
-                :class:`mmb.auc.TaskBatch`).
-            tasks: int64 ``[k]``: compute only these heads, each on its own rows.
+            inputs: The encoder's input for `n` rows; with `tasks`, leading axes `[k, r]` (see
+                `mmb.auc.TaskBatch`).
+            tasks: int64 `[k]`: compute only these heads, each on its own rows.
 
         Returns:
-            ``[n, m]``, or ``[k, r]`` with ``tasks``.
+            `[n, m]`, or `[k, r]` with `tasks`.
         """
         if tasks is None:
             return nn.functional.linear(self.encoder(inputs), self.weight, self.bias)
@@ -57,19 +57,19 @@ class MultiTask(nn.Module):
         return torch.bmm(features, heads).squeeze(2) + self.bias.index_select(0, tasks).unsqueeze(1)
 
     def task_scores(self, inputs: Any, tasks: Tensor) -> Tensor:
-        """Logits ``[k, r]`` of the sampled tasks on their own rows: cost does not grow with ``m``."""
+        """Logits `[k, r]` of the sampled tasks on their own rows: cost does not grow with `m`."""
         scores: Tensor = self(inputs, tasks)
         return scores
 
 
 def flatten_tasks(inputs: Any) -> Any:
-    """Join the leading axes ``[k, r]`` of task-sampled inputs into ``[k * r]``.
+    """Join the leading axes `[k, r]` of task-sampled inputs into `[k * r]`.
 
     Args:
-        inputs: A tensor, a nest of tuples, lists and dicts of tensors, or an object with ``flatten_tasks()``.
+        inputs: A tensor, a nest of tuples, lists and dicts of tensors, or an object with `flatten_tasks()`.
 
     Returns:
-        The model's input for the ``k * r`` rows, task by task.
+        The model's input for the `k * r` rows, task by task.
 
     Raises:
         TypeError: If there is anything else in the nest.

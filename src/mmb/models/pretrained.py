@@ -25,7 +25,7 @@ def load_pretrained(
 
     Args:
         encoder: The network, without a classifier; changed in place, or not at all if something is wrong.
-        path: A state dict in torchvision's names: written by ``torch.save``, or ``.safetensors``.
+        path: A state dict in torchvision's names: written by `torch.save`, or `.safetensors`.
         rename: From a name in the file to the encoder's name for the same tensor.
         classifier: Name of the file's last layer.
 
@@ -33,7 +33,7 @@ def load_pretrained(
         FileNotFoundError: If there is no such file.
         ValueError: If the file cannot be read safely, or holds other tensors than the network; the message
             names them.
-        ImportError: If a ``.safetensors`` file is given and that package is not installed.
+        ImportError: If a `.safetensors` file is given and that package is not installed.
     """
     path = Path(path)
     own = encoder.state_dict()
@@ -70,7 +70,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     """Read a state dict without running anything that is in the file.
 
     Args:
-        path: Written by ``torch.save``, or, with the suffix ``.safetensors``, by safetensors.
+        path: Written by `torch.save`, or, with the suffix `.safetensors`, by safetensors.
 
     Returns:
         Its tensors by name, on the host.

@@ -49,15 +49,15 @@ def options(name: str) -> dict[str, inspect.Parameter]:
 
 
 def suggest(dataset: Dataset) -> str:
-    """The network to try first on a data set: ``gin`` on graphs, ``resnet18`` on images, else ``mlp``."""
+    """The network to try first on a data set: `gin` on graphs, `resnet18` on images, else `mlp`."""
     return _BY_KIND[_kind(dataset)[0]][0]
 
 
 def complete(name: str, dataset: Dataset, **given: Any) -> dict[str, Any]:
     """Options as given, and those that follow from a data set: number of tasks, width or channels, stem.
 
-    What it returns is worth keeping with a run: ``build(name, **options)`` makes the same network again
-    without the data set (pass ``weights=None`` where trained weights are loaded next).
+    What it returns is worth keeping with a run: `build(name, **options)` makes the same network again
+    without the data set (pass `weights=None` where trained weights are loaded next).
 
     Args:
         name: Name of the network.
@@ -65,7 +65,7 @@ def complete(name: str, dataset: Dataset, **given: Any) -> dict[str, Any]:
         **given: Options of this network; they go before what the data set says.
 
     Returns:
-        Arguments of :func:`build`.
+        Arguments of `build`.
 
     Raises:
         ValueError: If there is no such network or option, or if the network cannot eat the data set.

@@ -24,13 +24,13 @@ def resnet18(
 
     Args:
         num_tasks: Number of heads.
-        channels: Channels of the images ``[n, channels, height, width]``.
-        stem: ``"imagenet"``: 7 x 7 convolution of stride 2 and max pooling, a quarter of the resolution;
-            ``"cifar"``: 3 x 3 convolution of stride 1 and no pooling, for images of some 32 pixels.
+        channels: Channels of the images `[n, channels, height, width]`.
+        stem: `"imagenet"`: 7 x 7 convolution of stride 2 and max pooling, a quarter of the resolution;
+            `"cifar"`: 3 x 3 convolution of stride 1 and no pooling, for images of some 32 pixels.
         weights: Local file with weights of the encoder in torchvision's names; random weights if None.
 
     Returns:
-        A :class:`MultiTask` model: logits ``[n, num_tasks]``.
+        A `MultiTask` model: logits `[n, num_tasks]`.
 
     Raises:
         ValueError: If the stem is unknown, or the weights do not fit.

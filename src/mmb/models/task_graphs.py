@@ -1,7 +1,7 @@
 """Graphs of several tasks side by side, so that each task can be evaluated at weights of its own in one go.
 
-Ragged batches of ``k`` tasks are padded to one size and stacked: every tensor gets a leading axis ``[k]``,
-and all indices count within the task. ``torch.func.vmap`` over weights and graphs then turns the layers of
+Ragged batches of `k` tasks are padded to one size and stacked: every tensor gets a leading axis `[k]`,
+and all indices count within the task. `torch.func.vmap` over weights and graphs then turns the layers of
 all tasks into batched matrix products::
 
     graphs = stack_tasks(batch, tasks=k)
@@ -30,14 +30,14 @@ def stack_tasks(
     """Cut a batch into equal runs of graphs, one per task, and stack them padded.
 
     Args:
-        batch: ``tasks * r`` graphs, task by task.
-        tasks: Number of tasks ``k``.
+        batch: `tasks * r` graphs, task by task.
+        tasks: Number of tasks `k`.
         nodes: Nodes per task after padding, more than any task has; by default one more than the largest has.
         edges: Edges per task after padding; by default as many as the largest has. Given both sizes, nothing
             waits for the device, and shapes can be kept the same from step to step.
 
     Returns:
-        Tensors with a leading axis ``[k]``, for ``torch.func.vmap``; ``r`` graphs per task.
+        Tensors with a leading axis `[k]`, for `torch.func.vmap`; `r` graphs per task.
 
     Raises:
         ValueError: If the graphs do not divide evenly among the tasks.
@@ -75,7 +75,7 @@ def stack_tasks(
 
 
 def _runs(first: Tensor, length: int) -> tuple[Tensor, Tensor]:
-    """Places ``[k, length]`` of the runs that start at ``first[:-1]``, and which are within their run."""
+    """Places `[k, length]` of the runs that start at `first[:-1]`, and which are within their run."""
     place = first[:-1, None] + torch.arange(length, device=first.device)
     inside = place < first[1:, None]
     return torch.where(inside, place, 0), inside

@@ -1,12 +1,12 @@
-"""Problems with known answers: lower solutions, best duals, value and gradient are exact at every ``x``.
+"""Problems with known answers: lower solutions, best duals, value and gradient are exact at every `x`.
 
 | problem | duals | lower level | known besides |
 |---|---|---|---|
-| :class:`Quadratic` | yes | yes | the solution, the constants of the theory |
-| :class:`Saddle` | yes | no | the solution |
-| :class:`BilevelQuadratic` | no | yes | the solution |
-| :class:`TopKThreshold` | no | a scalar per block | |
-| :class:`RobustTasks` | on a simplex | ridge heads | (nonconvex) |
+| `Quadratic` | yes | yes | the solution, the constants of the theory |
+| `Saddle` | yes | no | the solution |
+| `BilevelQuadratic` | no | yes | the solution |
+| `TopKThreshold` | no | a scalar per block | |
+| `RobustTasks` | on a simplex | ridge heads | (nonconvex) |
 """
 
 from mmb.problems.base import KnownProblem

@@ -15,7 +15,7 @@ from mmb.trees import gather
 
 
 def upper(x: Tensor, dual: Tensor | None, lower: Tensor | None, batch: dict[str, Tensor]) -> Tensor:
-    """``f`` of one block: coefficients and noise come with the batch; see :class:`Quadratic`."""
+    """`f` of one block: coefficients and noise come with the batch; see `Quadratic`."""
     away = x - batch["center"]
     value = 0.5 * away @ batch["curvature"] @ away + batch["noise_x"] @ x
     if lower is not None:
@@ -29,7 +29,7 @@ def upper(x: Tensor, dual: Tensor | None, lower: Tensor | None, batch: dict[str,
 
 
 def lower(x: Tensor, lower: Tensor, batch: dict[str, Tensor]) -> Tensor:
-    """``g`` of one block; see :class:`Quadratic`."""
+    """`g` of one block; see `Quadratic`."""
     away = lower - batch["map"] @ x - batch["start"]
     return 0.5 * (1 + batch["noise_hessian"]) * away @ batch["hessian"] @ away + batch["noise_lower"] @ away
 
@@ -37,34 +37,34 @@ def lower(x: Tensor, lower: Tensor, batch: dict[str, Tensor]) -> Tensor:
 class Quadratic(KnownProblem):
     r"""The noisy multi-block min-max bilevel quadratic.
 
-    .. math::
+    $$
+    f_i &= \tfrac12 (x-c_i)' Q_i (x-c_i) + \tfrac{k}{2} |y-w_i|^2 \\
+    &\quad + \alpha'(R_i x + S_i y - t_i) - \tfrac{\mu_f}{2} |\alpha|^2 \\
+    g_i &= \tfrac12 (y - P_i x - q_i)' A_i (y - P_i x - q_i)
+    $$
 
-        f_i &= \tfrac12 (x-c_i)' Q_i (x-c_i) + \tfrac{k}{2} |y-w_i|^2 \\
-            &\quad + \alpha'(R_i x + S_i y - t_i) - \tfrac{\mu_f}{2} |\alpha|^2 \\
-        g_i &= \tfrac12 (y - P_i x - q_i)' A_i (y - P_i x - q_i)
-
-    so that :math:`y_i(x) = P_i x + q_i`, :math:`\alpha_i(x) = (R_i x + S_i y_i(x) - t_i)/\mu_f`, and
-    :math:`\nabla F` is affine. Noise is what a mean over ``B`` samples leaves: the linear terms in
-    ``x``, ``alpha`` and ``y`` are disturbed by centered normal vectors of variance ``noise^2 / B`` (in all
-    entries together), and :math:`A_i` is multiplied by ``1 + e`` with uniform ``e``, bounded by
-    ``hessian_noise / sqrt(B)``; so batches keep the Hessian positive definite.
+    so that $y_i(x) = P_i x + q_i$, $\alpha_i(x) = (R_i x + S_i y_i(x) - t_i)/\mu_f$, and
+    $\nabla F$ is affine. Noise is what a mean over `B` samples leaves: the linear terms in
+    `x`, `alpha` and `y` are disturbed by centered normal vectors of variance `noise^2 / B` (in all
+    entries together), and $A_i$ is multiplied by `1 + e` with uniform `e`, bounded by
+    `hessian_noise / sqrt(B)`; so batches keep the Hessian positive definite.
 
     Args:
-        num_blocks: ``m``.
+        num_blocks: `m`.
         generator: Draws the coefficients; everything lives on its device.
-        d_x: Size of ``x``.
+        d_x: Size of `x`.
         d_dual: Size of one dual; None for a problem without duals.
         d_lower: Size of one lower variable; None for a problem without lower level.
         mu_f: Strong concavity in the dual.
-        mu_g: Least eigenvalue of every ``A_i``.
-        condition: Largest over least eigenvalue of every ``A_i``.
-        curvature: Largest eigenvalue of every ``Q_i`` (the least is half of it), and the weight ``k``.
-        pull_x: Every singular value of every ``R_i``.
-        pull_lower: Likewise of ``S_i``.
-        sensitivity: Likewise of ``P_i``.
-        spread: Standard deviation of the entries of ``c_i, w_i, t_i, q_i``; at 0 all solutions are 0.
-        noise: Standard deviation of the noise at ``B = 1``.
-        hessian_noise: Largest relative disturbance of ``A_i``, below 1.
+        mu_g: Least eigenvalue of every `A_i`.
+        condition: Largest over least eigenvalue of every `A_i`.
+        curvature: Largest eigenvalue of every `Q_i` (the least is half of it), and the weight `k`.
+        pull_x: Every singular value of every `R_i`.
+        pull_lower: Likewise of `S_i`.
+        sensitivity: Likewise of `P_i`.
+        spread: Standard deviation of the entries of `c_i, w_i, t_i, q_i`; at 0 all solutions are 0.
+        noise: Standard deviation of the noise at `B = 1`.
+        hessian_noise: Largest relative disturbance of `A_i`, below 1.
         dtype: Of all tensors.
     """
 
@@ -166,11 +166,11 @@ class Quadratic(KnownProblem):
         return gather(self._upper, blocks) | noise, gather(self._lower, blocks) | lower_batch
 
     def lower_star(self, x: Tensor) -> Tensor | None:
-        """``P_i x + q_i``."""
+        """`P_i x + q_i`."""
         return None if self.lower0 is None else self._lower["map"] @ x + self._lower["start"]
 
     def dual_star(self, x: Tensor) -> Tensor | None:
-        """``(R_i x + S_i y_i(x) - t_i) / mu_f``."""
+        """`(R_i x + S_i y_i(x) - t_i) / mu_f`."""
         if self.dual0 is None:
             return None
         pull = self._upper["pull_x"] @ x - self._upper["offset"]
@@ -180,19 +180,19 @@ class Quadratic(KnownProblem):
         return pull / self.mu_f
 
     def gradient(self, x: Tensor) -> Tensor:
-        """``grad F(x)``, affine in ``x``."""
+        """`grad F(x)`, affine in `x`."""
         return self.second_derivative @ x + self._slope
 
     def hessian_star(self, x: Tensor) -> Tensor:
-        """``A_i``, wherever ``x`` is."""
+        """`A_i`, wherever `x` is."""
         return self._lower["hessian"]
 
     def constants(self, radius: float) -> Constants:
-        r"""Constants of the assumptions, valid within ``radius`` of the solution.
+        r"""Constants of the assumptions, valid within `radius` of the solution.
 
-        A quadratic is not globally Lipschitz and its noise grows with the distance from ``y_i(x)``, so the
-        bound on the gradients of ``f`` and on the noise hold where
-        :math:`|(x, \alpha_i, y_i) - (x^*, \alpha_i^*, y_i^*)| \le` ``radius`` for every block; the others
+        A quadratic is not globally Lipschitz and its noise grows with the distance from `y_i(x)`, so the
+        bound on the gradients of `f` and on the noise hold where
+        $|(x, \alpha_i, y_i) - (x^*, \alpha_i^*, y_i^*)| \le$ `radius` for every block; the others
         hold everywhere.
 
         Args:
@@ -250,7 +250,7 @@ class Quadratic(KnownProblem):
         )
 
     def _affine_gradient(self) -> tuple[Tensor, Tensor]:
-        """``M`` and ``b`` of ``grad F(x) = M x + b``."""
+        """`M` and `b` of `grad F(x) = M x + b`."""
         up, low = self._upper, self._lower
         second = up["curvature"]
         slope = -(second @ up["center"].unsqueeze(-1))

@@ -17,27 +17,27 @@ from mmb.trees import Tree, gather
 class RobustTasks(KnownProblem):
     r"""Learn features with which every task's ridge regression is good on its worst group of rows.
 
-    ``x`` holds the weight and bias of the encoder :math:`\phi_x(a) = \tanh(Wa + b)`. Task ``i`` has rows
-    :math:`(a, t)` in ``G`` groups, one set to train its head on and one to judge it by:
+    `x` holds the weight and bias of the encoder $\phi_x(a) = \tanh(Wa + b)$. Task `i` has rows
+    $(a, t)$ in `G` groups, one set to train its head on and one to judge it by:
 
-    .. math::
+    $$
+    g_i(x, y) &= \tfrac12\operatorname{mean}_{train}(y'\phi_x(a) - t)^2 + \tfrac{\lambda}{2}|y|^2 \\
+    f_i(x, \alpha, y) &= \sum_g \alpha_g\, \tfrac12\operatorname{mean}_{judge,g}(y'\phi_x(a) - t)^2
+    - \tfrac{\mu}{2} |\alpha - 1/G|^2, \qquad \alpha \in \text{simplex}
+    $$
 
-        g_i(x, y) &= \tfrac12\operatorname{mean}_{train}(y'\phi_x(a) - t)^2 + \tfrac{\lambda}{2}|y|^2 \\
-        f_i(x, \alpha, y) &= \sum_g \alpha_g\, \tfrac12\operatorname{mean}_{judge,g}(y'\phi_x(a) - t)^2
-            - \tfrac{\mu}{2} |\alpha - 1/G|^2, \qquad \alpha \in \text{simplex}
-
-    Heads have the closed form of ridge regression, weights are the projection of ``1/G + losses/mu`` on the
-    simplex, so value and gradient are exact. It is nonconvex in ``x``, and no minimizer is known.
+    Heads have the closed form of ridge regression, weights are the projection of `1/G + losses/mu` on the
+    simplex, so value and gradient are exact. It is nonconvex in `x`, and no minimizer is known.
 
     Args:
-        num_blocks: ``m``, the number of tasks.
+        num_blocks: `m`, the number of tasks.
         generator: Draws the data; everything lives on its device.
         inputs: Number of inputs of the encoder.
         hidden: Number of features, the size of a head.
-        groups: ``G``.
+        groups: `G`.
         rows: Rows of each group, and of the training set of each task.
-        ridge: ``lambda``.
-        mu_f: ``mu``, strong concavity in the weights.
+        ridge: `lambda`.
+        mu_f: `mu`, strong concavity in the weights.
         dtype: Of all tensors.
     """
 
@@ -103,7 +103,7 @@ class RobustTasks(KnownProblem):
         return heads
 
     def dual_star(self, x: Tree) -> Tensor:
-        """Projection of ``1/G + losses/mu`` on the simplex."""
+        """Projection of `1/G + losses/mu` on the simplex."""
         losses = torch.vmap(_group_losses, in_dims=(None, 0, 0))(x, self.lower_star(x), self._judge)
         return torch.vmap(simplex())(1 / self.groups + losses / self.mu_f)
 

@@ -12,18 +12,18 @@ from mmb.problems.quadratic import Quadratic
 class Saddle(Quadratic):
     r"""Multi-block min-max quadratic.
 
-    .. math::
+    $$
+    \min_x \max_\alpha \frac1m\sum_i f_i(x, \alpha_i)
+    $$
 
-        \min_x \max_\alpha \frac1m\sum_i f_i(x, \alpha_i)
-
-    .. math::
-
-        f_i = \tfrac12 (x-c_i)' Q_i (x-c_i) + \alpha'(R_i x - t_i) - \tfrac{\mu_f}{2} |\alpha|^2
+    $$
+    f_i = \tfrac12 (x-c_i)' Q_i (x-c_i) + \alpha'(R_i x - t_i) - \tfrac{\mu_f}{2} |\alpha|^2
+    $$
 
     Args:
-        num_blocks: ``m``; one block gives the problem of PDSM.
+        num_blocks: `m`; one block gives the problem of PDSM.
         generator: Draws the coefficients.
-        options: Those of :class:`~mmb.problems.Quadratic` that do not concern the lower level.
+        options: Those of [`Quadratic`][mmb.problems.Quadratic] that do not concern the lower level.
     """
 
     def __init__(self, num_blocks: int, generator: torch.Generator, **options: Any) -> None:

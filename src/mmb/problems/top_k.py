@@ -17,31 +17,31 @@ ACCURACY = 1e-10
 
 
 class TopKThreshold(KnownProblem):
-    r"""Move the top-k thresholds of ``m`` groups to given places, with a small weight vector.
+    r"""Move the top-k thresholds of `m` groups to given places, with a small weight vector.
 
-    Row ``j`` of group ``i`` has features :math:`a_{ij}` and the score :math:`s_{ij} = a_{ij}'x`. The
-    lower variable is the smoothed threshold :math:`\lambda_i(x)` above which a share :math:`\rho` of the
+    Row `j` of group `i` has features $a_{ij}$ and the score $s_{ij} = a_{ij}'x$. The
+    lower variable is the smoothed threshold $\lambda_i(x)$ above which a share $\rho$ of the
     scores lies:
 
-    .. math::
+    $$
+    g_i(x, \lambda) = \rho\lambda + \tfrac{\tau_2}{2}\lambda^2
+    + \tau_1 \operatorname{mean}_j \log(1 + e^{(s_{ij}-\lambda)/\tau_1}), \qquad
+    f_i(x, \lambda) = \tfrac12 (\lambda - c_i)^2 + \tfrac{\nu}{2} |x|^2
+    $$
 
-        g_i(x, \lambda) = \rho\lambda + \tfrac{\tau_2}{2}\lambda^2
-            + \tau_1 \operatorname{mean}_j \log(1 + e^{(s_{ij}-\lambda)/\tau_1}), \qquad
-        f_i(x, \lambda) = \tfrac12 (\lambda - c_i)^2 + \tfrac{\nu}{2} |x|^2
-
-    Its slope in :math:`\lambda` is :math:`\rho + \tau_2\lambda - \operatorname{mean}_j
-    \mathrm{sigmoid}((s_{ij}-\lambda)/\tau_1)`, which increases, so bisection gives :math:`\lambda_i(x)`.
+    Its slope in $\lambda$ is $\rho + \tau_2\lambda - \operatorname{mean}_j
+    \mathrm{sigmoid}((s_{ij}-\lambda)/\tau_1)$, which increases, so bisection gives $\lambda_i(x)$.
     Batches are rows drawn with replacement. There are no duals.
 
     Args:
-        num_blocks: ``m``.
+        num_blocks: `m`.
         generator: Draws features and places; everything lives on its device.
         d_x: Number of features.
         rows: Number of rows of a group.
-        share: ``rho``.
-        temperature: ``tau_1``; the smaller, the closer to the exact top-k threshold.
-        strong_convexity: ``tau_2``.
-        decay: ``nu``.
+        share: `rho`.
+        temperature: `tau_1`; the smaller, the closer to the exact top-k threshold.
+        strong_convexity: `tau_2`.
+        decay: `nu`.
         dtype: Of all tensors.
     """
 
@@ -74,7 +74,7 @@ class TopKThreshold(KnownProblem):
         self.lower0 = torch.zeros_like(self._places)
 
     def sample(self, blocks: Tensor, batch_size: int, generator: torch.Generator) -> tuple[Any, Any]:
-        """Rows of the blocks for ``g``; ``f`` has no noise. See the base class."""
+        """Rows of the blocks for `g`; `f` has no noise. See the base class."""
         blocks, shape = blocks.to(self.device), (len(blocks), batch_size)
         rows = torch.randint(self._features.shape[1], shape, generator=generator, device=self.device)
         return gather(self._places, blocks), self._features[blocks.unsqueeze(1), rows]
@@ -85,7 +85,7 @@ class TopKThreshold(KnownProblem):
         return gather(self._places, blocks), gather(self._features, blocks)
 
     def lower_star(self, x: Tensor) -> Tensor:
-        """The thresholds to ``ACCURACY`` by bisection, differentiable by the implicit function theorem."""
+        """The thresholds to `ACCURACY` by bisection, differentiable by the implicit function theorem."""
         scores = (self._features @ x).double()
         fixed = scores.detach()
         # The sigmoid is within (0, 1), which brackets the root of the slope.

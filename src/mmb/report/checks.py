@@ -62,7 +62,7 @@ def check(facts: Facts) -> dict[str, Any]:
     """Look at a run.
 
     Returns:
-        ``"verdict"``: one sentence, ``"status"``: of the whole, ``"checks"``: a list of `Check` as dicts.
+        `"verdict"`: one sentence, `"status"`: of the whole, `"checks"`: a list of `Check` as dicts.
     """
     checks = [*_progress(facts), *_blocks(facts), *_tasks(facts)]
     bad = [found for found in checks if found.status == "bad"]

@@ -22,8 +22,8 @@ def samples(logits: Tensor, labels: Tensor, max_fpr: float) -> dict[str, Sample]
     """What one run came to, for each metric with intervals.
 
     Args:
-        logits: ``[n, m]``.
-        labels: ``[n, m]`` with -1 for missing.
+        logits: `[n, m]`.
+        labels: `[n, m]` with -1 for missing.
         max_fpr: Limit of the partial AUC.
     """
     found = metrics.evaluate(logits, labels, max_fpr)
@@ -44,8 +44,8 @@ def compare(runs: Sequence[dict[str, Sample]], member: Sequence[int], labels: Te
         labels: Of the test rows.
 
     Returns:
-        ``"methods"``: for each, its mean over tasks with interval and spread over runs, by metric;
-        ``"pairs"``: for each pair ``a`` minus ``b``, by metric: the difference of the means with interval and
+        `"methods"`: for each, its mean over tasks with interval and spread over runs, by metric;
+        `"pairs"`: for each pair `a` minus `b`, by metric: the difference of the means with interval and
         p value, adjusted over all pairs and metrics (Holm), and of each task, adjusted over its tasks
         (Benjamini and Hochberg).
     """

@@ -42,7 +42,7 @@ def page_content(runs: Sequence[Run], max_fpr: float | None, say: Callable[[str]
 
     Raises:
         RunError: If runs have different test rows or tasks, or one has no checkpoint.
-        ValueError: If ``max_fpr`` is outside (0, 1].
+        ValueError: If `max_fpr` is outside (0, 1].
     """
     max_fpr = runs[0].recipe.training.max_fpr if max_fpr is None else max_fpr
     if not 0 < max_fpr <= 1:

@@ -11,28 +11,32 @@ from torch import Tensor
 def influence(scores: Tensor, labels: Tensor, limits: Sequence[float]) -> list[Tensor]:
     r"""Influence of every row on each task's standardised partial AUC, scaled so that variances are sums.
 
-    With :math:`F(z)` the share of a task's negatives above ``z`` and :math:`S(z)` the share of its positives
-    above ``z`` (ties count half), and :math:`S_c` the true positive rate at ``FPR = c``:
+    With $F(z)$ the share of a task's negatives above `z` and $S(z)$ the share of its positives
+    above `z` (ties count half), and $S_c$ the true positive rate at `FPR = c`:
 
-    .. math:: v_i = (c - F(z_i))_+ \text{ of a positive}, \qquad v_j = \min(S(z_j), S_c) \text{ of a negative}
+    $$
+    v_i = (c - F(z_i))_+ \text{ of a positive}, \qquad v_j = \min(S(z_j), S_c) \text{ of a negative}
+    $$
 
-    are the structural components of the area left of ``c``; for ``c = 1`` they are those of DeLong, DeLong
-    and Clarke-Pearson (1988). Centred by class, divided by :math:`\sqrt{n (n - 1)}` of their class and by
-    McClish's :math:`2 (c - c^2/2)`, they are the result :math:`D`, for which
+    are the structural components of the area left of `c`; for `c = 1` they are those of DeLong, DeLong
+    and Clarke-Pearson (1988). Centred by class, divided by $\sqrt{n (n - 1)}$ of their class and by
+    McClish's $2 (c - c^2/2)$, they are the result $D$, for which
 
-    .. math:: \text{Var}(\text{pAUC}_k) = \sum_i D_{ik}^2, \qquad
-              \text{Var}(\text{pAUC}^a_k - \text{pAUC}^b_k) = \sum_i (D^a_{ik} - D^b_{ik})^2
+    $$
+    \text{Var}(\text{pAUC}_k) = \sum_i D_{ik}^2, \qquad
+    \text{Var}(\text{pAUC}^a_k - \text{pAUC}^b_k) = \sum_i (D^a_{ik} - D^b_{ik})^2
+    $$
 
-    and likewise for the mean over tasks, with the mean of :math:`D` over tasks: rows are what is drawn, so
+    and likewise for the mean over tasks, with the mean of $D$ over tasks: rows are what is drawn, so
     models and tasks judged on the same rows are compared as such.
 
     Args:
-        scores: Float ``[n, m]``, finite; higher means more likely positive.
-        labels: Integer ``[n, m]``: 1, 0, or -1 for missing.
-        limits: Values of ``c``, in (0, 1]; 1 is the whole AUC.
+        scores: Float `[n, m]`, finite; higher means more likely positive.
+        labels: Integer `[n, m]`: 1, 0, or -1 for missing.
+        limits: Values of `c`, in (0, 1]; 1 is the whole AUC.
 
     Returns:
-        Float64 ``[n, m]`` for each limit; zero where a label is missing, NaN for tasks that lack a class. A
+        Float64 `[n, m]` for each limit; zero where a label is missing, NaN for tasks that lack a class. A
         class with a single row shows no spread, so it adds nothing.
     """
     positive, negative = (labels == 1).T.contiguous(), (labels == 0).T.contiguous()  # [m, n]
@@ -52,7 +56,7 @@ def influence(scores: Tensor, labels: Tensor, limits: Sequence[float]) -> list[T
 
 
 def _shares_above(scores: Tensor, masks: Sequence[Tensor]) -> list[Tensor]:
-    """Share of the entries of each row's mask that are above each score, ties counting half, ``[m, n]``."""
+    """Share of the entries of each row's mask that are above each score, ties counting half, `[m, n]`."""
     there = torch.stack(list(masks)).any(0)
     ordered, order = scores.where(there, -torch.inf).sort(1, descending=True)
     place = torch.arange(ordered.shape[1], device=scores.device).expand_as(ordered)

@@ -60,9 +60,9 @@ class Sample:
     """What several runs of one method came to, on the same test rows.
 
     Attributes:
-        values: One per run and task, ``[k, m]``, or per run ``[k]``.
-        influence: Mean over the runs of the influence of each row, ``[n, m]`` or ``[n]``.
-        row_freedom: Degrees of freedom of the variance by rows, ``[m]`` or a scalar.
+        values: One per run and task, `[k, m]`, or per run `[k]`.
+        influence: Mean over the runs of the influence of each row, `[n, m]` or `[n]`.
+        row_freedom: Degrees of freedom of the variance by rows, `[m]` or a scalar.
     """
 
     values: Tensor
@@ -81,7 +81,7 @@ class Sample:
         """The mean over tasks, of those that have both classes; rows are still what is drawn.
 
         Args:
-            labels: Of the test rows, ``[n, m]``.
+            labels: Of the test rows, `[n, m]`.
         """
         some = [(labels == sign).any(1).sum() for sign in (1, 0)]
         return Sample(self.values.nanmean(-1), self.influence.nanmean(-1), _freedom(*some))
@@ -100,7 +100,9 @@ class Sample:
 def _estimate(value: Tensor, influence: Tensor, row_freedom: Tensor, runs: list[Tensor]) -> Estimate:
     r"""Add up variances of independent sources; degrees of freedom as Welch and Satterthwaite have it.
 
-    .. math:: V = \sum_i D_i^2 + \sum_{methods} \frac{s^2}{k}, \qquad \nu = V^2 / \sum_{parts} V_p^2 / \nu_p
+    $$
+    V = \sum_i D_i^2 + \sum_{methods} \frac{s^2}{k}, \qquad \nu = V^2 / \sum_{parts} V_p^2 / \nu_p
+    $$
     """
     parts = [(influence.square().sum(0), row_freedom)]
     parts += [
@@ -115,7 +117,7 @@ def _estimate(value: Tensor, influence: Tensor, row_freedom: Tensor, runs: list[
 
 
 def row_freedom(labels: Tensor) -> Tensor:
-    """Degrees of freedom of each task's variance by rows ``[m]``: its smaller class, less one.
+    """Degrees of freedom of each task's variance by rows `[m]`: its smaller class, less one.
 
     NaN, which gives no interval, for tasks with fewer than `FEWEST` of a class.
     """

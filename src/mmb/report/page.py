@@ -40,7 +40,7 @@ def write_report(
 
     Raises:
         RunError: If runs have different test rows or tasks, or one has no checkpoint.
-        ValueError: If ``max_fpr`` is outside (0, 1], or there is no run.
+        ValueError: If `max_fpr` is outside (0, 1], or there is no run.
         ImportError: If plotly is not installed.
     """
     if not runs:
@@ -77,7 +77,7 @@ def page(content: dict[str, Any], plotly: str) -> str:
 
 
 def embedded_json(content: Any) -> str:
-    """JSON that can stand inside a script element: it has no ``<``, ``>``, ``&`` or line separator."""
+    """JSON that can stand inside a script element: it has no `<`, `>`, `&` or line separator."""
     text = json.dumps(content, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")

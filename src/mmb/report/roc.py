@@ -16,8 +16,8 @@ def page_curves(scores: Tensor, labels: Tensor, max_fpr: float) -> list[str | No
     """The ROC curve of each task as base64: pairs of little-endian uint16, 65535 standing for a rate of 1.
 
     Args:
-        scores: ``[n, m]``.
-        labels: ``[n, m]`` with -1 for missing.
+        scores: `[n, m]`.
+        labels: `[n, m]` with -1 for missing.
         max_fpr: Up to here the curve gets half of its points.
 
     Returns:
@@ -38,20 +38,20 @@ def page_curves(scores: Tensor, labels: Tensor, max_fpr: float) -> list[str | No
 
 
 def thin(scores: Tensor, labels: Tensor, max_fpr: float, points: int = POINTS) -> tuple[Tensor, Tensor]:
-    """ROC curves of at most ``points`` points, for plots.
+    """ROC curves of at most `points` points, for plots.
 
     A curve with more corners than that is replaced by points at equal steps along it, by the measure
-    ``FPR + TPR``: half of them up to ``max_fpr``, half beyond. A cut corner costs at most an eighth of the
+    `FPR + TPR`: half of them up to `max_fpr`, half beyond. A cut corner costs at most an eighth of the
     square of a step in area, and corners to both sides cancel.
 
     Args:
-        scores: ``[n, m]``.
-        labels: ``[n, m]`` with -1 for missing.
+        scores: `[n, m]`.
+        labels: `[n, m]` with -1 for missing.
         max_fpr: Where the two halves meet.
         points: How many points are left.
 
     Returns:
-        False and true positive rates, ``[m, k]`` with k at most ``points``; NaN for tasks without a curve.
+        False and true positive rates, `[m, k]` with k at most `points`; NaN for tasks without a curve.
     """
     curve = roc_curve(scores, labels)
     fpr, tpr = curve.fpr, curve.tpr

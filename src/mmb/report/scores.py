@@ -29,9 +29,9 @@ class Scores:
         step: Step of the weights.
         task_names: One name per task.
         sizes: Number of rows of each part of the data.
-        logits: ``[n, m]`` for "train" (a sample), "valid" and "test".
+        logits: `[n, m]` for "train" (a sample), "valid" and "test".
         labels: The same, with -1 for missing.
-        train_counts: Positives and negatives of each task among all training rows, ``[2, m]``.
+        train_counts: Positives and negatives of each task among all training rows, `[2, m]`.
         tracked: Thresholds beside their quantiles at the steps whose checkpoints are still there.
     """
 

@@ -1,8 +1,8 @@
 """Theory as code.
 
-What the paper's theorems say to use and its lemmas bound (:class:`Theorem`), how far a run really is from
-what it tracks (:class:`ErrorSequences`), and defaults to start from where no constant is known
-(:func:`practical`).
+What the paper's theorems say to use and its lemmas bound (`Theorem`), how far a run really is from
+what it tracks (`ErrorSequences`), and defaults to start from where no constant is known
+(`practical`).
 """
 
 from mmb.theory.constants import Constants, Sampling, Start

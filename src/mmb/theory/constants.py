@@ -13,15 +13,15 @@ class Constants:
     Norms of matrices that carry noise are Frobenius norms, since variances add up in them.
 
     Attributes:
-        strong_concavity: ``mu_f`` of f in the dual.
-        strong_convexity: ``mu_g`` of g in the lower variable, on every batch.
-        smoothness_upper: ``L_f``, Lipschitz constant of the gradient of f in all variables.
-        smoothness_lower: ``L_g``, of the gradient of g in ``(x, y)``.
-        lipschitz_upper: ``C_f``, a bound on ``|grad_x f|`` and on ``|grad_y f|``.
-        cross_bound: ``C_gxy``, a bound on ``|grad_xy g|``.
-        lipschitz_cross: ``L_gxy``, Lipschitz constant of ``grad_xy g``.
-        lipschitz_hessian: ``L_gyy``, Lipschitz constant of ``grad_yy g``.
-        noise: ``sigma``; every oracle has variance at most ``sigma^2 / B``.
+        strong_concavity: `mu_f` of f in the dual.
+        strong_convexity: `mu_g` of g in the lower variable, on every batch.
+        smoothness_upper: `L_f`, Lipschitz constant of the gradient of f in all variables.
+        smoothness_lower: `L_g`, of the gradient of g in `(x, y)`.
+        lipschitz_upper: `C_f`, a bound on `|grad_x f|` and on `|grad_y f|`.
+        cross_bound: `C_gxy`, a bound on `|grad_xy g|`.
+        lipschitz_cross: `L_gxy`, Lipschitz constant of `grad_xy g`.
+        lipschitz_hessian: `L_gyy`, Lipschitz constant of `grad_yy g`.
+        noise: `sigma`; every oracle has variance at most `sigma^2 / B`.
 
     Raises:
         ValueError: If a constant is not finite, of the wrong sign, or contradicts another.
@@ -58,9 +58,9 @@ class Sampling:
     """How much is sampled per step.
 
     Attributes:
-        num_blocks: ``m``.
-        blocks_per_step: ``|I|``, without replacement.
-        batch_size: ``B``.
+        num_blocks: `m`.
+        blocks_per_step: `|I|`, without replacement.
+        batch_size: `B`.
 
     Raises:
         ValueError: If there are more blocks per step than blocks, or a number is below 1.
@@ -81,7 +81,7 @@ class Sampling:
 
     @property
     def share(self) -> float:
-        """``|I| / m``, how often a block is visited."""
+        """`|I| / m`, how often a block is visited."""
         return self.blocks_per_step / self.num_blocks
 
 
@@ -90,11 +90,11 @@ class Start:
     """How far from the solution a run starts; upper bounds do.
 
     Attributes:
-        value_gap: ``F(x_0) - min F``.
-        gradient: ``|grad F(x_0)|^2``.
-        dual: ``delta_alpha``, the sum over blocks of ``|alpha_i - alpha_i(x_0)|^2``.
-        lower: ``delta_y``, likewise.
-        estimator: ``delta_gyy`` of the Hessians for Algorithm 1, ``delta_v`` for Algorithm 2.
+        value_gap: `F(x_0) - min F`.
+        gradient: `|grad F(x_0)|^2`.
+        dual: `delta_alpha`, the sum over blocks of `|alpha_i - alpha_i(x_0)|^2`.
+        lower: `delta_y`, likewise.
+        estimator: `delta_gyy` of the Hessians for Algorithm 1, `delta_v` for Algorithm 2.
     """
 
     value_gap: float

@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
 
 class ErrorSequences:
-    r"""Callback for :func:`mmb.solve` that measures how far a run is from what it tracks.
+    r"""Callback for `mmb.solve` that measures how far a run is from what it tracks.
 
-    After step ``t`` it records, every ``every`` steps,
+    After step `t` it records, every `every` steps,
 
-    * ``"gradient"``: :math:`|\nabla F(x_t)|^2`
-    * ``"tracking"``: :math:`|\nabla F(x_t) - z_{t+1}|^2`
-    * ``"z"``: :math:`|z_{t+1}|^2`
-    * ``"dual"``: :math:`\delta_\alpha = \sum_i |\alpha_i - \alpha_i(x)|^2` at :math:`x_{t+1}`
-    * ``"lower"``: :math:`\delta_y = \sum_i |y_i - y_i(x)|^2` at :math:`x_{t+1}`
-    * ``"estimator"``: :math:`\delta_{gyy} = \sum_i |s_i - \nabla_{yy}g_i(x, y_i(x))|_F^2` if the estimator
-      tracks Hessians, :math:`\delta_v = \sum_i |v_i - v_i(x)|^2` if it tracks ``v``, at :math:`x_{t+1}`
+    * `"gradient"`: $|\nabla F(x_t)|^2$
+    * `"tracking"`: $|\nabla F(x_t) - z_{t+1}|^2$
+    * `"z"`: $|z_{t+1}|^2$
+    * `"dual"`: $\delta_\alpha = \sum_i |\alpha_i - \alpha_i(x)|^2$ at $x_{t+1}$
+    * `"lower"`: $\delta_y = \sum_i |y_i - y_i(x)|^2$ at $x_{t+1}$
+    * `"estimator"`: $\delta_{gyy} = \sum_i |s_i - \nabla_{yy}g_i(x, y_i(x))|_F^2$ if the estimator
+      tracks Hessians, $\delta_v = \sum_i |v_i - v_i(x)|^2$ if it tracks `v`, at $x_{t+1}$
 
-    each where it exists. Needs the built-in momentum (a state with ``z``).
+    each where it exists. Needs the built-in momentum (a state with `z`).
 
     Args:
         known: The problem.
@@ -37,11 +37,11 @@ class ErrorSequences:
         every: Steps between measurements.
 
     Attributes:
-        start: Errors at the start, as :meth:`mmb.theory.Theorem.parameters` takes them; the value gap needs
-            ``x_star`` and is NaN without.
+        start: Errors at the start, as `mmb.theory.Theorem.parameters` takes them; the value gap needs
+            `x_star` and is NaN without.
         sequences: The recorded numbers by name.
-        distance: Largest distance, over blocks and measurements, of :math:`(x, \alpha_i, y_i)` from the
-            solution; needs ``x_star`` and is NaN without. Constants that hold only within a region hold for
+        distance: Largest distance, over blocks and measurements, of $(x, \alpha_i, y_i)$ from the
+            solution; needs `x_star` and is NaN without. Constants that hold only within a region hold for
             the run if this is within it.
     """
 
@@ -87,7 +87,7 @@ class ErrorSequences:
             self._before = tree_map(torch.clone, state.x)
 
     def means(self, skip: int = 0) -> dict[str, float]:
-        """Mean of every sequence over the run, without the first ``skip`` measurements."""
+        """Mean of every sequence over the run, without the first `skip` measurements."""
         return {name: sum(values[skip:]) / len(values[skip:]) for name, values in self.sequences.items()}
 
     def _block_errors(self, state: State) -> dict[str, float]:

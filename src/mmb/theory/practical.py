@@ -12,7 +12,7 @@ from mmb.theory.constants import Sampling
 
 @dataclass(frozen=True)
 class Decay:
-    """The schedule ``initial / (1 + step / scale)^power``, for any learning rate of :class:`mmb.Solver`.
+    """The schedule `initial / (1 + step / scale)^power`, for any learning rate of `mmb.Solver`.
 
     Args:
         initial: Value at step 0.
@@ -32,29 +32,29 @@ class Decay:
 def practical(
     num_blocks: int, blocks_per_step: int, *, smoothness_upper: float = 1.0, smoothness_lower: float = 1.0
 ) -> dict[str, Any]:
-    r"""Arguments of :class:`mmb.Solver` to start from: ``Solver(problem, **practical(m, k))``.
+    r"""Arguments of `mmb.Solver` to start from: `Solver(problem, **practical(m, k))`.
 
-    As the theorems have it, ``x`` moves slower by :math:`|I|/m`, so that blocks visited rarely can follow.
-    :math:`s = |I|/m`, :math:`L_f, L_g` the arguments and :math:`t` the step,
+    As the theorems have it, `x` moves slower by $|I|/m$, so that blocks visited rarely can follow.
+    $s = |I|/m$, $L_f, L_g$ the arguments and $t$ the step,
 
-    .. math::
+    $$
+    \eta_0 = \frac{s}{2L_f} (1 + st/20)^{-3/4}, \qquad \eta_1 = \frac{1}{2L_f} (1 + st/20)^{-1/2}, \qquad
+    \eta_2 = \frac{1}{2L_g} (1 + st/20)^{-1/2}, \qquad \beta_0 = \tfrac12
+    $$
 
-        \eta_0 = \frac{s}{2L_f} (1 + st/20)^{-3/4}, \qquad \eta_1 = \frac{1}{2L_f} (1 + st/20)^{-1/2}, \qquad
-        \eta_2 = \frac{1}{2L_g} (1 + st/20)^{-1/2}, \qquad \beta_0 = \tfrac12
-
-    that is, decay sets in after about 20 visits to every block, and is faster for ``x`` than for what has to
-    follow it. The estimator is that of Algorithm 2 with :math:`\eta_3 = 1/(2L_g)`. If a run diverges, raise
-    the smoothness of the level that diverges first (:class:`mmb.Watch` says which); if it is slow, lower it.
+    that is, decay sets in after about 20 visits to every block, and is faster for `x` than for what has to
+    follow it. The estimator is that of Algorithm 2 with $\eta_3 = 1/(2L_g)$. If a run diverges, raise
+    the smoothness of the level that diverges first (`mmb.Watch` says which); if it is slow, lower it.
 
     Args:
-        num_blocks: ``m``.
-        blocks_per_step: ``|I|``.
-        smoothness_upper: ``L_f``, roughly the largest curvature of ``f``; losses of order 1 in parameters of
+        num_blocks: `m`.
+        blocks_per_step: `|I|`.
+        smoothness_upper: `L_f`, roughly the largest curvature of `f`; losses of order 1 in parameters of
             order 1 have about 1.
-        smoothness_lower: ``L_g``, of ``g`` in the lower variable.
+        smoothness_lower: `L_g`, of `g` in the lower variable.
 
     Returns:
-        Keyword arguments; change any of them, such as ``hypergradient`` for Algorithm 1.
+        Keyword arguments; change any of them, such as `hypergradient` for Algorithm 1.
 
     Raises:
         ValueError: If a number is out of its range.

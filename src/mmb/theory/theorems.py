@@ -1,23 +1,23 @@
 r"""Step sizes and iteration counts of the paper's two theorems, and the bounds of its lemmas.
 
-``corrected=True`` is what deriving the proofs again gives; ``corrected=False`` is what the paper prints. They
+`corrected=True` is what deriving the proofs again gives; `corrected=False` is what the paper prints. They
 differ in:
 
-1. *Lemma on the duals.* Its noise, :math:`2\eta_1^2\sigma^2|I|/B` per step, over its rate,
-   :math:`\eta_1\mu_f|I|/(4m)`, is :math:`8m\eta_1\sigma^2/(\mu_f B)`; the paper has :math:`\mu_f` in the
-   numerator. Hence :math:`\eta_1 \le \mu_f B\epsilon^2/(96 C_1\sigma^2)`. The lemma on ``v`` has the same
-   slip in :math:`\mu_g`.
-2. *Algorithm 2*: :math:`\tilde C_1, \tilde C_2, C_3` are printed without the factor 4 that the proof uses.
-3. *Lemma on v*: what ``v`` follows moves with the Hessian and with :math:`\nabla_y f`. For
-   :math:`|v| \le \Gamma`, :math:`\nabla_v\gamma` is :math:`L_{gyy}\Gamma + L_f` Lipschitz in
-   :math:`(x,\alpha,y)`; this replaces :math:`L_g` in :math:`C_v` and in
-   :math:`24 L_g^2/\mu_g^2 \sum(\delta_y+\delta_\alpha)`.
-4. *Motion of the solutions*: :math:`\alpha_i(x) = \alpha_i(x, y_i(x))` is :math:`C_\alpha\sqrt{1+C_y^2}`
-   Lipschitz, not :math:`C_\alpha`, and :math:`v_i(x)` accordingly; this enters :math:`L_F` and the conditions
-   on :math:`\eta_0`.
-5. *Blocks are sampled without replacement*: their variance has the factor :math:`(m-|I|)/(m-1)`, zero if all
-   blocks are used; and the two parts of the variance of :math:`\Delta` are divided by :math:`|I|` and by
-   :math:`B` each on its own, instead of both by :math:`\min(|I|, B)`.
+1. *Lemma on the duals.* Its noise, $2\eta_1^2\sigma^2|I|/B$ per step, over its rate,
+   $\eta_1\mu_f|I|/(4m)$, is $8m\eta_1\sigma^2/(\mu_f B)$; the paper has $\mu_f$ in the
+   numerator. Hence $\eta_1 \le \mu_f B\epsilon^2/(96 C_1\sigma^2)$. The lemma on `v` has the same
+   slip in $\mu_g$.
+2. *Algorithm 2*: $\tilde C_1, \tilde C_2, C_3$ are printed without the factor 4 that the proof uses.
+3. *Lemma on v*: what `v` follows moves with the Hessian and with $\nabla_y f$. For
+   $|v| \le \Gamma$, $\nabla_v\gamma$ is $L_{gyy}\Gamma + L_f$ Lipschitz in
+   $(x,\alpha,y)$; this replaces $L_g$ in $C_v$ and in
+   $24 L_g^2/\mu_g^2 \sum(\delta_y+\delta_\alpha)$.
+4. *Motion of the solutions*: $\alpha_i(x) = \alpha_i(x, y_i(x))$ is $C_\alpha\sqrt{1+C_y^2}$
+   Lipschitz, not $C_\alpha$, and $v_i(x)$ accordingly; this enters $L_F$ and the conditions
+   on $\eta_0$.
+5. *Blocks are sampled without replacement*: their variance has the factor $(m-|I|)/(m-1)$, zero if all
+   blocks are used; and the two parts of the variance of $\Delta$ are divided by $|I|$ and by
+   $B$ each on its own, instead of both by $\min(|I|, B)$.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ class Parameters:
     """What a theorem tells to use.
 
     Attributes:
-        lr: ``eta_0``.
-        lr_dual: ``eta_1``.
-        lr_lower: ``eta_2``.
-        momentum: ``beta_0``.
-        estimator_rate: ``beta_1`` of Algorithm 1, ``eta_3`` of Algorithm 2.
-        radius: ``Gamma`` of Algorithm 2; infinite for Algorithm 1.
-        steps: ``T``, after which the mean of ``|grad F|^2`` is at most ``epsilon^2`` in expectation.
+        lr: `eta_0`.
+        lr_dual: `eta_1`.
+        lr_lower: `eta_2`.
+        momentum: `beta_0`.
+        estimator_rate: `beta_1` of Algorithm 1, `eta_3` of Algorithm 2.
+        radius: `Gamma` of Algorithm 2; infinite for Algorithm 1.
+        steps: `T`, after which the mean of `|grad F|^2` is at most `epsilon^2` in expectation.
         algorithm: 1 or 2.
     """
 
@@ -58,13 +58,13 @@ class Parameters:
     algorithm: Literal[1, 2]
 
     def hypergradient(self, initial_hessian: float = 1.0) -> Hypergradient:
-        """The estimator; ``initial_hessian`` (Algorithm 1) is the multiple of the identity to start from."""
+        """The estimator; `initial_hessian` (Algorithm 1) is the multiple of the identity to start from."""
         if self.algorithm == 1:
             return MomentumHessian(beta=self.estimator_rate, initial=initial_hessian)
         return QuadraticSGD(lr=self.estimator_rate, radius=self.radius)
 
     def solver(self, problem: Problem, *, initial_hessian: float = 1.0, **options: Any) -> Solver:
-        """The solver with these parameters; other options of :class:`mmb.Solver` pass through."""
+        """The solver with these parameters; other options of `mmb.Solver` pass through."""
         return Solver(
             problem,
             self.hypergradient(initial_hessian),
@@ -80,8 +80,8 @@ class Parameters:
 class Theorem:
     """One of the paper's two convergence theorems, for a given problem and sampling.
 
-    The attributes derived are the constants of the proof: ``C_1`` to ``C_3`` (:attr:`weight_dual`,
-    :attr:`weight_lower`, :attr:`weight_estimator`) weigh the squared errors per block in the error of the
+    The attributes derived are the constants of the proof: `C_1` to `C_3` (`weight_dual`,
+    `weight_lower`, `weight_estimator`) weigh the squared errors per block in the error of the
     gradient, and so on.
 
     Args:
@@ -101,17 +101,17 @@ class Theorem:
             raise ValueError(f"algorithm: expected 1 or 2, got {self.algorithm!r}")
 
     def parameters(self, epsilon: float, start: Start) -> Parameters:
-        """Largest step sizes and least iteration count for which the theorem holds, ``z`` starting at zero.
+        """Largest step sizes and least iteration count for which the theorem holds, `z` starting at zero.
 
         Args:
-            epsilon: The accuracy: the mean of ``|grad F|^2`` over the run is to be at most ``epsilon^2``.
+            epsilon: The accuracy: the mean of `|grad F|^2` over the run is to be at most `epsilon^2`.
             start: How far from the solution the run starts.
 
         Returns:
             The parameters.
 
         Raises:
-            ValueError: If ``epsilon`` is not positive.
+            ValueError: If `epsilon` is not positive.
         """
         if not epsilon > 0:
             raise ValueError(f"epsilon: expected a positive accuracy, got {epsilon!r}")
@@ -174,24 +174,24 @@ class Theorem:
     ) -> dict[str, float]:
         r"""What the lemmas say of the means over a run of the errors of duals, lower variables and estimator.
 
-        The mean over :math:`t = 0, \dots, T` of each error is at most
+        The mean over $t = 0, \dots, T$ of each error is at most
 
-        * lower: :math:`\frac{2m}{|I|\eta_2\mu_g}\frac{\delta_{y,0}}{T} + \frac{4m\eta_2\sigma^2}{\mu_g B}
-          + \frac{8m^3C_y^2\eta_0^2}{|I|^2\eta_2^2\mu_g^2} \overline{|z|^2}`
-        * dual: :math:`\frac{4m}{|I|\eta_1\mu_f}\frac{\delta_{\alpha,0}}{T}
+        * lower: $\frac{2m}{|I|\eta_2\mu_g}\frac{\delta_{y,0}}{T} + \frac{4m\eta_2\sigma^2}{\mu_g B}
+          + \frac{8m^3C_y^2\eta_0^2}{|I|^2\eta_2^2\mu_g^2} \overline{|z|^2}$
+        * dual: $\frac{4m}{|I|\eta_1\mu_f}\frac{\delta_{\alpha,0}}{T}
           + \frac{24L_f^2}{\mu_f^2}\overline{\delta_y} + \frac{8m\eta_1\sigma^2}{\mu_f B}
-          + \frac{32m^3C_\alpha^2\eta_0^2}{|I|^2\eta_1^2\mu_f^2} \overline{|z|^2}`
-        * estimator: likewise for the Hessians of Algorithm 1 or the ``v`` of Algorithm 2.
+          + \frac{32m^3C_\alpha^2\eta_0^2}{|I|^2\eta_1^2\mu_f^2} \overline{|z|^2}$
+        * estimator: likewise for the Hessians of Algorithm 1 or the `v` of Algorithm 2.
 
         Args:
             parameters: The step sizes of the run; those of another theorem may be passed.
             start: Errors at the start.
-            steps: ``T`` of the run.
-            measured: Means over the run of ``"dual"``, ``"lower"`` and ``"z"`` (of ``|z|^2``), as
-                :meth:`mmb.theory.ErrorSequences.means` gives them.
+            steps: `T` of the run.
+            measured: Means over the run of `"dual"`, `"lower"` and `"z"` (of `|z|^2`), as
+                `mmb.theory.ErrorSequences.means` gives them.
 
         Returns:
-            Bounds by the names ``"dual"``, ``"lower"``, ``"estimator"``, in expectation.
+            Bounds by the names `"dual"`, `"lower"`, `"estimator"`, in expectation.
         """
         c, m, share = self.constants, self.sampling.num_blocks, self.sampling.share
         mu_f, mu_g = c.strong_concavity, c.strong_convexity
@@ -224,43 +224,43 @@ class Theorem:
         }
 
     def gradient_error(self, errors: Start) -> float:
-        """``(C_1 delta_alpha + C_2 delta_y + C_3 delta) / m``, what the blocks' errors cost the gradient."""
+        """`(C_1 delta_alpha + C_2 delta_y + C_3 delta) / m`, what the blocks' errors cost the gradient."""
         total = self.weight_dual * errors.dual + self.weight_lower * errors.lower
         return (total + self.weight_estimator * errors.estimator) / self.sampling.num_blocks
 
     @property
     def radius(self) -> float:
-        """``Gamma = C_f / mu_g``, which bounds ``v_i(x)``."""
+        """`Gamma = C_f / mu_g`, which bounds `v_i(x)`."""
         return self.constants.lipschitz_upper / self.constants.strong_convexity
 
     @property
     def motion_lower(self) -> float:
-        """``C_y``, Lipschitz constant of ``y_i(x)``."""
+        """`C_y`, Lipschitz constant of `y_i(x)`."""
         return self.constants.smoothness_lower / self.constants.strong_convexity
 
     @property
     def motion_dual(self) -> float:
-        """``C_alpha``, of ``alpha_i(x)``."""
+        """`C_alpha`, of `alpha_i(x)`."""
         through_lower = math.hypot(1, self.motion_lower) if self.corrected else 1.0
         return self.constants.smoothness_upper / self.constants.strong_concavity * through_lower
 
     @property
     def motion_estimator(self) -> float:
-        """``C_v`` of ``v_i(x)``; for Algorithm 1 that of the Hessian at ``y_i(x)``."""
+        """`C_v` of `v_i(x)`; for Algorithm 1 that of the Hessian at `y_i(x)`."""
         if self.algorithm == 1:
             return self.constants.lipschitz_hessian * math.hypot(1, self.motion_lower)
         return self.follow * (self._all_motion if self.corrected else 1.0)
 
     @property
     def follow(self) -> float:
-        """Lipschitz constant of ``v_i`` in ``(x, alpha, y)``."""
+        """Lipschitz constant of `v_i` in `(x, alpha, y)`."""
         c = self.constants
         moved = c.lipschitz_hessian * self.radius + c.smoothness_upper
         return (moved if self.corrected else c.smoothness_lower) / c.strong_convexity
 
     @cached_property
     def smoothness(self) -> float:
-        """``L_F``, Lipschitz constant of ``grad F``."""
+        """`L_F`, Lipschitz constant of `grad F`."""
         c, ratio = self.constants, self._cross_ratio
         curved = c.lipschitz_cross**2 + (ratio * c.lipschitz_hessian) ** 2
         direct = (2 + 6 * ratio**2) * (c.smoothness_upper * self._all_motion) ** 2
@@ -268,7 +268,7 @@ class Theorem:
 
     @property
     def weight_dual(self) -> float:
-        """``C_1``."""
+        """`C_1`."""
         smooth2 = self.constants.smoothness_upper**2
         if self.algorithm == 1:
             return (8 + 24 * self._cross_ratio**2) * smooth2
@@ -276,7 +276,7 @@ class Theorem:
 
     @property
     def weight_lower(self) -> float:
-        """``C_2``."""
+        """`C_2`."""
         c = self.constants
         curved = (c.lipschitz_cross * self.radius) ** 2
         through_dual = 24 * (c.smoothness_upper / c.strong_concavity) ** 2 * self.weight_dual
@@ -288,19 +288,19 @@ class Theorem:
 
     @property
     def weight_estimator(self) -> float:
-        """``C_3``."""
+        """`C_3`."""
         if self.algorithm == 1:
             return 24 * (self._cross_ratio * self.radius) ** 2
         return self._factor * 4 * self.constants.cross_bound**2
 
     @property
     def estimator_variance(self) -> float:
-        """``sigma^2`` of the Hessian, or of the gradient that moves ``v``."""
+        """`sigma^2` of the Hessian, or of the gradient that moves `v`."""
         return self.constants.noise**2 * (1 if self.algorithm == 1 else 2 * (1 + self.radius**2))
 
     @property
     def variance(self) -> float:
-        """``C_4 / min(|I|, B)``, a bound on the variance of ``Delta``."""
+        """`C_4 / min(|I|, B)`, a bound on the variance of `Delta`."""
         c, sampling = self.constants, self.sampling
         sigma2, m, k = c.noise**2, sampling.num_blocks, sampling.blocks_per_step
         between_blocks = 16 * c.lipschitz_upper**2 * (1 + self._cross_ratio**2)  # 8 B_F
@@ -316,7 +316,7 @@ class Theorem:
 
     @property
     def _all_motion(self) -> float:
-        """Lipschitz constant of ``x -> (x, alpha_i(x), y_i(x))``."""
+        """Lipschitz constant of `x -> (x, alpha_i(x), y_i(x))`."""
         return math.hypot(1, self.motion_dual, self.motion_lower)
 
     @property

@@ -1,6 +1,6 @@
 """Checkpoints: complete, written as a whole, checked when read, and never executed.
 
-A checkpoint is a folder ``checkpoints/00000120`` with the tensors (safetensors), everything else (JSON) and a
+A checkpoint is a folder `checkpoints/00000120` with the tensors (safetensors), everything else (JSON) and a
 manifest with the size and SHA-256 of both. It is written under another name, brought to the disk, read back
 against its manifest, and only then renamed; so a folder with a number is whole, unless the disk damaged it
 later, which the manifest shows.
@@ -119,7 +119,7 @@ def load_newest(folder: Path, say: Callable[[str], None]) -> dict[str, Any] | No
 
 
 def prune(folder: Path, keep: int) -> None:
-    """Delete all checkpoints but the newest ``keep``, and the best as each of those knew it."""
+    """Delete all checkpoints but the newest `keep`, and the best as each of those knew it."""
     paths = steps(folder)
     kept = {path.name for path in paths[-keep:]}
     for path in paths[-keep:]:

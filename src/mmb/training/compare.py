@@ -30,8 +30,8 @@ def plan(fragment: Fragment, methods: Sequence[str], seeds: int, folder: Path) -
     Args:
         fragment: What all runs have in common: at least the data set.
         methods: Names of the methods.
-        seeds: Seeds 0 to ``seeds - 1`` are used.
-        folder: Folder of the comparison; each run is in ``METHOD/seed-N``.
+        seeds: Seeds 0 to `seeds - 1` are used.
+        folder: Folder of the comparison; each run is in `METHOD/seed-N`.
 
     Returns:
         The runs, seed by seed.

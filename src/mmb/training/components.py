@@ -43,12 +43,12 @@ def objective_class(method: str) -> Callable[..., Objective]:
 
 
 def load_data(section: Mapping[str, Any]) -> Dataset:
-    """Load what the section ``data`` of a recipe names."""
+    """Load what the section `data` of a recipe names."""
     return data.load(section["name"], **options(section))
 
 
 def complete_model(section: Mapping[str, Any], dataset: Dataset) -> dict[str, Any]:
-    """The section ``model`` of a recipe with what follows from the data: enough to make it again without."""
+    """The section `model` of a recipe with what follows from the data: enough to make it again without."""
     return {"name": section["name"], **model_registry.complete(section["name"], dataset, **options(section))}
 
 

@@ -46,7 +46,7 @@ def predict_logits(
     batch_size: int,
     precision: torch.dtype = torch.float32,
 ) -> Tensor:
-    """Logits of some rows, float32 ``[len(rows), m]``, on the data's device."""
+    """Logits of some rows, float32 `[len(rows), m]`, on the data's device."""
     parts = []
     with evaluating(model), autocast(dataset.device, precision):
         for _, inputs in dataset.stream(torch.split(rows, batch_size)):
@@ -65,7 +65,7 @@ def evaluate_part(job: Job, part: str) -> dict[str, float]:
 
 
 def part_logits(job: Job, part: str) -> tuple[Tensor, Tensor]:
-    """Logits and labels ``[n, m]`` of a part of the data, with a job's current weights."""
+    """Logits and labels `[n, m]` of a part of the data, with a job's current weights."""
     settings, rows = job.recipe.training, job.dataset.split[part]
     precision = getattr(torch, settings.precision)
     logits = predict_logits(job.model, job.dataset, rows, settings.evaluation_batch_size, precision)
@@ -97,7 +97,7 @@ def autocast(device: torch.device, precision: torch.dtype) -> torch.autocast:
 
 
 def task_metrics(logits: Tensor, labels: Tensor, max_fpr: float) -> dict[str, Tensor]:
-    """AUC, partial AUC (McClish) and average precision of every task ``[m]``; NaN where a class lacks."""
+    """AUC, partial AUC (McClish) and average precision of every task `[m]`; NaN where a class lacks."""
     found = metrics.evaluate(logits, labels, max_fpr)
     return {short: found[name] for short, name in METRICS.items()}
 
@@ -110,16 +110,16 @@ def mean_metrics(per_task: dict[str, Tensor]) -> dict[str, float]:
 def decision_thresholds(logits: Tensor, labels: Tensor, max_fprs: Sequence[float]) -> Tensor:
     r"""For each rate and task the lowest threshold with a false positive rate within that rate.
 
-    With :math:`K = \lfloor \rho\, n_- \rfloor` the threshold is the (K+1)-th largest negative logit, and a
+    With $K = \lfloor \rho\, n_- \rfloor$ the threshold is the (K+1)-th largest negative logit, and a
     row is called positive if its logit is larger: at most K negatives are.
 
     Args:
-        logits: ``[n, m]``.
-        labels: ``[n, m]`` with -1 for gaps.
-        max_fprs: The rates :math:`\rho`, in (0, 1].
+        logits: `[n, m]`.
+        labels: `[n, m]` with -1 for gaps.
+        max_fprs: The rates $\rho$, in (0, 1].
 
     Returns:
-        ``[len(max_fprs), m]``; NaN for tasks without negatives, minus infinity for a rate of one.
+        `[len(max_fprs), m]`; NaN for tasks without negatives, minus infinity for a rate of one.
     """
     negative = labels == 0
     count = negative.sum(0)
@@ -131,7 +131,7 @@ def decision_thresholds(logits: Tensor, labels: Tensor, max_fprs: Sequence[float
 
 
 def rates_at(logits: Tensor, labels: Tensor, thresholds: Tensor) -> tuple[Tensor, Tensor]:
-    """False and true positive rate of each task ``[m]``, calling rows above ``thresholds [m]`` positive."""
+    """False and true positive rate of each task `[m]`, calling rows above `thresholds [m]` positive."""
     called = logits > thresholds
     fpr, tpr = ((called & (labels == c)).sum(0) / (labels == c).sum(0) for c in (0, 1))
     return fpr, tpr

@@ -30,7 +30,7 @@ class ExportError(Exception):
 
 
 class RowScores(nn.Module):
-    """Logits ``[n, m]`` of rows given as one tensor."""
+    """Logits `[n, m]` of rows given as one tensor."""
 
     input_names = ("inputs",)
 
@@ -39,13 +39,13 @@ class RowScores(nn.Module):
         self.model = model
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Logits of ``inputs [n, ...]``."""
+        """Logits of `inputs [n, ...]`."""
         logits: Tensor = self.model(inputs)
         return logits
 
 
 class GraphScores(nn.Module):
-    """Logits ``[G, m]`` of molecules given as plain tensors; see `GraphBatch` for their meaning.
+    """Logits `[G, m]` of molecules given as plain tensors; see `GraphBatch` for their meaning.
 
     Features are given for every atom and bond (as in the Open Graph Benchmark) instead of by codes into a
     table of one data set.
@@ -60,7 +60,7 @@ class GraphScores(nn.Module):
     def forward(
         self, atoms: Tensor, edges: Tensor, bonds: Tensor, graph: Tensor, graph_ptr: Tensor, edge_ptr: Tensor
     ) -> Tensor:
-        """Logits of graphs with atoms ``[N, 9]``, edges ``[2, E]`` sorted by target, bonds ``[E, 3]``."""
+        """Logits of graphs with atoms `[N, 9]`, edges `[2, E]` sorted by target, bonds `[E, 3]`."""
         logits: Tensor = self.model(
             GraphBatch(
                 atom_codes=torch.arange(atoms.shape[0], device=atoms.device),
@@ -79,7 +79,7 @@ class GraphScores(nn.Module):
 def export_run(run: Run, folder: Path) -> dict[str, Any]:
     """Export the selected model of a run, and compare with it on validation rows.
 
-    Written are ``model.pt2`` (torch.export), ``model.onnx`` and ``predictor.json`` (names of the tasks,
+    Written are `model.pt2` (torch.export), `model.onnx` and `predictor.json` (names of the tasks,
     thresholds, how files are read). Batches can have any number of rows; of graphs, at least two.
 
     Args:

@@ -92,7 +92,7 @@ class Feed:
         )
 
     def _fold(self, inputs: Any, shape: torch.Size) -> Any:
-        """Model input of ``tasks * rows`` rows, divided by task."""
+        """Model input of `tasks * rows` rows, divided by task."""
         if isinstance(inputs, Tensor):
             return inputs.reshape(*shape, *inputs.shape[1:])
         if self.tasks_apart and isinstance(inputs, GraphBatch):
@@ -104,7 +104,7 @@ class Feed:
 
 
 class Flat:
-    """Model input of the rows of several tasks, task by task, that cannot be folded to ``[tasks, rows]``."""
+    """Model input of the rows of several tasks, task by task, that cannot be folded to `[tasks, rows]`."""
 
     def __init__(self, inputs: Any) -> None:
         self.inputs = inputs

@@ -32,7 +32,7 @@ FPRS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 
 
 def finish(run: Run, job: Job, step: int, best_step: int | None, seconds: float) -> dict[str, Any]:
-    """Judge the selected weights and write ``result.json``, ``predictor.json`` and ``table.txt``.
+    """Judge the selected weights and write `result.json`, `predictor.json` and `table.txt`.
 
     Args:
         run: The run.
@@ -42,7 +42,7 @@ def finish(run: Run, job: Job, step: int, best_step: int | None, seconds: float)
         seconds: Time spent.
 
     Returns:
-        The content of ``result.json``.
+        The content of `result.json`.
     """
     recipe = job.recipe
     load_weights(job, run.checkpoints / f"{best_step:08d}")
@@ -100,7 +100,7 @@ def evaluate_run(run: Run, part: str, max_fpr: float | None = None) -> dict[str,
 
     Args:
         run: The run.
-        part: ``"train"``, ``"valid"`` or ``"test"``.
+        part: `"train"`, `"valid"` or `"test"`.
         max_fpr: Limit of the partial AUC; that of the recipe by default.
 
     Returns:

@@ -16,7 +16,7 @@ from mmb._extras import require
 
 
 class RunLog:
-    """The file ``metrics.jsonl`` and TensorBoard events of a run.
+    """The file `metrics.jsonl` and TensorBoard events of a run.
 
     Lines written after a checkpoint was taken are cut off when the run resumes from it, so no step is ever in
     the file twice.
@@ -94,6 +94,6 @@ class Window:
 
 
 def read_log(folder: Path) -> list[dict[str, Any]]:
-    """All lines of a run's ``metrics.jsonl``; a last line that is still being written is left out."""
+    """All lines of a run's `metrics.jsonl`; a last line that is still being written is left out."""
     lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").split("\n")[:-1]
     return [json.loads(line) for line in lines]

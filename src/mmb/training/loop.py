@@ -53,7 +53,7 @@ def train(run: Run, watch: Watch | None = None) -> dict[str, Any]:
         watch: Is told how it goes.
 
     Returns:
-        The result, as in ``result.json``.
+        The result, as in `result.json`.
 
     Raises:
         TrainingError: If the loss is no longer a number.

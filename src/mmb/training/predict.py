@@ -64,14 +64,14 @@ class Predictor:
         )
 
     def logits(self, inputs: Inputs, batch_size: int = 4096) -> Tensor:
-        """Logits of all rows, ``[n, m]``."""
+        """Logits of all rows, `[n, m]`."""
         rows = torch.arange(len(inputs)).split(batch_size)  # type: ignore[no-untyped-call]
         with evaluating(self.model):
             parts = [self.model(inputs[part]).float() for part in rows if len(part)]
         return torch.cat(parts) if parts else torch.empty(0, len(self.task_names))
 
     def threshold(self, fpr: float | None) -> Tensor:
-        """Thresholds ``[m]`` at a false positive rate (that of the recipe by default), NaN where unknown.
+        """Thresholds `[m]` at a false positive rate (that of the recipe by default), NaN where unknown.
 
         Raises:
             ValueError: If thresholds at this rate were not kept; the message lists those that were.
@@ -86,9 +86,9 @@ class Predictor:
 def predict_file(run: Run, source: Path, target: Path, fpr: float | None = None) -> dict[str, Any]:
     """Score every row of a file, and decide at each task's threshold.
 
-    Written is a CSV file with one line per row of the input, in its order: ``row`` (from 1), ``usable`` (1,
+    Written is a CSV file with one line per row of the input, in its order: `row` (from 1), `usable` (1,
     or 0 for a row that could not be read, whose other cells are blank), and for each task its score (the
-    sigmoid of the logit) and, as ``TASK:decision``, 1 if the logit is above the task's threshold, else 0;
+    sigmoid of the logit) and, as `TASK:decision`, 1 if the logit is above the task's threshold, else 0;
     blank if the threshold is not known.
 
     Args:

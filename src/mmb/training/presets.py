@@ -80,7 +80,7 @@ _IMAGES = {"cifar10": "resnet18", "cifar100": "resnet18", "celeba": "resnet18", 
 
 
 def default_model(data: Fragment) -> Fragment:
-    """The network for the section ``data`` of a recipe, where none is chosen."""
+    """The network for the section `data` of a recipe, where none is chosen."""
     if data["name"] in _IMAGES:
         return {"name": _IMAGES[data["name"]]}
     if data["name"] in _MOLECULES:

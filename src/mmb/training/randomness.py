@@ -20,7 +20,7 @@ def own_randomness(seed: int, device: torch.device) -> Iterator[None]:
     """Give a block a random stream of its own, and put the world's back afterwards.
 
     Initialisation and dropout draw from torch's default generators, which take no generator as an argument;
-    inside this block those start at a seed derived from ``seed``, outside they are as if it had not run.
+    inside this block those start at a seed derived from `seed`, outside they are as if it had not run.
 
     Args:
         seed: The seed of the run.

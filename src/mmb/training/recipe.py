@@ -122,8 +122,8 @@ class Recipe:
 
     Attributes:
         method: What to train for; see `mmb.training.presets.METHODS`.
-        data: Name of the data set under ``"name"``, and its options.
-        model: Name of the network under ``"name"``, and its options.
+        data: Name of the data set under `"name"`, and its options.
+        model: Name of the network under `"name"`, and its options.
         objective: Options of the method's objective.
         sampler: Which rows make a batch.
         optimizer: How the gradient estimate moves the weights.
@@ -132,7 +132,7 @@ class Recipe:
         seed: The one seed everything random in training comes from.
         init_from: Folder of a run whose selected encoder weights are the start.
         init_heads: Whether the heads are taken over too.
-        pretrain: A whole recipe that is run first, in the folder ``pretrain`` of this run, to start from.
+        pretrain: A whole recipe that is run first, in the folder `pretrain` of this run, to start from.
         grid: Values to try when tuning, for a key or for several keys (with spaces) that take the same value;
             training ignores it.
         note: Free text about where the recipe comes from.

@@ -28,8 +28,8 @@ class RecipeError(ValueError):
 def read_recipe(path: Path | str) -> Fragment:
     """Read a recipe file and the files it builds on.
 
-    ``base: FILE`` (or a list of files), relative to the file it stands in, is read first; the keys beside it
-    win. The nested recipe ``pretrain`` may have a base of its own.
+    `base: FILE` (or a list of files), relative to the file it stands in, is read first; the keys beside it
+    win. The nested recipe `pretrain` may have a base of its own.
 
     Args:
         path: YAML file.
@@ -65,10 +65,10 @@ def _with_base(fragment: Fragment, folder: Path) -> Fragment:
 
 
 def parse_overrides(overrides: Iterable[str]) -> Fragment:
-    """Make a fragment of ``key=value`` texts with dotted keys, such as ``optimizer.lr=0.01``.
+    """Make a fragment of `key=value` texts with dotted keys, such as `optimizer.lr=0.01`.
 
     Raises:
-        RecipeError: If there is no ``=`` in one.
+        RecipeError: If there is no `=` in one.
     """
     yaml = require("yaml", extra="training")
     fragment: Fragment = {}
@@ -89,8 +89,8 @@ def parse_overrides(overrides: Iterable[str]) -> Fragment:
 def merge(first: Mapping[str, Any], second: Mapping[str, Any]) -> Fragment:
     """Both fragments in one; where both have a key, the second wins, and mappings are merged.
 
-    Options belong to what they are options of: another ``name`` under ``data`` or ``model`` drops the options
-    that came with the first one, and another ``method`` drops ``objective`` and ``grid``.
+    Options belong to what they are options of: another `name` under `data` or `model` drops the options
+    that came with the first one, and another `method` drops `objective` and `grid`.
     """
     merged = dict(first)
     if first.get("method", second.get("method")) != second.get("method", first.get("method")):
@@ -109,7 +109,7 @@ def resolve(fragment: Fragment) -> Recipe:
     """Fill in presets and defaults, and check every key and value.
 
     Args:
-        fragment: What is chosen; at least ``method`` and ``data.name``.
+        fragment: What is chosen; at least `method` and `data.name`.
 
     Returns:
         The recipe.

@@ -12,14 +12,14 @@ _START, _RISE = 1 / 25, 0.3  # of "one_cycle", as in torch.optim.lr_scheduler.On
 def step_size_factor(settings: ScheduleSettings, step: int, steps: int, steps_per_epoch: int) -> float:
     r"""By what step sizes are multiplied at a step.
 
-    With ``t = step / steps``:
+    With `t = step / steps`:
 
     - constant: 1.
-    - step: ``factor ** (number of milestones <= step / steps_per_epoch)``.
-    - cosine: ``(1 + cos(pi t)) / 2``.
-    - one_cycle: half a cosine from 1/25 to 1 while ``t < 0.3``, then half a cosine to 0.
+    - step: `factor ** (number of milestones <= step / steps_per_epoch)`.
+    - cosine: `(1 + cos(pi t)) / 2`.
+    - one_cycle: half a cosine from 1/25 to 1 while `t < 0.3`, then half a cosine to 0.
 
-    All but one_cycle rise linearly over the first ``warmup`` steps on top of that.
+    All but one_cycle rise linearly over the first `warmup` steps on top of that.
 
     Args:
         settings: The schedule.

@@ -22,10 +22,10 @@ class Tracked(NamedTuple):
     """Thresholds at one step, on the scale of the logits.
 
     Attributes:
-        tracked: What the objective holds, ``[m]``.
-        quantile: The true quantile of the scores of training negatives, ``[m]``; NaN without negatives.
-        rate: Share of training negatives above what is tracked, ``[m]``.
-        soft_rate: The same, smoothed as the objective does it, ``E_-[sigmoid((z - threshold) / tau1)]``: what
+        tracked: What the objective holds, `[m]`.
+        quantile: The true quantile of the scores of training negatives, `[m]`; NaN without negatives.
+        rate: Share of training negatives above what is tracked, `[m]`.
+        soft_rate: The same, smoothed as the objective does it, `E_-[sigmoid((z - threshold) / tau1)]`: what
             tracking brings to the rate aimed at.
     """
 
@@ -50,7 +50,7 @@ def look(job: Job, logits: Tensor, labels: Tensor) -> Tracked | None:
 
 
 def training_scores(job: Job) -> tuple[Tensor, Tensor]:
-    """Logits and labels ``[n, m]`` of (at most 4,096) training rows, always the same ones."""
+    """Logits and labels `[n, m]` of (at most 4,096) training rows, always the same ones."""
     train = job.dataset.split["train"]
     generator = torch.Generator().manual_seed(derive_seed(job.recipe.seed, "report"))
     rows = train[torch.randperm(len(train), generator=generator)[:_ROWS]]
@@ -61,7 +61,7 @@ def training_scores(job: Job) -> tuple[Tensor, Tensor]:
 
 
 def record(folder: Path, job: Job, step: int) -> None:
-    """Append the thresholds of one step to ``thresholds.jsonl``, if the objective tracks any.
+    """Append the thresholds of one step to `thresholds.jsonl`, if the objective tracks any.
 
     A run that resumes writes the steps since its checkpoint again; `read` takes the last of each.
     """

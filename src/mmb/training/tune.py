@@ -1,6 +1,6 @@
 """Tuning: try values of a recipe's grid, keep what is best on the validation rows.
 
-A study is a folder: ``study.db`` (Optuna, SQLite), a run in ``trial-N`` for each trial, and ``best.yaml``.
+A study is a folder: `study.db` (Optuna, SQLite), a run in `trial-N` for each trial, and `best.yaml`.
 Any number of processes may work on it. What each of them works on is known by locks on files, which the
 system gives free when a process dies: a trial that was cut off is then continued from its newest checkpoint,
 by whoever comes first.
@@ -95,7 +95,7 @@ class Study:
 
         Raises:
             TrainingError: If all trials failed.
-            RunError: If the first phase (``pretrain``) of the recipe failed.
+            RunError: If the first phase (`pretrain`) of the recipe failed.
         """
         watch = watch or Watch()
         while (claim := self._claim(trials)) is not None:
@@ -210,7 +210,7 @@ class Study:
         return Run.create(path, recipe)
 
     def _write_best(self) -> None:
-        """Write the recipe of the best trial, for ``mmb train``."""
+        """Write the recipe of the best trial, for `mmb train`."""
         best = self.best()
         if best is None:
             return

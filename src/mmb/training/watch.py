@@ -12,7 +12,7 @@ class Watch:
     """Called by the training loop; every method does nothing here."""
 
     def begin(self, run: Run, step: int, steps: int) -> None:
-        """Training of ``run`` starts after ``step`` of ``steps`` steps."""
+        """Training of `run` starts after `step` of `steps` steps."""
 
     def stepped(self, step: int, numbers: dict[str, float]) -> None:
         """So many steps are done; means of what the objective returned since the last call."""
@@ -21,7 +21,7 @@ class Watch:
         """Metrics on the validation rows."""
 
     def end(self, run: Run, result: dict[str, Any]) -> None:
-        """Training of ``run`` is over."""
+        """Training of `run` is over."""
 
     def say(self, message: str) -> None:
         """Something the user should know."""

@@ -14,14 +14,16 @@ from mmb.auc.objective import Objective
 class CrossEntropy(Objective):
     r"""Binary cross-entropy, the mean over each task's labelled entries.
 
-    .. math:: L_k = \pi_k E_+[\log(1 + e^{-z})] + (1 - \pi_k) E_-[\log(1 + e^{z})]
+    $$
+    L_k = \pi_k E_+[\log(1 + e^{-z})] + (1 - \pi_k) E_-[\log(1 + e^{z})]
+    $$
 
-    with :math:`\pi_k` the positive share of the task's labels: the same loss whichever way it is fed, also
+    with $\pi_k$ the positive share of the task's labels: the same loss whichever way it is fed, also
     when positives and negatives are drawn in other proportions.
 
     Args:
         labels: The training labels.
-        task_weighting: See :class:`~mmb.auc.objective.Objective`.
+        task_weighting: See [`Objective`][mmb.auc.objective.Objective].
     """
 
     def __init__(self, labels: Labels | Tensor, *, task_weighting: float = 0.0) -> None:
@@ -36,11 +38,11 @@ class CrossEntropy(Objective):
         )
 
     def prior(self) -> Tensor:
-        """The positive share of each task's labels, ``[m]``."""
+        """The positive share of each task's labels, `[m]`."""
         return self.positives / (self.positives + self.negatives)
 
     def entry_weights(self, entries: Entries, balance: tuple[float, float] = (1.0, 1.0)) -> Tensor:
-        """The weight ``[rows, k]`` of each entry: its part in its task's mean over labels, times scale."""
+        """The weight `[rows, k]` of each entry: its part in its task's mean over labels, times scale."""
         prior = entries.gather(self.prior())
         positive = balance[0] * entries.scale * prior
         return torch.addcmul(

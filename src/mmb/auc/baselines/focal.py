@@ -14,19 +14,21 @@ from mmb.auc.labels import Labels
 class Focal(CrossEntropy):
     r"""Focal loss, the mean over each task's labelled entries.
 
-    .. math:: -\alpha_t\, (1 - p_t)^\gamma \log p_t
+    $$
+    -\alpha_t\, (1 - p_t)^\gamma \log p_t
+    $$
 
-    with :math:`p_t` the probability given to the true class and :math:`\alpha_t = \alpha` for positives,
-    :math:`1 - \alpha` for negatives.
+    with $p_t$ the probability given to the true class and $\alpha_t = \alpha$ for positives,
+    $1 - \alpha$ for negatives.
 
     Args:
         labels: The training labels.
         gamma: How fast entries fade once they are right; zero gives weighted cross-entropy.
         alpha: Weight of the positives, in (0, 1).
-        task_weighting: See :class:`~mmb.auc.objective.Objective`.
+        task_weighting: See [`Objective`][mmb.auc.objective.Objective].
 
     Raises:
-        ValueError: If ``gamma`` is negative or ``alpha`` outside (0, 1).
+        ValueError: If `gamma` is negative or `alpha` outside (0, 1).
     """
 
     def __init__(

@@ -17,22 +17,24 @@ from mmb.auc.scores import check_transform, squash
 class MiniBatchPartialAUC(Objective):
     r"""Pairwise square loss between the positives and the top negatives of the batch, task by task.
 
-    .. math:: L_k = E_+ E_{top}[(c - h_+ + h_-)^2]
-              = \text{Var}_+[h] + \text{Var}_{top}[h] + (c + E_{top}[h] - E_+[h])^2
+    $$
+    L_k = E_+ E_{top}[(c - h_+ + h_-)^2]
+    = \text{Var}_+[h] + \text{Var}_{top}[h] + (c + E_{top}[h] - E_+[h])^2
+    $$
 
-    where *top* is the ``max_fpr`` share of the batch's negatives with the largest scores (by weight; the last
+    where *top* is the `max_fpr` share of the batch's negatives with the largest scores (by weight; the last
     one counts with the fraction that is left) and both means are over the batch. No state: the price is that
     the estimate is biased, the more so the smaller the batch.
 
     Args:
         labels: The training labels.
         max_fpr: The share of negatives, in (0, 1].
-        margin: ``c``.
-        scores: ``"sigmoid"`` or ``"logit"``.
-        task_weighting: See :class:`~mmb.auc.objective.Objective`.
+        margin: `c`.
+        scores: `"sigmoid"` or `"logit"`.
+        task_weighting: See [`Objective`][mmb.auc.objective.Objective].
 
     Raises:
-        ValueError: If ``max_fpr`` is outside (0, 1].
+        ValueError: If `max_fpr` is outside (0, 1].
     """
 
     def __init__(
@@ -51,7 +53,7 @@ class MiniBatchPartialAUC(Objective):
         self.max_fpr, self.margin, self.scores = max_fpr, margin, scores
 
     def estimate(self, entries: Entries) -> tuple[Tensor, Gradients]:
-        """:math:`L_k` averaged over the tasks of the batch; tasks that lack a class here count zero."""
+        """$L_k$ averaged over the tasks of the batch; tasks that lack a class here count zero."""
         score, slope = squash(entries.logits, self.scores)
         positive, top = _share(entries.positive), _share(self.top(score, entries.negative))
         both = (positive.sum(0) > 0) & (top.sum(0) > 0)
@@ -65,7 +67,7 @@ class MiniBatchPartialAUC(Objective):
         return value, [(entries.logits, d_score * slope * (2 * scale))]
 
     def top(self, score: Tensor, negative: Tensor) -> Tensor:
-        """Weights ``[rows, k]`` of the negatives, cut to the ``max_fpr`` share with the largest scores."""
+        """Weights `[rows, k]` of the negatives, cut to the `max_fpr` share with the largest scores."""
         order = torch.where(negative > 0, score, -torch.inf).argsort(0, descending=True)
         weight = negative.gather(0, order)
         before = weight.cumsum(0) - weight

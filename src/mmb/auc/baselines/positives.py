@@ -14,7 +14,7 @@ class PerPositive(nn.Module):
     """A number for each positive entry of the label matrix: memory grows with positives, not rows x tasks.
 
     Args:
-        labels: The training labels; ``rows`` of batches index into them.
+        labels: The training labels; `rows` of batches index into them.
         like: A tensor whose dtype and device the state takes.
         start: Where all numbers start.
     """
@@ -30,10 +30,10 @@ class PerPositive(nn.Module):
         self.register_buffer("value", like.new_full(rows.shape, start))
 
     def find(self, entries: Entries, pairs: Pairs) -> Tensor:
-        """The slots ``[e]`` of the positives of a batch.
+        """The slots `[e]` of the positives of a batch.
 
         Raises:
-            ValueError: If the batch has no ``rows``, or (looked at on the CPU only) if an entry is positive
+            ValueError: If the batch has no `rows`, or (looked at on the CPU only) if an entry is positive
                 in the batch but not in the labels.
         """
         if entries.rows is None:

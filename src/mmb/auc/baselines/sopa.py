@@ -18,20 +18,22 @@ from mmb.auc.scores import check_transform, squash
 class SOPA(Objective):
     r"""Partial AUC by a threshold on the pair losses of each positive (Zhu et al., 2022).
 
-    .. math:: L_k = E_{i+}\Big[ s_i + \frac1{\rho} E_{j-}\big[(\ell_{ij} - s_i)_+\big] \Big],
-              \qquad \ell_{ij} = \max(c - h_i + h_j, 0)^2,
+    $$
+    L_k = E_{i+}\Big[ s_i + \frac1{\rho} E_{j-}\big[(\ell_{ij} - s_i)_+\big] \Big],
+    \qquad \ell_{ij} = \max(c - h_i + h_j, 0)^2,
+    $$
 
-    minimised over the model and over :math:`s_i`, one per positive, which take the subgradient step
-    :math:`s_i \leftarrow s_i - \text{lr}\,(1 - \tfrac1\rho E_{j-}[1_{\ell_{ij} > s_i}])` when they are met.
-    The estimate uses them before the step. Batches must carry ``rows``.
+    minimised over the model and over $s_i$, one per positive, which take the subgradient step
+    $s_i \leftarrow s_i - \text{lr}\,(1 - \tfrac1\rho E_{j-}[1_{\ell_{ij} > s_i}])$ when they are met.
+    The estimate uses them before the step. Batches must carry `rows`.
 
     Args:
         labels: The training labels.
-        max_fpr: :math:`\rho`, in (0, 1].
-        margin: ``c``.
-        scores: ``"sigmoid"`` or ``"logit"``.
+        max_fpr: $\rho$, in (0, 1].
+        margin: `c`.
+        scores: `"sigmoid"` or `"logit"`.
         lr_positive: Step size of the variables.
-        task_weighting: See :class:`~mmb.auc.objective.Objective`.
+        task_weighting: See [`Objective`][mmb.auc.objective.Objective].
 
     Raises:
         ValueError: If an argument is out of its range.
@@ -58,7 +60,7 @@ class SOPA(Objective):
         self.level = PerPositive(labels, self.task_weight, start=0.0)  # s
 
     def estimate(self, entries: Entries) -> tuple[Tensor, Gradients]:
-        """:math:`L_k` averaged over the tasks of the batch, at the variables before their step."""
+        """$L_k$ averaged over the tasks of the batch, at the variables before their step."""
         pairs = Pairs.of(entries)
         slots = self.level.find(entries, pairs)
         score, slope = squash(entries.logits, self.scores)

@@ -20,20 +20,22 @@ from mmb.auc.scores import check_transform, squash
 class SOPAs(Objective):
     r"""Partial AUC by KL-regularised weights on the pair losses of each positive (Zhu et al., 2022).
 
-    .. math:: L_k = E_{i+}\big[ \lambda \log E_{j-}\, e^{\ell_{ij}/\lambda} \big],
-              \qquad \ell_{ij} = \max(c - h_i + h_j, 0)^2.
+    $$
+    L_k = E_{i+}\big[ \lambda \log E_{j-}\, e^{\ell_{ij}/\lambda} \big],
+    \qquad \ell_{ij} = \max(c - h_i + h_j, 0)^2.
+    $$
 
-    The inner mean is tracked per positive, :math:`u_i \leftarrow (1-\gamma) u_i + \gamma\, E_{j-}
-    e^{\ell_{ij}/\lambda}` (kept as a logarithm; the first visit sets it), and the estimate weighs pairs by
-    :math:`e^{\ell_{ij}/\lambda}/u_i` with the new :math:`u_i`. Batches must carry ``rows``.
+    The inner mean is tracked per positive, $u_i \leftarrow (1-\gamma) u_i + \gamma\, E_{j-}
+    e^{\ell_{ij}/\lambda}$ (kept as a logarithm; the first visit sets it), and the estimate weighs pairs by
+    $e^{\ell_{ij}/\lambda}/u_i$ with the new $u_i$. Batches must carry `rows`.
 
     Args:
         labels: The training labels.
-        temperature: :math:`\lambda`: towards zero only the worst negative counts, for large values all alike.
-        momentum: :math:`\gamma` in (0, 1], the weight of the newest batch.
-        margin: ``c``.
-        scores: ``"sigmoid"`` or ``"logit"``.
-        task_weighting: See :class:`~mmb.auc.objective.Objective`.
+        temperature: $\lambda$: towards zero only the worst negative counts, for large values all alike.
+        momentum: $\gamma$ in (0, 1], the weight of the newest batch.
+        margin: `c`.
+        scores: `"sigmoid"` or `"logit"`.
+        task_weighting: See [`Objective`][mmb.auc.objective.Objective].
 
     Raises:
         ValueError: If an argument is out of its range.
@@ -60,7 +62,7 @@ class SOPAs(Objective):
         self.log_mean = PerPositive(labels, self.task_weight, start=-math.inf)  # log u; unseen at -inf
 
     def estimate(self, entries: Entries) -> tuple[Tensor, Gradients]:
-        """:math:`L_k` averaged over the tasks of the batch."""
+        """$L_k$ averaged over the tasks of the batch."""
         pairs = Pairs.of(entries)
         slots = self.log_mean.find(entries, pairs)
         score, slope = squash(entries.logits, self.scores)

@@ -51,30 +51,30 @@ class RowDraw:
 class RichRowSampler(Sampler[RowDraw]):
     r"""Rows of which a fraction are positives of uniformly drawn tasks, with importance weights.
 
-    A fraction ``f`` of the rows is drawn so: a task uniformly (every task gets an even share), then one of
-    its positives uniformly. The rest are uniform, each row at most once in an epoch. So row i of ``N`` is
+    A fraction `f` of the rows is drawn so: a task uniformly (every task gets an even share), then one of
+    its positives uniformly. The rest are uniform, each row at most once in an epoch. So row i of `N` is
     drawn with intensity
 
-    .. math::
+    $$
+    \lambda_i = \frac{1 - f}{N} + \frac{f}{m} \sum_{k} \frac{y_{ik}}{n_k^+}
+    $$
 
-        \lambda_i = \frac{1 - f}{N} + \frac{f}{m} \sum_{k} \frac{y_{ik}}{n_k^+}
-
-    and its weight is :math:`(1/N) / \lambda_i`, for every label it has. Weighted sums over a draw are then
+    and its weight is $(1/N) / \lambda_i$, for every label it has. Weighted sums over a draw are then
     exactly unbiased, for any function of inputs and labels. Labels of one row share one weight because it is
     the only weight depending on row and task alone that is unbiased. It is bounded without clipping: by
-    ``1 / (1 - f)`` for any label; and a positive of task k, weighted by its class rate :math:`1 / (n p_k)` as
-    dense objectives do, counts at most ``m / (f n)`` in its class mean, however rare the task (uniform rows
-    give :math:`1 / (n p_k)`).
+    `1 / (1 - f)` for any label; and a positive of task k, weighted by its class rate $1 / (n p_k)$ as
+    dense objectives do, counts at most `m / (f n)` in its class mean, however rare the task (uniform rows
+    give $1 / (n p_k)$).
 
-    An epoch is ``N / batch_size`` draws, rounded up. With ``rich_fraction=0`` it is a plain shuffled pass:
-    each row once, the last draw shorter where ``batch_size`` does not divide ``N``, and no weights.
+    An epoch is `N / batch_size` draws, rounded up. With `rich_fraction=0` it is a plain shuffled pass:
+    each row once, the last draw shorter where `batch_size` does not divide `N`, and no weights.
 
     Args:
         labels: Label matrix [N, m] with 0, 1 and missing. Tasks that lack a class are not drawn for.
-        batch_size: Rows in each draw, ``n``.
-        rich_fraction: ``f``, in [0, 1), rounded to whole rows.
-        max_weight: Clip weights at this value (at least 1), to tame an ``f`` near 1; None does not clip.
-            Clipping biases: a row whose weight should be ``w`` counts ``max_weight / w`` of what it should.
+        batch_size: Rows in each draw, `n`.
+        rich_fraction: `f`, in [0, 1), rounded to whole rows.
+        max_weight: Clip weights at this value (at least 1), to tame an `f` near 1; None does not clip.
+            Clipping biases: a row whose weight should be `w` counts `max_weight / w` of what it should.
             Only rows with few or no positives can be hit.
         generator: A generator on the labels' device, or a seed for one.
 

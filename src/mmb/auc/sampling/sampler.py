@@ -15,7 +15,7 @@ _Draw = TypeVar("_Draw")
 class Sampler(ABC, Generic[_Draw]):
     """An endless, resumable source of draws, counted in epochs.
 
-    Iterating gives the rest of the current epoch; iterating again gives the next one. ``state_dict`` taken
+    Iterating gives the rest of the current epoch; iterating again gives the next one. `state_dict` taken
     between two draws and loaded into a sampler made with the same arguments continues bit for bit.
 
     Args:
@@ -28,7 +28,7 @@ class Sampler(ABC, Generic[_Draw]):
         step: Draws made in the current epoch.
 
     Raises:
-        ValueError: If ``steps_per_epoch`` is not positive or the generator is on another device.
+        ValueError: If `steps_per_epoch` is not positive or the generator is on another device.
     """
 
     def __init__(
@@ -73,10 +73,10 @@ class Sampler(ABC, Generic[_Draw]):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue where ``state`` was taken.
+        """Continue where `state` was taken.
 
         Args:
-            state: What ``state_dict`` returned, of a sampler made with the same arguments.
+            state: What `state_dict` returned, of a sampler made with the same arguments.
 
         Raises:
             ValueError: If the state cannot be of such a sampler; nothing is changed then.
@@ -106,9 +106,9 @@ class Sampler(ABC, Generic[_Draw]):
         return torch.randint(1 << 62, size, generator=self.generator, device=self.device)
 
     def _positions(self, counts: Tensor, size: int) -> Tensor:
-        """Simple random samples without replacement: ``size`` positions in [0, count) for each count [k].
+        """Simple random samples without replacement: `size` positions in [0, count) for each count [k].
 
-        The cost does not depend on the counts. Where a count is smaller than ``size``, its positions come
+        The cost does not depend on the counts. Where a count is smaller than `size`, its positions come
         again, as evenly as possible.
 
         Returns:

@@ -24,7 +24,7 @@ class TaskDraw:
         tasks: The sampled tasks, all different, [k].
         rows: Rows of each task, positives first, [k, r].
         labels: Each task's own label of its rows, int8 [k, r].
-        weights: Importance of each task, [k]: the mean over the draw of ``weights * delta`` has the mean of
+        weights: Importance of each task, [k]: the mean over the draw of `weights * delta` has the mean of
             delta over all usable tasks as its expectation. None when tasks are drawn uniformly (all ones).
         lower: Rows drawn independently for the same tasks, for the lower level; None if not asked for.
     """
@@ -63,13 +63,13 @@ class TaskSampler(Sampler[TaskDraw]):
     are asked for, they come again as evenly as possible. The cost of a draw does not depend on the number of
     rows; with the number of tasks it grows only by one permutation of them.
 
-    An epoch is as many draws as give one row per row of the data, ``n / (tasks_per_step * rows_per_task)``
+    An epoch is as many draws as give one row per row of the data, `n / (tasks_per_step * rows_per_task)`
     rounded up: the work of one pass of plain training.
 
     Args:
         labels: Label matrix [n, m] with 0, 1 and missing. Tasks that lack a class are never drawn.
-        tasks_per_step: Tasks in each draw, ``k``.
-        rows_per_task: Rows for each task, ``r``.
+        tasks_per_step: Tasks in each draw, `k`.
+        rows_per_task: Rows for each task, `r`.
         positive_fraction: Share of a task's rows that are positives, rounded to whole rows but at least one
             row of each class.
         task_weights: How often each task is drawn relative to the others, [m], at least 0; None is uniform.
