@@ -176,11 +176,11 @@ class Theorem:
 
         The mean over $t = 0, \dots, T$ of each error is at most
 
-        * lower: $\frac{2m}{|I|\eta_2\mu_g}\frac{\delta_{y,0}}{T} + \frac{4m\eta_2\sigma^2}{\mu_g B}
-          + \frac{8m^3C_y^2\eta_0^2}{|I|^2\eta_2^2\mu_g^2} \overline{|z|^2}$
-        * dual: $\frac{4m}{|I|\eta_1\mu_f}\frac{\delta_{\alpha,0}}{T}
-          + \frac{24L_f^2}{\mu_f^2}\overline{\delta_y} + \frac{8m\eta_1\sigma^2}{\mu_f B}
-          + \frac{32m^3C_\alpha^2\eta_0^2}{|I|^2\eta_1^2\mu_f^2} \overline{|z|^2}$
+        * lower: $\frac{2m}{|I|\eta_2\mu_g}\frac{\delta_{y,0}}{T} + \frac{4m\eta_2\sigma^2}{\mu_g B} +
+          \frac{8m^3C_y^2\eta_0^2}{|I|^2\eta_2^2\mu_g^2} \overline{|z|^2}$
+        * dual: $\frac{4m}{|I|\eta_1\mu_f}\frac{\delta_{\alpha,0}}{T} +
+          \frac{24L_f^2}{\mu_f^2}\overline{\delta_y} + \frac{8m\eta_1\sigma^2}{\mu_f B} +
+          \frac{32m^3C_\alpha^2\eta_0^2}{|I|^2\eta_1^2\mu_f^2} \overline{|z|^2}$
         * estimator: likewise for the Hessians of Algorithm 1 or the `v` of Algorithm 2.
 
         Args:
