@@ -269,15 +269,3 @@ def test_graphs_padded_to_a_fixed_size_give_the_same_features(virtual_node: bool
         features.square().sum().backward()
         results.append([features, *(parameter.grad for parameter in model.parameters())])
     torch.testing.assert_close(*results, rtol=1e-10, atol=1e-12)
-
-
-def test_fixed_size_holds_nearly_every_draw() -> None:
-    generator = torch.Generator().manual_seed(0)
-    graphs = random_graphs(300, generator)
-    pool = torch.arange(100, 300)
-    nodes, edges = graphs.fixed_size(64, pool)
-    for _ in range(200):
-        drawn = graphs.sizes(pool[torch.randint(200, (64,), generator=generator)])
-        assert drawn[0] < nodes
-        assert drawn[1] <= edges
-    assert nodes < 2 * 64 * 9

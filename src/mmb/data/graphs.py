@@ -105,6 +105,7 @@ class GraphInputs:
         edge_ptr: `int64 [n + 1]`, likewise for edges.
         host_ptr: `int64 [2, n + 1]`, both pointers on the host: they give the size of a batch without
             waiting for the device.
+        room: If given, `(count, nodes, edges)`: batches of `count` rows that fit come padded to this size.
     """
 
     atom_codes: Tensor
@@ -116,6 +117,7 @@ class GraphInputs:
     atom_ptr: Tensor
     edge_ptr: Tensor
     host_ptr: Tensor
+    room: tuple[int, int, int] | None = None
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Tensor]) -> Self:
@@ -138,7 +140,8 @@ class GraphInputs:
 
     def to(self, device: torch.device | str) -> Self:
         """The same graphs on `device`; sizes stay on the host too."""
-        moved = {f.name: getattr(self, f.name).to(device) for f in fields(self) if f.name != "host_ptr"}
+        stay = ("host_ptr", "room")
+        moved = {f.name: getattr(self, f.name).to(device) for f in fields(self) if f.name not in stay}
         return replace(self, **moved)
 
     def __getitem__(self, rows: Tensor) -> GraphBatch:
@@ -154,6 +157,10 @@ class GraphInputs:
         """
         nodes, edges = self.sizes(rows.cpu())
         rows = rows.to(self.atom_ptr.device, non_blocking=True)
+        if self.room is not None and len(rows) == self.room[0]:
+            _, more_nodes, more_edges = self.room
+            if nodes < more_nodes and edges <= more_edges:
+                return self.fixed(rows, more_nodes, more_edges)
         graph, node, graph_ptr = _ragged(self.atom_ptr, rows, nodes)
         graph_of_edge, edge, _ = _ragged(self.edge_ptr, rows, edges)
         degree = self.degrees[node].long()
@@ -175,23 +182,6 @@ class GraphInputs:
         nodes, edges = (self.host_ptr[:, rows + 1] - self.host_ptr[:, rows]).sum(1).tolist()
         return nodes, edges
 
-    def fixed_size(self, count: int, rows: Tensor | None = None) -> tuple[int, int]:
-        """Nodes and edges that hold nearly every draw of `count` rows: six standard deviations of room.
-
-        Args:
-            count: Number of rows drawn.
-            rows: The rows they are drawn from; by default all.
-        """
-        ptr = (
-            self.host_ptr
-            if rows is None
-            else torch.stack([self.host_ptr[:, rows], self.host_ptr[:, rows + 1]])
-        )
-        sizes = (ptr.diff(dim=1) if rows is None else ptr[1] - ptr[0]).double()
-        bound = sizes.mean(1) * count + 6 * sizes.std(1) * count**0.5 + 1
-        nodes, edges = (int(size) // 128 * 128 + 128 for size in bound.tolist())
-        return nodes, edges
-
     def fixed(self, rows: Tensor, nodes: int, edges: int) -> FixedGraphs:
         """Cut out the graphs of some rows, padded to a given size: every shape is known beforehand.
 
@@ -199,7 +189,7 @@ class GraphInputs:
 
         Args:
             rows: Row indices, LongTensor on the device of the graphs.
-            nodes: Number of nodes after padding, more than the rows have; see `sizes` and `fixed_size`.
+            nodes: Number of nodes after padding, more than the rows have; see `sizes`.
             edges: Number of edges after padding, at least as many as the rows have.
 
         Returns:

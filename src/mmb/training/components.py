@@ -12,7 +12,6 @@ import mmb.auc
 from mmb import data
 from mmb.auc import Labels, Objective
 from mmb.data import Dataset
-from mmb.data import registry as data_registry
 from mmb.models import registry as model_registry
 from mmb.training.presets import METHODS
 from mmb.training.recipe import Recipe
@@ -31,7 +30,7 @@ def data_loader(name: str) -> Callable[..., Dataset]:
     Raises:
         ValueError: If there is none of this name; the message names the nearest.
     """
-    load = data_registry._module(name).load
+    load = data.loader(name)
     function: Callable[..., Dataset] = getattr(load, "__func__", load)  # jsonargparse reads no bound methods
     return function
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import torch
@@ -12,8 +14,11 @@ from torch import Tensor
 from mmb.auc import Batch, DenseBatch, TaskBatch
 from mmb.auc.sampling import RowDraw, Sampler, TaskDraw
 from mmb.data import Dataset
-from mmb.data.graphs import GraphBatch
+from mmb.data.graphs import GraphBatch, GraphInputs
 from mmb.models.task_graphs import stack_tasks
+
+Draws = Sampler[TaskDraw] | Sampler[RowDraw]
+_TRIAL_DRAWS = 64  # from which the size of ragged batches is told
 
 
 class Feed:
@@ -32,7 +37,7 @@ class Feed:
     def __init__(
         self,
         dataset: Dataset,
-        sampler: Sampler[TaskDraw] | Sampler[RowDraw],
+        sampler: Draws,
         generator: torch.Generator,
         tasks_apart: bool = False,
     ) -> None:
@@ -101,6 +106,25 @@ class Feed:
 
     def _here(self, tensor: Tensor) -> Tensor:
         return tensor.to(self.dataset.device, non_blocking=True)
+
+
+def fixed_shapes(dataset: Dataset, sampler: Draws) -> Dataset:
+    """The data set with batches of one shape also where rows differ in size.
+
+    They are padded to what the sampler draws; batches that exceed the mean of some draws by seven standard
+    deviations keep the shape they have.
+    """
+    inputs = dataset.inputs
+    if not isinstance(inputs, GraphInputs):
+        return dataset
+    before, train = sampler.state_dict(), dataset.split["train"]
+    trial: Iterator[Any] = islice(iter(sampler), _TRIAL_DRAWS)
+    draws = [train[draw.rows.flatten()] for draw in trial]
+    sampler.load_state_dict(before)
+    sizes = torch.tensor([inputs.sizes(rows) for rows in draws if len(rows) == len(draws[0])]).double()
+    bound = sizes.mean(0) + 7 * sizes.std(0) if len(sizes) > 1 else 1.2 * sizes[0]
+    nodes, edges = (int(size) // 128 * 128 + 128 for size in bound.tolist())
+    return replace(dataset, inputs=replace(inputs, room=(len(draws[0]), nodes, edges)))
 
 
 class Flat:

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from mmb.auc import Labels, Objective
-from mmb.auc.sampling import RichRowSampler, RowDraw, Sampler, TaskDraw, TaskSampler
+from mmb.auc.sampling import RichRowSampler, TaskSampler
 from mmb.data import Dataset
 from mmb.models.batch_norm import freeze_batch_norm
 from mmb.training.components import complete_model, load_data, make_model, make_objective
-from mmb.training.feed import Feed
+from mmb.training.feed import Draws, Feed, fixed_shapes
 from mmb.training.log import Window
 from mmb.training.presets import METHODS
 from mmb.training.randomness import derive_seed, random_state, set_random_state
@@ -62,7 +62,8 @@ class Job:
         """Set all step sizes to what the schedule says for a step."""
         factor = step_size_factor(self.recipe.schedule, step, self.steps, self.steps_per_epoch)
         for group in self.optimizer.param_groups:
-            group["lr"] = self.recipe.optimizer.lr * factor
+            lr = self.recipe.optimizer.lr * factor
+            group["lr"] = group["lr"].fill_(lr) if isinstance(group["lr"], Tensor) else lr
         if self.recipe.schedule.decay_blocks:
             for module, name, start in self._block_rates:
                 setattr(module, name, start * factor)
@@ -81,7 +82,10 @@ class Job:
         """Continue where `state_dict` was taken."""
         for name, module in self._modules.items():
             module.load_state_dict(state[name])
+        step_sizes = [group["lr"] for group in self.optimizer.param_groups]
         self.optimizer.load_state_dict(state["optimizer"])
+        for group, lr in zip(self.optimizer.param_groups, step_sizes, strict=True):
+            group["lr"] = lr  # the same tensor on the same device, where it is one; set at every step
         self.feed.load_state_dict(state["feed"])
         self.window.load_state_dict(state["window"])
         set_random_state(state["random"], self.dataset.device)
@@ -95,6 +99,7 @@ def make_job(recipe: Recipe) -> Job:
         DataError: If the data is missing or damaged.
     """
     device = find_device(recipe.training.device)
+    check_capture(recipe, device)
     dataset = load_data(recipe.data).to(device)
     labels = Labels(dataset.labels[dataset.split["train"].to(device)].cpu())  # rows are drawn on the host
     model = make_model(complete_model(recipe.model, dataset)).to(device)
@@ -109,8 +114,13 @@ def make_job(recipe: Recipe) -> Job:
         dataset=dataset,
         model=model,
         objective=objective,
-        optimizer=make_optimizer(recipe.optimizer, model, objective),
-        feed=Feed(dataset, sampler, augmentation, METHODS[recipe.method].own_weights),
+        optimizer=make_optimizer(recipe.optimizer, model, objective, recipe.training.capture),
+        feed=Feed(
+            fixed_shapes(dataset, sampler) if recipe.training.capture else dataset,
+            sampler,
+            augmentation,
+            METHODS[recipe.method].own_weights,
+        ),
         steps=steps,
         steps_per_epoch=sampler.steps_per_epoch,
         window=Window(),
@@ -134,6 +144,26 @@ def find_device(name: str) -> torch.device:
     return device
 
 
+def check_capture(recipe: Recipe, device: torch.device) -> None:
+    """Refuse `training.capture` where a step cannot be captured.
+
+    Raises:
+        ValueError: Saying why.
+    """
+    if not recipe.training.capture:
+        return
+    for problem, meets in (
+        (f"needs a GPU, and the device is {device}", device.type != "cuda"),
+        ("needs batches of one shape: set sampler.kind=rows", recipe.sampler.kind != "rows"),
+        (
+            "fixes the step sizes of block variables: set schedule.decay_blocks=false",
+            recipe.schedule.decay_blocks,
+        ),
+    ):
+        if meets:
+            raise ValueError(f"training.capture {problem}, or training.capture=false")
+
+
 def rows_per_step(recipe: Recipe) -> int:
     """Rows drawn in one step of a recipe, those of the lower level included."""
     sampler = recipe.sampler
@@ -143,7 +173,7 @@ def rows_per_step(recipe: Recipe) -> int:
     return 2 * drawn if METHODS[recipe.method].own_weights else drawn
 
 
-def make_sampler(recipe: Recipe, labels: Labels) -> Sampler[TaskDraw] | Sampler[RowDraw]:
+def make_sampler(recipe: Recipe, labels: Labels) -> Draws:
     """The sampler of a recipe, with a generator of its own."""
     settings, seed = recipe.sampler, derive_seed(recipe.seed, "sampler")
     if settings.kind == "rows":
@@ -166,9 +196,17 @@ def make_sampler(recipe: Recipe, labels: Labels) -> Sampler[TaskDraw] | Sampler[
 
 
 def make_optimizer(
-    settings: OptimizerSettings, model: nn.Module, objective: nn.Module
+    settings: OptimizerSettings, model: nn.Module, objective: nn.Module, captured: bool = False
 ) -> torch.optim.Optimizer:
-    """The optimizer of a recipe; weight decay is for the network alone."""
+    """The optimizer of a recipe; weight decay is for the network alone.
+
+    Args:
+        settings: Which optimizer.
+        model: The network.
+        objective: The objective, with variables of its own.
+        captured: Whether its steps are captured in a CUDA graph: step sizes are then tensors.
+    """
+    lr = torch.tensor(settings.lr, device=next(model.parameters()).device) if captured else settings.lr
     groups: list[dict[str, Any]] = [
         {"params": [p for p in model.parameters() if p.requires_grad], "weight_decay": settings.weight_decay}
     ]
@@ -178,6 +216,6 @@ def make_optimizer(
         # dampening = momentum makes it the moving average z <- m z + (1 - m) Delta of the paper, m = 1 - b0;
         # torch starts it at the first Delta, as the paper's analysis does.
         dampening = settings.momentum if settings.name == "momentum" else 0.0
-        return torch.optim.SGD(groups, settings.lr, settings.momentum, dampening)
+        return torch.optim.SGD(groups, lr, settings.momentum, dampening, fused=captured or None)
     kind = torch.optim.AdamW if settings.name == "adamw" else torch.optim.Adam
-    return kind(groups, settings.lr, settings.betas)
+    return kind(groups, lr, settings.betas, capturable=captured, fused=captured or None)

@@ -8,17 +8,15 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import Any
 
-import torch
-from torch import nn
-
 from mmb.training import checkpoint, tracking
-from mmb.training.evaluate import TrainingError, autocast, evaluate_part, recalibrate
+from mmb.training.evaluate import TrainingError, evaluate_part, recalibrate
 from mmb.training.finish import finish
 from mmb.training.job import Job, find_device, make_job
 from mmb.training.log import RunLog
 from mmb.training.randomness import own_randomness
 from mmb.training.run import Run
 from mmb.training.start import prepare_start
+from mmb.training.step import make_step
 from mmb.training.watch import Watch
 
 
@@ -63,9 +61,8 @@ def train(run: Run, watch: Watch | None = None) -> dict[str, Any]:
     """
     if run.finished:
         return run.result()
-    watch, settings, clip = watch or Watch(), run.recipe.training, run.recipe.optimizer.clip
-    device, precision = find_device(settings.device), getattr(torch, settings.precision)
-    with run.locked(), own_randomness(run.recipe.seed, device):
+    watch, settings = watch or Watch(), run.recipe.training
+    with run.locked(), own_randomness(run.recipe.seed, find_device(settings.device)):
         saved = checkpoint.load_newest(run.checkpoints, watch.say)
         if saved is None and run.recipe.pretrain is not None:
             train(run.pretraining(), watch)
@@ -77,7 +74,7 @@ def train(run: Run, watch: Watch | None = None) -> dict[str, Any]:
             prepare_start(run, job)
         evaluate_every = settings.evaluate_every or job.steps_per_epoch
         checkpoint_every = settings.checkpoint_every or evaluate_every
-        parameters = [p for group in job.optimizer.param_groups for p in group["params"]]
+        take_step = make_step(job)
         watch.begin(run, progress.step, job.steps)
         with RunLog(run.path, progress.log_position, progress.step, settings.tensorboard) as log:
             clock = Clock(progress)
@@ -87,20 +84,14 @@ def train(run: Run, watch: Watch | None = None) -> dict[str, Any]:
                 save(run, job, progress, log)
             for batch in islice(job.feed, 0 if progress.stopped else job.steps - progress.step):
                 job.set_step_sizes(progress.step)
-                job.optimizer.zero_grad()
-                with autocast(device, precision):
-                    numbers = job.objective.backward(job.model, batch)
-                if clip is not None:
-                    numbers["gradient_norm"] = nn.utils.clip_grad_norm_(parameters, clip)
-                job.optimizer.step()
-                job.window.add(numbers)
+                job.window.add(take_step(batch))
                 progress.step += 1
                 last = progress.step == job.steps
                 if progress.step % settings.log_every == 0 or last:
                     means = job.window.take()
                     check_finite(means["loss"], job, progress)
                     clock.update()
-                    lr = job.optimizer.param_groups[0]["lr"]
+                    lr = float(job.optimizer.param_groups[0]["lr"])
                     log.write("train", progress.step, {**means, "lr": lr, "seconds": progress.seconds})
                     watch.stepped(progress.step, means)
                 better = False

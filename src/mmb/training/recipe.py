@@ -91,6 +91,8 @@ class TrainingSettings:
         log_every: Steps between lines in the log.
         tensorboard: Whether to write TensorBoard events beside metrics.jsonl.
         precision: "float32", or "bfloat16" for autocast.
+        capture: On a GPU, with batches of rows: compile the network, and launch the kernels of a step all at
+            once, as a CUDA graph. Several times faster for small networks; the first steps take a minute.
         batch_norm: "track" keeps running statistics of the batches as they are drawn; "recalibrate" estimates
             them anew on uniformly drawn training rows before each evaluation, right where batches are rich in
             positives; "frozen" keeps those of the initial weights, also in training.
@@ -110,6 +112,7 @@ class TrainingSettings:
     log_every: int = 50
     tensorboard: bool = True
     precision: Literal["float32", "bfloat16"] = "float32"
+    capture: bool = False
     batch_norm: Literal["track", "recalibrate", "frozen"] = "track"
     warm_start: bool = False
     evaluation_batch_size: int = 4096

@@ -6,7 +6,6 @@ Types, defaults and help texts come from signatures and docstrings, by jsonargpa
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from argparse import ArgumentError
 from collections.abc import Iterable, Mapping
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from mmb._extras import require
+from mmb._names import nearest
 from mmb.models.registry import builder as model_builder
 from mmb.training.components import NOT_OPTIONS, data_loader, objective_class
 from mmb.training.presets import DATA, METHODS, Fragment, default_model
@@ -188,13 +188,6 @@ def to_plain(recipe: Recipe) -> Fragment:
     if plain["pretrain"] is None:
         del plain["pretrain"]
     return plain
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """What to append to a message on an unknown name."""
-    known = list(known)
-    near = difflib.get_close_matches(name, known, 1, 0.5)
-    return f"; did you mean {near[0]!r}?" if near else f"; there are: {', '.join(known)}"
 
 
 def _name(fragment: Fragment, section: str) -> str:

@@ -1,0 +1,121 @@
+"""One training step: the objective fills `.grad`, the optimizer moves the weights.
+
+On a GPU, small networks leave the device waiting for the next kernel to be launched. `CapturedStep` records
+the kernels of a step once, as a CUDA graph, and launches them all at once from then on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mmb.auc import Batch
+from mmb.training.evaluate import autocast
+from mmb.training.job import Job
+
+_WARM_UP = 3  # steps before capture, in which libraries choose kernels and the optimizer makes its state
+
+
+class Step:
+    """A step of a job as it stands in the book, kernel by kernel.
+
+    Args:
+        job: The parts of the run.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self._clip = job.recipe.optimizer.clip
+        self._precision = getattr(torch, job.recipe.training.precision)
+        self._parameters = [p for group in job.optimizer.param_groups for p in group["params"]]
+
+    def __call__(self, batch: Batch) -> dict[str, Tensor]:
+        """Take a step on a batch; returns numbers worth logging, left on the device."""
+        self.job.optimizer.zero_grad()
+        return self._estimate_and_move(self.job.model, batch)
+
+    def _estimate_and_move(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        with autocast(self.job.dataset.device, self._precision):
+            numbers = self.job.objective.backward(model, batch)
+        if self._clip is not None:
+            numbers["gradient_norm"] = nn.utils.clip_grad_norm_(self._parameters, self._clip)
+        self.job.optimizer.step()
+        return numbers
+
+
+class CapturedStep(Step):
+    """The same step with the network compiled, and all its kernels launched as one CUDA graph.
+
+    A graph works on fixed addresses, so each batch is copied to where the first one was. Batches of another
+    shape than that one (the last of an epoch, graphs that do not fit) take the plain step.
+
+    Args:
+        job: The parts of the run, on a GPU, with an optimizer that can be captured.
+    """
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        self._network: Any = torch.compile(job.model, dynamic=False)
+        self._stream = torch.cuda.Stream(job.dataset.device)  # type: ignore[no-untyped-call]
+        self._warm = 0
+        self._batch: Batch | None = None
+        self._graph = torch.cuda.CUDAGraph()
+        self._numbers: dict[str, Tensor] = {}
+
+    def __call__(self, batch: Batch) -> dict[str, Tensor]:
+        """Take a step on a batch; returns numbers worth logging, left on the device."""
+        if self._batch is None:
+            self._batch = batch
+        places, values = list(tensors(self._batch)), list(tensors(batch))
+        if [place.shape for place in places] != [value.shape for value in values]:
+            return super().__call__(batch)
+        if self._warm < _WARM_UP:
+            self._warm += 1
+            return self._on_the_side(batch)
+        if not self._numbers:
+            self._capture()
+        for place, value in zip(places, values, strict=True):
+            if place is not value:
+                place.copy_(value, non_blocking=True)
+        self._graph.replay()
+        return {name: value.clone() for name, value in self._numbers.items()}
+
+    def _on_the_side(self, batch: Batch) -> dict[str, Tensor]:
+        """A real step on another stream, as capture needs before it."""
+        self.job.optimizer.zero_grad()
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
+            numbers = self._estimate_and_move(self._network, batch)
+        torch.cuda.current_stream().wait_stream(self._stream)
+        return numbers
+
+    def _capture(self) -> None:
+        """Record a step; nothing is computed."""
+        assert self._batch is not None
+        self.job.optimizer.zero_grad()  # gradients are made anew, in the memory of the graph
+        with torch.cuda.graph(self._graph, stream=self._stream):
+            self._numbers = self._estimate_and_move(self._network, self._batch)
+
+
+def make_step(job: Job) -> Step:
+    """The step that the recipe asks for."""
+    return CapturedStep(job) if job.recipe.training.capture else Step(job)
+
+
+def tensors(value: Any) -> Iterator[Tensor]:
+    """All tensors in a nest of dataclasses, mappings, lists and tuples, in order."""
+    if isinstance(value, Tensor):
+        yield value
+    elif is_dataclass(value):
+        for field in fields(value):
+            yield from tensors(getattr(value, field.name))
+    elif isinstance(value, Mapping):
+        for part in value.values():
+            yield from tensors(part)
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from tensors(part)
