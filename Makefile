@@ -2,15 +2,15 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-EXTRAS_TEST := training,molecules,vision,estimators,lightning,report,tune,bench,dev
+EXTRAS_TEST := training,molecules,vision,estimators,lightning,report,tune,bench,docs,dev
 
-.PHONY: demo test lint types unit clean
+.PHONY: demo test lint types unit docs clean
 
 demo: $(VENV)/.demo  ## Train the paper's methods on handwritten digits and compare them.
 	$(BIN)/mmb compare --data digits --methods ce,auc,auc-ct,pauc --seeds 3 --output runs/demo
 	$(BIN)/mmb report runs/demo --output runs/demo/report.html
 
-test: lint types unit  ## Lint, types and the whole test suite.
+test: lint types unit docs  ## Lint, types, the whole test suite and the documentation.
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
@@ -21,6 +21,9 @@ types: $(VENV)/.test
 
 unit: $(VENV)/.test  # one thread a worker: the tests are small, and the workers are many
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
+
+docs: $(VENV)/.test  ## The documentation, in site/; a broken link or formula fails.
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -34,4 +37,4 @@ $(VENV)/.test: $(BIN)/python pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) build dist runs .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) build dist runs site .mypy_cache .ruff_cache .pytest_cache
