@@ -52,6 +52,8 @@ class Labels:
         self.negative_rate = self.negatives.double() / self.num_rows
         self.usable = (self.positives > 0) & (self.negatives > 0)
         self.num_usable = int(self.usable.sum())
+        self._whole: Labels | None = None  # of which these are some columns, and from where on
+        self._start = 0
         if not bool((self.positives + self.negatives).any()):
             raise ValueError(
                 "labels: every label is missing; at least one task needs a positive and a negative"
@@ -70,6 +72,31 @@ class Labels:
                 UserWarning,
                 stacklevel=2,
             )
+
+    def columns(self, start: int, stop: int) -> Labels:
+        """The tasks `start` to `stop - 1` alone, counted as a part of the whole.
+
+        `num_usable` and the task weights stay those of all tasks, so that objectives made from the parts of
+        one label matrix add up to the objective of all of it. A part may lack usable tasks, or all tasks.
+        """
+        part = Labels.__new__(Labels)
+        part.values = self.values[:, start:stop]
+        for name in ("positives", "negatives", "positive_rate", "negative_rate", "usable"):
+            setattr(part, name, getattr(self, name)[start:stop])
+        part.num_rows, part.num_tasks, part.num_usable = self.num_rows, stop - start, self.num_usable
+        part._whole, part._start = self, start
+        return part
+
+    def task_weights(self, power: float) -> Tensor:
+        """Weights `[m]` as (positive share of a task's labels)^-power, of mean one over the usable tasks.
+
+        Tasks that are left out have weight zero.
+        """
+        if self._whole is not None:
+            return self._whole.task_weights(power)[self._start : self._start + self.num_tasks]
+        share = self.positive_rate / (self.positive_rate + self.negative_rate)
+        weight = torch.where(self.usable, share, 1.0) ** -power * self.usable
+        return weight * (self.num_usable / weight.sum())
 
     @property
     def device(self) -> torch.device:
