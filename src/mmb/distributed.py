@@ -8,11 +8,13 @@ is `m / N`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from mmb.trees import Tree, tree_map
@@ -60,6 +62,12 @@ class Shard:
     def __len__(self) -> int:
         return self.stop - self.start
 
+    def sizes(self) -> list[int]:
+        """Number of blocks of each process, by rank."""
+        size = -(-self.num_blocks // dist.get_world_size(self.group))
+        starts = (rank * size for rank in range(dist.get_world_size(self.group)))
+        return [max(0, min(size, self.num_blocks - start)) for start in starts]
+
     def take(self, tree: Tree) -> Tree:
         """The rows of this process out of a variable of all blocks."""
         return tree_map(lambda leaf: None if leaf is None else leaf[self.start : self.stop], tree)
@@ -89,3 +97,88 @@ class Shard:
         *parts, (blocks, problems) = torch.split(flat, [*sizes, 2])
         means = [(part / blocks).reshape(leaf.shape) for part, leaf in zip(parts, leaves, strict=True)]
         return tree_unflatten(means, structure), problems
+
+
+def rows_to_blocks(
+    values: Tensor, rows: Sequence[int], blocks: Sequence[int], group: dist.ProcessGroup | None = None
+) -> Tensor:
+    """From some rows of all blocks to all rows of some blocks: one exchange, differentiable.
+
+    Going back, the derivatives take the way in the other direction.
+
+    Args:
+        values: `[rows[rank], sum(blocks)]`: the rows of this process.
+        rows: Number of rows of each process, by rank.
+        blocks: Number of blocks of each process, by rank.
+        group: The process group.
+
+    Returns:
+        `[sum(rows), blocks[rank]]`: the blocks of this process.
+    """
+    result: Tensor = _RowsToBlocks.apply(values, rows, blocks, group)  # type: ignore[no-untyped-call]
+    return result
+
+
+class _RowsToBlocks(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, rows: list[int], blocks: list[int], group: Any) -> Tensor:
+        ctx.rows, ctx.blocks, ctx.group, rank = rows, blocks, group, dist.get_rank(group)
+        sent = torch.cat([part.reshape(-1) for part in torch.split(values, blocks, dim=1)])
+        received = values.new_empty(sum(rows) * blocks[rank])
+        dist.all_to_all_single(
+            received, sent, [n * blocks[rank] for n in rows], [rows[rank] * m for m in blocks], group
+        )
+        return received.view(sum(rows), blocks[rank])
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        rows, blocks, group, rank = ctx.rows, ctx.blocks, ctx.group, dist.get_rank(ctx.group)
+        sizes = [rows[rank] * m for m in blocks]
+        received = gradient.new_empty(sum(sizes))
+        dist.all_to_all_single(received, gradient.reshape(-1), sizes, [n * blocks[rank] for n in rows], group)
+        parts = [
+            part.view(rows[rank], m) for part, m in zip(torch.split(received, sizes), blocks, strict=True)
+        ]
+        return torch.cat(parts, dim=1), None, None, None
+
+
+def sum_gradients(
+    parameters: Iterable[nn.Parameter], numbers: Tensor, group: dist.ProcessGroup | None = None
+) -> Tensor:
+    """Replace every gradient by its sum over processes: one all-reduce (for each dtype there is).
+
+    Args:
+        parameters: The same on every process; those without a gradient count as zero.
+        numbers: A vector that is summed along.
+        group: The process group.
+
+    Returns:
+        The sum of the numbers.
+    """
+    by_dtype: dict[torch.dtype, list[nn.Parameter]] = {}
+    summed = numbers
+    for parameter in parameters:
+        by_dtype.setdefault(parameter.dtype, []).append(parameter)
+    for dtype, some in by_dtype.items():
+        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in some]
+        flat = torch.cat([*(gradient.flatten() for gradient in gradients), numbers.to(dtype)])
+        dist.all_reduce(flat, group=group)
+        *parts, summed = torch.split(flat, [*(p.numel() for p in some), len(numbers)])
+        for parameter, part in zip(some, parts, strict=True):
+            parameter.grad = part.view_as(parameter)
+    return summed
+
+
+def gather_rows(values: Tensor, sizes: Sequence[int], group: dist.ProcessGroup | None = None) -> Tensor:
+    """The rows of all processes, in order of rank, on every one of them.
+
+    Args:
+        values: `[sizes[rank], ...]`: the rows of this process.
+        sizes: Number of rows of each process, by rank.
+        group: The process group.
+    """
+    padded = values.new_zeros(max(sizes), *values.shape[1:])
+    padded[: len(values)] = values
+    parts = [torch.empty_like(padded) for _ in sizes]
+    dist.all_gather(parts, padded, group=group)
+    return torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)])

@@ -1,0 +1,38 @@
+"""Objectives divided among real processes: the same path as in one, whatever their number."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+
+from processes import in_processes
+from sharded_steps import KINDS, NAMES, every_objective, run_steps
+
+
+@pytest.fixture(scope="module")
+def in_one_process():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return {f"{name}/{kind}": run_steps(name, kind, sharded=False) for name in NAMES for kind in KINDS}
+
+
+@pytest.mark.parametrize("world", [2, 3, 4])
+def test_any_number_of_processes_takes_the_same_path(world, in_one_process):
+    """Every objective, fed in every way: weights, block state and logged numbers, after steps of Adam."""
+    answers = in_processes(world, every_objective)
+    for case, expected in in_one_process.items():
+        for key, value in expected.items():
+            found = [answer[case][key] for answer in answers]
+            if key != "numbers" and not key.startswith("model."):
+                found = [[row for part in found for row in part]]  # each process has its own blocks
+            for one in found:
+                torch.testing.assert_close(
+                    torch.tensor(one, dtype=torch.float64),
+                    torch.tensor(value, dtype=torch.float64),
+                    rtol=1e-8,
+                    atol=1e-10,
+                    equal_nan=True,
+                    msg=lambda text, case=case, key=key: f"{case} {key}: {text}",
+                )

@@ -1,0 +1,94 @@
+"""Training steps with an objective of all tasks, or with one divided among processes."""
+
+from __future__ import annotations
+
+import torch
+
+from mmb import auc
+from mmb.auc.sharded import ShardedObjective, owned_heads
+from mmb.distributed import Shard
+from mmb.training.pieces import places
+from objective_bank import OBJECTIVES, Data, make_data, randomise_state
+
+NAMES = [*OBJECTIVES, "compositional"]
+KINDS = ["tasks", "weighted tasks", "rows", "weighted rows", "few rows"]
+STEPS, TASKS = 4, 7
+
+
+def make_objective(name, labels, model):
+    if name == "compositional":
+        return auc.CompositionalAUC(labels, model, inner_lr=0.3, task_weighting=0.5)
+    return OBJECTIVES[name](labels, task_weighting=0.5)
+
+
+def make_sharded(name, data: Data) -> ShardedObjective:
+    shard = Shard.of_this_process(data.num_tasks)
+    return ShardedObjective(
+        data.labels, lambda part: make_objective(name, part, _heads_for(name, data.model, shard, part))
+    ).to(torch.float64)
+
+
+def _heads_for(name, model, shard, part):
+    return owned_heads(model, shard) if name == "compositional" else model
+
+
+def batches(kind: str, data: Data) -> list[auc.Batch]:
+    """A few batches, the same whoever asks."""
+    generator = torch.Generator().manual_seed(7)
+    made = []
+    for step in range(STEPS):
+        if kind.endswith("tasks"):
+            tasks = torch.randperm(TASKS, generator=generator)[: 1 + step % 4].tolist()
+            batch = data.sampled(tasks, rows=9)
+            weights = torch.rand(len(tasks), generator=generator) + 0.5 if kind.startswith("w") else None
+            lower = data.sampled(tasks, rows=8)
+            made.append(auc.TaskBatch(batch.inputs, batch.labels, batch.tasks, batch.rows, lower, weights))
+        else:
+            count = 3 if kind.startswith("few") else 13
+            rows = torch.randperm(len(data.inputs), generator=generator)[:count]
+            weights = torch.rand(count, generator=generator) + 0.5 if kind.startswith("w") else None
+            made.append(data.dense(rows, weights))
+    return made
+
+
+def run_steps(name: str, kind: str, sharded: bool) -> dict[str, list]:
+    """Weights, block state (all of it, by name) and logged numbers after a few steps of Adam."""
+    data = make_data(seed=3, tasks=TASKS)
+    data.labels[:, 2] = -1  # a task that is left out
+    data.labels[0, 2] = 1
+    whole = make_objective(name, data.labels, data.model).to(torch.float64)
+    randomise_state(whole, data)
+    objective: auc.Objective = whole
+    if sharded:
+        objective = make_sharded(name, data)
+        known = places(objective, auc.Labels(data.labels))
+        own = objective.state_dict()
+        objective.load_state_dict(
+            {key: known[key].find(v, own[key]) for key, v in whole.state_dict().items()}
+        )
+    parameters = [*data.model.parameters(), *objective.parameters()]
+    optimizer = torch.optim.Adam(parameters, lr=0.05)
+    numbers = []
+    for batch in batches(kind, data):
+        optimizer.zero_grad()
+        share = objective.share(batch) if isinstance(objective, ShardedObjective) else batch
+        found = objective.backward(data.model, share)
+        optimizer.step()
+        numbers.append([float(found[key]) for key in sorted(found)])
+    state = objective.state_dict()
+    return {
+        "numbers": numbers,
+        **{f"model.{key}": value.tolist() for key, value in data.model.state_dict().items()},
+        **{key: _by_task(objective, data, key, value) for key, value in state.items()},
+    }
+
+
+def _by_task(objective, data, key, value):
+    return places(objective, auc.Labels(data.labels))[key].piece(value).rows.tolist()
+
+
+def every_objective() -> dict[str, dict[str, list]]:
+    import warnings
+
+    warnings.simplefilter("ignore")
+    return {f"{name}/{kind}": run_steps(name, kind, sharded=True) for name in NAMES for kind in KINDS}
