@@ -44,8 +44,8 @@ def mathml(formula: str, *, display: bool) -> str:
         tree = ElementTree.fromstring(converted)
     except Exception as error:
         raise ValueError(f"formula cannot be converted ({error!r}): {formula}") from error
-    if "\\" in converted:
-        raise ValueError(f"formula has a command that is not known: {formula}")
+    if "\\" in converted or formula.count("{") != formula.count("}"):
+        raise ValueError(f"formula has a command that is not known, or a brace alone: {formula}")
     for script in tree.iter(f"{{{_NAMESPACE}}}msub"):
         if display and script[0].text in _LIMITS:
             script.tag = f"{{{_NAMESPACE}}}munder"

@@ -1,0 +1,101 @@
+"""The gallery: every example runs, on small data in the layouts that users have."""
+
+import importlib.util
+import itertools
+import math
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from data.image_sets import write_chexpert
+
+ROOT = Path(__file__).parents[2]
+
+
+def example(name):
+    spec = importlib.util.spec_from_file_location(name, ROOT / "examples" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.stem)
+def test_examples_are_short_and_on_a_page(path):
+    assert len(path.read_text().splitlines()) < 100
+    assert f'"examples/{path.name}"' in (ROOT / "docs" / "gallery" / f"{path.stem}.md").read_text()
+
+
+def test_hyperparameters_find_the_features_that_matter(capsys):
+    found = example("hyperparameters").main(num_tasks=100, features=12, relevant=4, steps=400)
+    assert found["penalties"][:4].max() < 0.5 * found["penalties"][4:].min()
+    assert found["a penalty per feature"] < 0.97 * found["one penalty"]
+
+
+def test_molecules_from_smiles_to_decisions(tmp_path, monkeypatch, capsys):
+    """Tasks are a hydroxyl and an amine at the end of a chain on one of many rings: a fingerprint shows both."""
+    monkeypatch.setenv("MMB_DATA", str(tmp_path / "cache"))
+    rings = [
+        "c1ccccc1",
+        "c1ccncc1",
+        "c1cncnc1",
+        "c1ccsc1",
+        "c1ccoc1",
+        "C1CCCCC1",
+        "C1CCCC1",
+        "C1CCC1",
+        "C1CC1",
+    ]
+    rings += [
+        "C1CCOCC1",
+        "C1COC1",
+        "C1CCSCC1",
+        "C1CCOC1",
+        "C1CSC1",
+        "C1CCCCCC1",
+        "C1CCSC1",
+        "C1OCOC1",
+        "C1COCCO1",
+    ]
+    ends = ["O", "N", "C", "Cl", "F", "CO", "CN", "C#N"]
+    smiles = [f"{end}{'C' * length}{ring}" for ring, end, length in itertools.product(rings, ends, (2, 3, 4))]
+    lines = ["smiles,oxygen,amine"]
+    for number, text in enumerate(smiles):
+        measured = "" if number % 7 == 3 else int(text.startswith("N"))
+        lines.append(f"{text},{int(text.startswith('O'))},{measured}")
+    table, new = tmp_path / "assays.csv", tmp_path / "new.csv"
+    table.write_text("\n".join(lines) + "\n")
+    new.write_text("smiles\nOCCc1ccccc1\nNCCc1ccccc1\nnot a molecule\n")
+    found = example("molecules").main(
+        table,
+        new,
+        tmp_path / "runs",
+        model={"name": "mlp", "hidden": [32]},
+        sampler={"batch_size": 32, "rich_fraction": 0.5},
+        training={"steps": 150, "evaluate_every": 50, "tensorboard": False, "device": "cpu"},
+    )
+    assert set(found["test pauc"]) == {"ce", "pauc"}
+    assert min(found["test pauc"].values()) > 0.8
+    rows = (tmp_path / "runs" / "scores.csv").read_text().splitlines()
+    assert len(rows) == 4
+    assert rows[3].startswith("3,0")  # what is no molecule is said to be unusable
+    assert "<html" in (tmp_path / "runs" / "report.html").read_text()
+
+
+def test_chest_xrays_in_the_official_layout(tmp_path, capsys):
+    from mmb import data
+
+    source = write_chexpert(tmp_path / "source", train=16, valid=6)
+    data.get("chexpert", tmp_path / "root", source)
+    found = example("chest_xrays").main(
+        tmp_path / "root", batch_size=4, epochs=(1, 1), device="cpu", size=32, held_out=6, workers=0
+    )
+    assert set(found) == {"roc_auc", "partial_auc", "average_precision", "fpr"}
+    assert list(found["roc_auc"]) == list(data.load("chexpert", tmp_path / "root", held_out=6).task_names)
+    assert all(0 <= value <= 1 for one in found.values() for value in one.values() if not math.isnan(value))
+    printed = capsys.readouterr().out
+    assert re.search(r"CrossEntropy.*loss", printed)
+    assert re.search(r"PartialAUC.*dual_error", printed)
+    assert "nan" not in printed
+    assert torch.isfinite(torch.tensor(list(found["roc_auc"].values()))).all()
