@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from mmb.auc.autograd import Gradients
 from mmb.auc.batches import Batch, TaskBatch
-from mmb.auc.copies import WeightCopies
+from mmb.auc.copies import StorageDtype, WeightCopies
 from mmb.auc.entries import Entries
 from mmb.auc.labels import Labels
 from mmb.auc.minmax import MinMaxAUC
@@ -65,10 +65,11 @@ class CompositionalAUC(MinMaxAUC):
         gradient: `"exact"`, or `"first_order"` without the Hessian term: cheaper, but only for a small
             `inner_lr`. The step of the copies is then not seen through, and what is good for them need not
             be good for the model.
-        copies_dtype: Storage dtype of the copies; None is that of the model. They are computed with in the
-            model's dtype. bfloat16 loses steps smaller than 1/256 of a weight: use it with a large
-            `lr_lower`.
-        copies_device: Where the copies are stored; None is with the objective.
+        copies_dtype: Storage dtype of the copies, or its name; None is that of the model. They are computed
+            with in the model's dtype. bfloat16 loses steps smaller than 1/256 of a weight: use it with a
+            large `lr_lower`.
+        copies_device: Where the copies are stored; None is with the objective. In host memory (`"cpu"`), with
+            the model on a GPU, the copies of the sampled tasks travel beside the computation: see `prefetch`.
         margin: `c`.
         scores: `"sigmoid"` or `"logit"`.
         lr_dual: Step size of the dual.
@@ -77,6 +78,7 @@ class CompositionalAUC(MinMaxAUC):
     Raises:
         ValueError: If a step size is out of its range, or the model's heads are not as many as the tasks.
         TypeError: If the model is no `MultiTask`.
+        NoRoomError: If the copies do not fit in memory; the message says what would.
     """
 
     def __init__(
@@ -87,7 +89,7 @@ class CompositionalAUC(MinMaxAUC):
         inner_lr: float = 0.1,
         lr_lower: float = 0.5,
         gradient: Literal["exact", "first_order"] = "exact",
-        copies_dtype: torch.dtype | None = None,
+        copies_dtype: StorageDtype | torch.dtype | None = None,
         copies_device: torch.device | str | None = None,
         margin: float = 1.0,
         scores: Literal["sigmoid", "logit"] = "sigmoid",
@@ -111,6 +113,18 @@ class CompositionalAUC(MinMaxAUC):
     def memory_bytes(self) -> int:
         """Size of the block state: the copies, and a few numbers per task."""
         return sum(state.numel() * state.element_size() for state in self.state_dict().values())
+
+    def prefetch(self, tasks: Tensor) -> None:
+        """Start bringing copies that are in host memory to the device, one step ahead.
+
+        Call it with the tasks of step `t + 1` before step `t`, and leave the batches' `tasks` on the host:
+        then the transfer happens while step `t` computes, and nothing waits for the device. Copies of tasks
+        that are in both steps are brought again once step `t` has written them.
+
+        Args:
+            tasks: int64 `[k]`, on the host: the tasks of that batch, in its order.
+        """
+        self.copies.prefetch(tasks, self.dual.device)
 
     def forward(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Not for this objective: scores alone do not tell how they depend on the copies.
@@ -136,16 +150,16 @@ class CompositionalAUC(MinMaxAUC):
         """
         model = self.copies.check(model)
         lower = batch.lower if isinstance(batch, TaskBatch) and batch.lower is not None else batch
+        tasks = batch.tasks if isinstance(batch, TaskBatch) else None
+        if isinstance(lower, TaskBatch) and tasks is not None and not _same(tasks, lower.tasks):
+            raise ValueError(f"batch.lower must be of the same tasks, {tasks}, got {lower.tasks}")
         at_upper = TaskwiseModel(model, self.copies.names, batch, self._weigh(batch))
         at_lower = TaskwiseModel(model, self.copies.names, lower, self._weigh(lower))
-        tasks = at_upper.entries.tasks
-        if tasks is not None and not _same(tasks, at_lower.entries.tasks):
-            raise ValueError(f"batch.lower must be of the same tasks, {tasks}, got {at_lower.entries.tasks}")
         old_dual = self.dual.clone()
         try:
             rows = self.copies.gather(tasks, like=model.weight)
             value, through_copies, own = self._upper(at_upper, self.copies.split(rows))
-            weights = self.copies.weights(model, tasks)
+            weights = self.copies.weights(model, at_upper.entries.tasks)
             inner, delta = self._lower(at_lower, weights, through_copies)
         except Exception:
             self.dual.copy_(old_dual)  # the only state touched so far
@@ -153,14 +167,17 @@ class CompositionalAUC(MinMaxAUC):
         means, by_means = zip(*own, strict=True)
         torch.autograd.backward([*weights, *means], [*delta, *by_means])
         if self.training:
-            self._move_copies(rows, weights, inner, at_upper.entries)
+            self._move_copies(rows, weights, inner, at_upper.entries.sampled)
+            self.copies.scatter_(tasks, rows)
         at_lower.update_running_statistics()
         return {"loss": value, **self.diagnostics()}
 
     def _weigh(self, batch: Batch) -> Entries:
         """Check a batch and weigh its entries; the logits are not there yet."""
-        tasks = batch.tasks if isinstance(batch, TaskBatch) else None
         placeholder = self.task_weight.new_zeros(()).expand(batch.labels.shape)
+        tasks = None
+        if isinstance(batch, TaskBatch):  # whose tasks may be on the host
+            tasks = batch.tasks.to(placeholder.device, non_blocking=True)
         return self.entries(placeholder, batch.labels, tasks, batch.weights)
 
     def _upper(self, at: TaskwiseModel, copies: list[Tensor]) -> tuple[Tensor, Weights, Gradients]:
@@ -191,15 +208,14 @@ class CompositionalAUC(MinMaxAUC):
         return inner, [_sum_over_tasks(part) for part in delta[:-2]] + delta[-2:]
 
     @torch.no_grad()
-    def _move_copies(self, rows: Tensor, weights: Weights, inner: Weights, entries: Entries) -> None:
+    def _move_copies(self, rows: Tensor, weights: Weights, inner: Weights, sampled: Tensor) -> None:
         """`u <- u - lr_lower (u - (w - inner_lr grad CE))` for the sampled tasks, in place in `rows`."""
-        rate = self.lr_lower * entries.sampled.to(rows.dtype)
+        rate = self.lr_lower * sampled.to(rows.dtype)
         for copy, weight, gradient in zip(self.copies.split(rows), weights, inner, strict=True):
             per_task = rate.reshape(-1, *(1,) * (copy.dim() - 1))
             if copy.dim() == 3:
                 weight = weight.mT.contiguous().mT  # as the copies are stored
             copy.lerp_(weight.expand_as(copy), per_task).addcmul_(gradient, per_task, value=-self.inner_lr)
-        self.copies.scatter_(entries.tasks, rows)
 
 
 def _sum_over_tasks(part: Tensor) -> Tensor:
@@ -207,8 +223,8 @@ def _sum_over_tasks(part: Tensor) -> Tensor:
     return part.mT.sum(0).mT if part.dim() == 3 else part.sum(0)
 
 
-def _same(tasks: Tensor, others: Tensor | None) -> bool:
+def _same(tasks: Tensor, others: Tensor) -> bool:
     """Whether the tasks agree; on a GPU, where looking would wait for the device, only their number."""
-    if others is None or tasks.shape != others.shape:
+    if tasks.shape != others.shape:
         return False
-    return tasks.device.type != "cpu" or torch.equal(tasks, others)
+    return tasks.device.type != "cpu" or others.device.type != "cpu" or torch.equal(tasks, others)

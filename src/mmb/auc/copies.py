@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Self
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
 
+from mmb.auc.footprint import Footprint
+from mmb.auc.host_rows import HostRows
 from mmb.models.multitask import MultiTask
+
+StorageDtype = Literal["float64", "float32", "float16", "bfloat16"]
 
 
 class WeightCopies(nn.Module):
@@ -16,60 +20,80 @@ class WeightCopies(nn.Module):
 
     A row holds the trainable parameters of the encoder in order, then the head's weight and bias. Matrices
     are stored transposed, because that is how batched products give the gradients of linear layers. Only the
-    rows of the sampled tasks are ever read or written, so they may live in a smaller dtype or in host memory.
+    rows of the sampled tasks are ever read or written, so they may live in a smaller dtype or in host memory
+    ([`HostRows`][mmb.auc.host_rows.HostRows]).
 
     Args:
         model: Gives shapes and starting values: every copy starts at the model's own weights.
-        dtype: Storage dtype; None is that of the model, and follows `.to(dtype)`.
-        device: Storage device; None is that of the model, and follows `.to(device)`. Storage on another
-            device than the model's makes every step wait for the transfer.
+        dtype: Storage dtype, or its name; None is that of the model, and follows `.to(dtype)`.
+        device: Storage device; None is that of the model, and follows `.to(device)`.
 
     Attributes:
-        stacked: The copies, `[m, P]`.
+        stacked: The copies, `[m, P]`. Call `wait` before reading them where they are in host memory and a GPU
+            computes with them.
         names: Names of the encoder's parameters that are copied.
+        shapes: Shapes of the parameters that are copied, the head's last.
 
     Raises:
         TypeError: If the model is no `MultiTask`, or its trainable parameters are of several dtypes.
-        RuntimeError: If the copies do not fit in memory; the message says how large they are.
+        NoRoomError: If the copies do not fit in memory; the message says what would.
     """
 
     stacked: Tensor
 
     def __init__(
-        self, model: MultiTask, dtype: torch.dtype | None = None, device: torch.device | str | None = None
+        self,
+        model: MultiTask,
+        dtype: StorageDtype | torch.dtype | None = None,
+        device: torch.device | str | None = None,
     ) -> None:
         super().__init__()
-        if not isinstance(model, MultiTask):
-            raise TypeError(
-                f"model: expected an mmb.models.MultiTask (an encoder and one head per task), got "
-                f"{type(model).__name__}; wrap your network without its last layer: "
-                "MultiTask(encoder, num_features, num_tasks)"
-            )
-        self.names = [name for name, weight in model.encoder.named_parameters() if weight.requires_grad]
-        shared = self.shared(model)
-        dtypes = {weight.dtype for weight in (*shared, model.weight, model.bias)}
-        if len(dtypes) > 1:
-            raise TypeError(f"model: expected trainable parameters of one dtype, got {dtypes}")
-        self.shapes = [weight.shape for weight in shared] + [model.weight.shape[1:], model.bias.shape[1:]]
-        self.fixed_dtype = dtype
-        self.fixed_device = None if device is None else torch.device(device)
-        size = (len(model.weight), sum(shape.numel() for shape in self.shapes))
-        try:
-            stacked = torch.empty(
-                size, dtype=dtype or model.weight.dtype, device=self.fixed_device or model.weight.device
-            )
-        except RuntimeError as error:
-            gigabytes = size[0] * size[1] * (dtype or model.weight.dtype).itemsize / 2**30
-            raise RuntimeError(
-                f"{size[0]} copies of {size[1]:,} weights need {gigabytes:.1f} GiB; store them in a smaller "
-                "dtype or in host memory: copies_dtype=torch.bfloat16, copies_device='cpu'"
-            ) from error
-        self.register_buffer("stacked", stacked)
+        self.names, self.shapes = _copied(model)
+        size = self.measure(model, dtype, device)
+        size.check()
+        self.fixed_dtype = None if dtype is None else size.dtype
+        self.fixed_device = None if device is None else size.device
+        self.register_buffer(
+            "stacked", torch.empty(size.rows, size.width, dtype=size.dtype, device=size.device)
+        )
+        self._host: HostRows | None = None
         self.reset(model)
+
+    @staticmethod
+    def measure(
+        model: MultiTask,
+        dtype: StorageDtype | torch.dtype | None = None,
+        device: torch.device | str | None = None,
+    ) -> Footprint:
+        """What copies of a model would need in memory; nothing is allocated.
+
+        Args:
+            model: The model.
+            dtype: As of the class.
+            device: As of the class.
+
+        Raises:
+            TypeError: As the class does.
+        """
+        _, shapes = _copied(model)
+        found = getattr(torch, dtype) if isinstance(dtype, str) else dtype
+        return Footprint(
+            rows=len(model.weight),
+            width=sum(shape.numel() for shape in shapes),
+            dtype=found or model.weight.dtype,
+            device=model.weight.device if device is None else torch.device(device),
+        )
+
+    @property
+    def footprint(self) -> Footprint:
+        """What these copies take in memory."""
+        rows, width = self.stacked.shape
+        return Footprint(rows, width, self.stacked.dtype, self.stacked.device)
 
     @torch.no_grad()
     def reset(self, model: MultiTask) -> None:
         """Put every copy at the model's current weights."""
+        self.wait()
         for part, weight in zip(self.split(self.stacked), self.weights(model, None), strict=True):
             part.copy_(weight)
 
@@ -83,18 +107,47 @@ class WeightCopies(nn.Module):
             return *self.shared(model), model.weight, model.bias
         return *self.shared(model), model.weight.index_select(0, tasks), model.bias.index_select(0, tasks)
 
+    def prefetch(self, tasks: Tensor, device: torch.device) -> None:
+        """Start bringing the copies of tasks to a device, for a `gather` of the same tasks to come.
+
+        Copies that are written in between are brought again. Does nothing unless they are in host memory.
+
+        Args:
+            tasks: int64 `[k]`; where they are on a GPU, this waits for it.
+            device: Where the copies are computed with.
+        """
+        if self.stacked.device.type == "cpu":
+            self._rows_for(device).prefetch(tasks.cpu())
+
     def gather(self, tasks: Tensor | None, like: Tensor) -> Tensor:
-        """The copies of the tasks (None is all), `[k, P]`, in the dtype and on the device of `like`."""
-        rows = self.stacked.clone() if tasks is None else self.stacked.index_select(0, self._local(tasks))
-        return rows.to(like.device, like.dtype, non_blocking=True)
+        """The copies of the tasks (None is all), `[k, P]`, in the dtype and on the device of `like`.
+
+        Copies in host memory are found without waiting for the GPU if `tasks` are on the host, too.
+        """
+        if tasks is None:
+            self.wait()
+            rows = self.stacked.clone()
+        elif self.stacked.device.type == "cpu":
+            rows = self._rows_for(like.device).gather(tasks.cpu())
+        else:
+            rows = self.stacked.index_select(0, tasks.to(self.stacked.device))
+        return rows.to(like.device).to(like.dtype)
 
     def scatter_(self, tasks: Tensor | None, rows: Tensor) -> None:
         """Write the copies of the tasks back; all others stay bit-identical."""
-        rows = rows.to(self.stacked.device, self.stacked.dtype)
         if tasks is None:
+            self.wait()
             self.stacked.copy_(rows)
+        elif self.stacked.device.type == "cpu":
+            self._rows_for(rows.device).scatter_(tasks.cpu(), rows)
         else:
-            self.stacked.index_copy_(0, self._local(tasks), rows)
+            rows = rows.to(self.stacked.device, self.stacked.dtype)
+            self.stacked.index_copy_(0, tasks.to(self.stacked.device), rows)
+
+    def wait(self) -> None:
+        """Wait until all that was written is in `stacked`."""
+        if self._host is not None:
+            self._host.wait()
 
     def split(self, rows: Tensor) -> list[Tensor]:
         """The parameters in rows `[k, P]`, as views `[k, ...]`."""
@@ -123,12 +176,51 @@ class WeightCopies(nn.Module):
             raise ValueError("model: its parameters have other shapes than those the copies were made from")
         return model
 
-    def _local(self, tasks: Tensor) -> Tensor:
-        return tasks.to(self.stacked.device)
+    def _rows_for(self, device: torch.device) -> HostRows:
+        if self._host is None or self._host.matrix is not self.stacked or self._host.device != device:
+            self.wait()
+            self._host = HostRows(self.stacked, device)
+        return self._host
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         # `.to()`, `.cuda()`, `.double()` come through here. What was chosen at the start stays as it is,
         # and is not even moved there and back: that might not fit.
+        self.wait()
         probe = fn(self.stacked.new_empty(0))
         self.stacked = self.stacked.to(self.fixed_device or probe.device, self.fixed_dtype or probe.dtype)
         return self
+
+    def _save_to_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        self.wait()
+        super()._save_to_state_dict(*args, **kwargs)
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        self.wait()
+        super()._load_from_state_dict(*args, **kwargs)
+
+    def __getstate__(self) -> dict[str, Any]:
+        self.wait()
+        return {**self.__dict__, "_host": None}  # a stream is no state
+
+
+def _copied(model: MultiTask) -> tuple[list[str], list[torch.Size]]:
+    """Names of the encoder's parameters that are copied, and the shapes of all that is.
+
+    Raises:
+        TypeError: If the model is no `MultiTask`, or its trainable parameters are of several dtypes.
+    """
+    if not isinstance(model, MultiTask):
+        raise TypeError(
+            f"model: expected an mmb.models.MultiTask (an encoder and one head per task), got "
+            f"{type(model).__name__}; wrap your network without its last layer: "
+            "MultiTask(encoder, num_features, num_tasks)"
+        )
+    shared = {name: weight for name, weight in model.encoder.named_parameters() if weight.requires_grad}
+    dtypes = {weight.dtype for weight in (*shared.values(), model.weight, model.bias)}
+    if len(dtypes) > 1:
+        raise TypeError(f"model: expected trainable parameters of one dtype, got {dtypes}")
+    return list(shared), [
+        *(weight.shape for weight in shared.values()),
+        model.weight.shape[1:],
+        model.bias.shape[1:],
+    ]
