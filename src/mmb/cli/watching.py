@@ -36,6 +36,10 @@ class ProgressWatch(Watch):
         """Remove the bar."""
         self._progress.remove_task(self._task)
 
+    def note(self, message: str) -> None:
+        """Print above the bar."""
+        self._console.say(message)
+
     def say(self, message: str) -> None:
         """Print above the bar, also beside JSON: it is about something that went wrong."""
         self._console.warn(message)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any
 
 import torch
@@ -18,20 +18,23 @@ from mmb.data.graphs import GraphBatch, GraphInputs
 from mmb.models.task_graphs import stack_tasks
 
 Draws = Sampler[TaskDraw] | Sampler[RowDraw]
+_Drawn = tuple[TaskDraw | RowDraw, dict[str, Any]]  # a draw, and where the sampler stood after it
 _TRIAL_DRAWS = 64  # from which the size of ragged batches is told
 
 
 class Feed:
     """An endless source of training batches on the data's device.
 
-    Images on disk are read ahead of their use, so the sampler may be ahead of training. What is saved is
-    where the sampler stood after the draw that was handed out last; nothing is lost or repeated on resuming.
+    The sampler is ahead of training: by one draw, and by more where images on disk are read ahead. What is
+    saved is where it stood after the draw that was handed out last; nothing is lost or repeated on resuming.
 
     Args:
         dataset: The data.
         sampler: Draws rows of the training part, counted within it, on the host.
         generator: Of the augmentation, where the data has one.
-        tasks_apart: Whether the objective evaluates each task on its own.
+        tasks_apart: Whether the objective evaluates each task on its own. Batches then have their task
+            numbers on the host, where its weight copies may be.
+        prefetch: Told the tasks of the next batch before each batch is handed out.
     """
 
     def __init__(
@@ -40,25 +43,29 @@ class Feed:
         sampler: Draws,
         generator: torch.Generator,
         tasks_apart: bool = False,
+        prefetch: Callable[[Tensor], None] | None = None,
     ) -> None:
         self.dataset = dataset
         self.sampler = sampler
         self.generator = generator
         self.tasks_apart = tasks_apart
+        self.prefetch = prefetch
         self._rows = dataset.split["train"]
         self._position = sampler.state_dict()
 
     def __iter__(self) -> Iterator[Batch]:
-        drawn: deque[tuple[TaskDraw | RowDraw, dict[str, Any]]] = deque()
+        drawn: deque[tuple[_Drawn, _Drawn]] = deque()
         inputs = (batch for _, batch in self.dataset.stream(self._draw_rows(drawn), self.generator))
         for first in inputs:
-            draw, after = drawn.popleft()
+            (draw, after), (following, _) = drawn.popleft()
             if isinstance(draw, RowDraw):
                 batch: Batch = self._dense(draw, first)
             else:
                 lower = None if draw.lower is None else self._sampled(draw.lower, next(inputs))
                 batch = self._sampled(draw, first, lower)
             self._position = after
+            if self.prefetch is not None and isinstance(following, TaskDraw):
+                self.prefetch(following.tasks)
             yield batch
 
     def state_dict(self) -> dict[str, Any]:
@@ -71,14 +78,19 @@ class Feed:
         self.generator.set_state(state["augmentation"])
         self._position = state["sampler"]
 
-    def _draw_rows(self, drawn: deque[tuple[TaskDraw | RowDraw, dict[str, Any]]]) -> Iterator[Tensor]:
+    def _draw_rows(self, drawn: deque[tuple[_Drawn, _Drawn]]) -> Iterator[Tensor]:
         """Rows in the order in which inputs are wanted: of each draw, then of its lower level."""
+        for this, following in pairwise(self._draws()):
+            drawn.append((this, following))
+            draw, _ = this
+            yield self._rows[draw.rows.flatten()]
+            if isinstance(draw, TaskDraw) and draw.lower is not None:
+                yield self._rows[draw.lower.rows.flatten()]
+
+    def _draws(self) -> Iterator[_Drawn]:
         while True:
             for draw in self.sampler:
-                drawn.append((draw, self.sampler.state_dict()))
-                yield self._rows[draw.rows.flatten()]
-                if isinstance(draw, TaskDraw) and draw.lower is not None:
-                    yield self._rows[draw.lower.rows.flatten()]
+                yield draw, self.sampler.state_dict()
 
     def _dense(self, draw: RowDraw, inputs: Any) -> DenseBatch:
         labels = self.dataset.labels
@@ -90,7 +102,7 @@ class Feed:
         return TaskBatch(
             self._fold(inputs, draw.rows.shape),
             self._here(draw.labels),
-            self._here(draw.tasks),
+            draw.tasks if self.tasks_apart else self._here(draw.tasks),
             self._here(draw.rows),
             lower,
             None if draw.weights is None else self._here(draw.weights),

@@ -16,6 +16,7 @@ from mmb.models.batch_norm import freeze_batch_norm
 from mmb.training.components import complete_model, load_data, make_model, make_objective
 from mmb.training.feed import Draws, Feed, fixed_shapes
 from mmb.training.log import Window
+from mmb.training.memory import check_room
 from mmb.training.presets import METHODS
 from mmb.training.randomness import derive_seed, random_state, set_random_state
 from mmb.training.recipe import OptimizerSettings, Recipe
@@ -97,6 +98,7 @@ def make_job(recipe: Recipe) -> Job:
     Raises:
         ValueError: If an option is out of its range or the data cannot be trained on.
         DataError: If the data is missing or damaged.
+        NoRoomError: If block state cannot fit in memory.
     """
     device = find_device(recipe.training.device)
     check_capture(recipe, device)
@@ -105,6 +107,7 @@ def make_job(recipe: Recipe) -> Job:
     model = make_model(complete_model(recipe.model, dataset)).to(device)
     if recipe.training.batch_norm == "frozen":
         freeze_batch_norm(model)
+    check_room(recipe, model)
     objective = make_objective(recipe, labels, model).to(device)
     sampler = make_sampler(recipe, labels)
     steps = recipe.training.steps or max(1, round(recipe.training.epochs * sampler.steps_per_epoch))
@@ -120,6 +123,7 @@ def make_job(recipe: Recipe) -> Job:
             sampler,
             augmentation,
             METHODS[recipe.method].own_weights,
+            getattr(objective, "prefetch", None),
         ),
         steps=steps,
         steps_per_epoch=sampler.steps_per_epoch,

@@ -13,6 +13,7 @@ from mmb.training.evaluate import TrainingError, evaluate_part, recalibrate
 from mmb.training.finish import finish
 from mmb.training.job import Job, find_device, make_job
 from mmb.training.log import RunLog
+from mmb.training.memory import block_bytes, report_copies
 from mmb.training.randomness import own_randomness
 from mmb.training.run import Run
 from mmb.training.start import prepare_start
@@ -75,11 +76,13 @@ def train(run: Run, watch: Watch | None = None) -> dict[str, Any]:
         evaluate_every = settings.evaluate_every or job.steps_per_epoch
         checkpoint_every = settings.checkpoint_every or evaluate_every
         take_step = make_step(job)
+        report_copies(job.objective, watch.note)
         watch.begin(run, progress.step, job.steps)
         with RunLog(run.path, progress.log_position, progress.step, settings.tensorboard) as log:
             clock = Clock(progress)
             if saved is None:
-                log.write("start", 0, {"steps": job.steps, "steps_per_epoch": job.steps_per_epoch})
+                size = {"steps": job.steps, "steps_per_epoch": job.steps_per_epoch}
+                log.write("start", 0, {**size, "block_bytes": block_bytes(job.objective)})
                 evaluate(run, job, progress, log, watch)
                 save(run, job, progress, log)
             for batch in islice(job.feed, 0 if progress.stopped else job.steps - progress.step):

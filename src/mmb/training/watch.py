@@ -23,5 +23,8 @@ class Watch:
     def end(self, run: Run, result: dict[str, Any]) -> None:
         """Training of `run` is over."""
 
+    def note(self, message: str) -> None:
+        """Something worth knowing before training starts."""
+
     def say(self, message: str) -> None:
         """Something the user should know."""
