@@ -10,7 +10,7 @@ from torch.func import functional_call, grad
 from torch.nn import functional
 
 from mmb.auc.compositional import CompositionalAUC
-from mmb.auc.statements import One, _at, _margin, _squash
+from mmb.auc.statements import One, margin_loss, own_value, transformed
 from mmb.models.multitask import MultiTask
 from mmb.problem import Problem
 from mmb.projections import nonnegative
@@ -55,8 +55,8 @@ def _logits(model: MultiTask, weights: Tree, batch: One) -> Tensor:
 def _upper(
     objective: CompositionalAUC, model: MultiTask, x: Tree, dual: Tensor, lower: Tree, batch: One
 ) -> Tensor:
-    h = _squash(_logits(model, lower, batch), objective.scores)
-    return _margin(objective, x, dual, batch, h, torch.ones_like(h))
+    h = transformed(_logits(model, lower, batch), objective.scores)
+    return margin_loss(objective, x, dual, batch, h, torch.ones_like(h))
 
 
 def _lower(objective: CompositionalAUC, model: MultiTask, x: Tree, lower: Tree, batch: One) -> Tensor:
@@ -68,7 +68,8 @@ def _lower(objective: CompositionalAUC, model: MultiTask, x: Tree, lower: Tree, 
         return 0.5 * (positive + (batch["negative"] * functional.softplus(logits)).sum())
 
     weights = {
-        name: x["model"][name] if "." in name else _at(x["model"][name], batch["task"]) for name in lower
+        name: x["model"][name] if "." in name else own_value(x["model"][name], batch["task"])
+        for name in lower
     }
     slope = grad(cross_entropy)(weights)
     if objective.gradient == "first_order":

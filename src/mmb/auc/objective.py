@@ -32,10 +32,13 @@ class Objective(nn.Module):
 
     Args:
         labels: The training labels: a [`Labels`][mmb.auc.labels.Labels], or a matrix to make one from.
-        task_weighting: `g` in [0, 1]; zero weighs tasks equally.
+        task_weighting: `g` in [-1, 1]; zero weighs tasks equally, a positive `g` gives rare tasks more
+            weight, a negative one common tasks. Objectives that average over each class on its own, such
+            as those for AUC, already give a rare task's few positives as much weight as a common task's
+            many, and its estimate is the noisier: there a negative `g` can help.
 
     Raises:
-        ValueError: If `task_weighting` is outside [0, 1].
+        ValueError: If `task_weighting` is outside [-1, 1].
     """
 
     task_weight: Tensor
@@ -44,16 +47,17 @@ class Objective(nn.Module):
 
     def __init__(self, labels: Labels | Tensor, task_weighting: float = 0.0) -> None:
         super().__init__()
-        if not 0 <= task_weighting <= 1:
-            raise ValueError(f"task_weighting must be in [0, 1], got {task_weighting}")
+        if not -1 <= task_weighting <= 1:
+            raise ValueError(
+                f"task_weighting must be in [-1, 1], got {task_weighting}: positive numbers give rare tasks "
+                "more weight, negative ones common tasks"
+            )
         labels = labels if isinstance(labels, Labels) else Labels(labels)
         self.num_rows, self.num_tasks = labels.num_rows, labels.num_tasks
         self.num_usable = labels.num_usable
-        share = labels.positive_rate / (labels.positive_rate + labels.negative_rate)
-        weight = torch.where(labels.usable, share, 1.0) ** -task_weighting * labels.usable
         dtype = torch.get_default_dtype()
         for name, value in {  # not persistent: they follow from the labels, not from training
-            "task_weight": weight * (self.num_usable / weight.sum()),
+            "task_weight": labels.task_weights(task_weighting),
             "positives": labels.positives.clamp(min=1),  # counts, exact in any precision we compute in
             "negatives": labels.negatives.clamp(min=1),
         }.items():

@@ -113,20 +113,35 @@ def as_blocks(objective: Objective, batch: Batch) -> Blocks:
     return Blocks(blocks, found, share * len(blocks))
 
 
-def _at(values: Tensor, index: Tensor) -> Tensor:
-    """`values[index]` for one block's own number, in a form that can be batched."""
+def own_value(values: Tensor, index: Tensor) -> Tensor:
+    """`values[index]` for one block's own number (a scalar tensor), in a form that can be batched."""
     return values.index_select(0, index.reshape(1)).squeeze(0)
 
 
-def _squash(logits: Tensor, transform: str, centre: Tensor | float = 0.0) -> Tensor:
-    return logits if transform == "logit" else torch.sigmoid(logits - centre)
+def transformed(logits: Tensor, transform: str) -> Tensor:
+    """Scores `h` from logits: as they are for `"logit"`, else their sigmoid."""
+    return logits if transform == "logit" else torch.sigmoid(logits)
 
 
-def _margin(
+def margin_loss(
     objective: MarginObjective, x: Tree, dual: Tensor, batch: One, h: Tensor, select: Tensor
 ) -> Tensor:
-    """The margin loss; what the weights of a class lack of one is filled up with its mean, held fixed."""
-    a, b = _at(x["mean_positive"], batch["task"]), _at(x["mean_negative"], batch["task"])
+    """The margin loss of one task; what the weights of a class lack of one is filled up with its mean, fixed.
+
+    `E+[(h-a)^2] + E-[s (h-b)^2] + 2 alpha (c + E-[s h] - E+[h]) - alpha^2`
+
+    Args:
+        objective: Has the margin `c`.
+        x: The shared variable, which has the means `a` and `b`.
+        dual: `alpha` of the task.
+        batch: Its batch: class weights and its number.
+        h: Scores of its rows, `[r]`.
+        select: How much each negative counts, `s`, `[r]`.
+
+    Returns:
+        A scalar.
+    """
+    a, b = own_value(x["mean_positive"], batch["task"]), own_value(x["mean_negative"], batch["task"])
     positive, negative = batch["positive"], batch["negative"]
     mean_positive = a.detach() + (positive * (h - a.detach())).sum()
     mean_negative = b.detach() + (negative * select * (h - b.detach())).sum()
@@ -135,8 +150,8 @@ def _margin(
 
 
 def _minmax(objective: MinMaxAUC, score: Score, x: Tree, dual: Tensor, lower: None, batch: One) -> Tensor:
-    h = _squash(score(x["model"], batch["inputs"], batch["task"]), objective.scores)
-    return _margin(objective, x, dual, batch, h, torch.ones_like(h))
+    h = transformed(score(x["model"], batch["inputs"], batch["task"]), objective.scores)
+    return margin_loss(objective, x, dual, batch, h, torch.ones_like(h))
 
 
 def _select(threshold: Thresholds, z: Tensor, value: Tensor) -> Tensor:
@@ -169,7 +184,7 @@ def _partial(objective: PartialAUC, score: Score, x: Tree, dual: Tensor, lower: 
     if objective.gradient == "practical":
         select, lower = select.detach(), lower.detach()
     h = torch.sigmoid(z - lower[0]) if objective.scores == "recentred" else z
-    return _margin(objective, x, dual, batch, h, select)
+    return margin_loss(objective, x, dual, batch, h, select)
 
 
 def _pairwise(
@@ -187,14 +202,14 @@ def _cross_entropy(
     objective: CrossEntropy, score: Score, x: Tree, dual: None, lower: None, batch: One
 ) -> Tensor:
     logits = score(x["model"], batch["inputs"], batch["task"])
-    prior = _at(objective.prior(), batch["task"])
+    prior = own_value(objective.prior(), batch["task"])
     positive = (batch["positive"] * functional.softplus(-logits)).sum()
     return prior * positive + (1 - prior) * (batch["negative"] * functional.softplus(logits)).sum()
 
 
 def _focal(objective: Focal, score: Score, x: Tree, dual: None, lower: None, batch: One) -> Tensor:
     p = torch.sigmoid(score(x["model"], batch["inputs"], batch["task"]))
-    prior = _at(objective.prior(), batch["task"])
+    prior = own_value(objective.prior(), batch["task"])
     positive = objective.alpha * (batch["positive"] * (1 - p) ** objective.gamma * -torch.log(p)).sum()
     negative = (1 - objective.alpha) * (batch["negative"] * p**objective.gamma * -torch.log1p(-p)).sum()
     return prior * positive + (1 - prior) * negative
@@ -203,7 +218,7 @@ def _focal(objective: Focal, score: Score, x: Tree, dual: None, lower: None, bat
 def _minibatch(
     objective: MiniBatchPartialAUC, score: Score, x: Tree, dual: None, lower: None, batch: One
 ) -> Tensor:
-    h = _squash(score(x["model"], batch["inputs"], batch["task"]), objective.scores)
+    h = transformed(score(x["model"], batch["inputs"], batch["task"]), objective.scores)
     top = objective.top(h.detach().unsqueeze(1), batch["negative"].unsqueeze(1)).squeeze(1)
     tiny = torch.finfo(h.dtype).tiny
     positive, top = (w / w.sum().clamp(min=tiny) for w in (batch["positive"], top))
@@ -212,13 +227,13 @@ def _minibatch(
 
 def _pair_losses(objective: SOPA | SOPAs, score: Score, x: Tree, batch: One) -> Tensor:
     """Loss of one positive against every row of its task, `[r]`."""
-    h = _squash(score(x["model"], batch["inputs"], batch["task"]), objective.scores)
-    return (objective.margin - _at(h, batch["row"]) + h).clamp(min=0) ** 2
+    h = transformed(score(x["model"], batch["inputs"], batch["task"]), objective.scores)
+    return (objective.margin - own_value(h, batch["row"]) + h).clamp(min=0) ** 2
 
 
 def _sopa(objective: SOPA, score: Score, x: Tree, dual: None, lower: None, batch: One) -> Tensor:
     """Its variables are part of `x` here, as `x["level"]`."""
-    level = _at(x["level"], batch["slot"])
+    level = own_value(x["level"], batch["slot"])
     excess = (_pair_losses(objective, score, x, batch) - level).clamp(min=0)
     return (batch["negative"] * (level + excess / objective.max_fpr)).sum()
 
