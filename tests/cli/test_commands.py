@@ -129,7 +129,7 @@ def test_keys_are_listed_with_help(call):
     [
         ([], 2, "a command is needed"),
         (["trian"], 2, "did you mean 'train'"),
-        (["train", "--metod", "ce"], 2, "did you mean --method"),
+        (["train", "--metod", "ce"], 2, "did you mean '--method'"),
         (["train"], 2, "give a recipe file, or --data and --method"),
         (["train", "--data", "digits", "--method", "pauk"], 2, "did you mean 'pauc'"),
         (["train", "--data", "digit", "--method", "pauc"], 2, "did you mean 'digits'"),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import importlib
 from collections.abc import Sequence
 from types import ModuleType
 from typing import NoReturn
+
+from mmb._names import nearest
 
 COMMANDS = {
     "data": "List, describe, get and prepare data sets.",
@@ -57,9 +58,8 @@ def parse(arguments: Sequence[str]) -> tuple[ModuleType, argparse.Namespace]:
             common.add_argument("--json", action="store_true", help="print one JSON value and nothing else")
             common.add_argument("--debug", action="store_true", help="show the traceback of an error")
     if chosen not in COMMANDS and not chosen.startswith("-"):
-        near = difflib.get_close_matches(chosen, COMMANDS, 1)
-        hint = f"; did you mean {near[0]!r}?" if near else f"; commands are: {', '.join(COMMANDS)}"
-        raise UsageError(f"there is no command {chosen!r}{hint}" if chosen else f"a command is needed{hint}")
+        problem = f"there is no command {chosen!r}" if chosen else "a command is needed"
+        raise UsageError(problem + nearest(chosen, COMMANDS))
     options, rest = parser.parse_known_args(arguments)
     overrides = [text for text in rest if "=" in text and not text.startswith("-")]
     unknown = [text for text in rest if text not in overrides]
@@ -67,9 +67,7 @@ def parse(arguments: Sequence[str]) -> tuple[ModuleType, argparse.Namespace]:
         unknown += overrides
     if unknown:
         known = [option for action in sub_actions(parser, chosen) for option in action.option_strings]
-        near = difflib.get_close_matches(unknown[0], known, 1)
-        hint = f"; did you mean {near[0]}?" if near else f"; see `mmb {chosen} --help`"
-        raise UsageError(f"{unknown[0]!r} is not understood{hint}")
+        raise UsageError(f"{unknown[0]!r} is not understood{nearest(unknown[0], known)}")
     if hasattr(options, "overrides"):
         options.overrides = [*options.overrides, *overrides]
     return module, options

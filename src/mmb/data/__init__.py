@@ -13,6 +13,7 @@ from mmb.data.registry import (
     encoder_from_json,
     get,
     load,
+    loader,
     options,
     prepare,
 )
@@ -32,6 +33,7 @@ __all__ = [
     "encoder_from_json",
     "get",
     "load",
+    "loader",
     "options",
     "prepare",
 ]

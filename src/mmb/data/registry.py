@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import inspect
 import os
@@ -11,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from mmb._names import nearest
 from mmb.data.dataset import Dataset, Encoder
 
 Progress = Callable[[int, int], None]
@@ -123,8 +123,23 @@ def load(name: str, root: Path | str | None = None, **options: Any) -> Dataset:
         DataError: If files are missing or damaged.
         ImportError: If an optional package is needed; the message names the extra.
     """
-    dataset: Dataset = _module(name).load(_root(root), **_checked(name, "load", options))
-    return dataset
+    return loader(name)(_root(root), **_checked(name, "load", options))
+
+
+def loader(name: str) -> Callable[..., Dataset]:
+    """The data set's own function behind `load`: its signature and docstring state its options.
+
+    Args:
+        name: Name of the data set.
+
+    Returns:
+        A function of the root and the options.
+
+    Raises:
+        ValueError: If there is no such data set; the message names the nearest.
+    """
+    function: Callable[..., Dataset] = _module(name).load
+    return function
 
 
 def encoder_from_json(data: dict[str, Any]) -> Encoder:
@@ -143,7 +158,7 @@ def _root(root: Path | str | None) -> Path:
 
 def _module(name: str) -> ModuleType:
     if name not in _MODULES:
-        raise ValueError(f"there is no data set {name!r}{_nearest(name, _MODULES)}")
+        raise ValueError(f"there is no data set {name!r}{nearest(name, _MODULES)}")
     return importlib.import_module(_MODULES[name])
 
 
@@ -151,10 +166,5 @@ def _checked(name: str, action: str, given: dict[str, Any]) -> dict[str, Any]:
     known = options(name, action)
     for key in given:
         if key not in known:
-            raise ValueError(f"{action} of data set {name!r} has no option {key!r}{_nearest(key, known)}")
+            raise ValueError(f"{action} of data set {name!r} has no option {key!r}{nearest(key, known)}")
     return given
-
-
-def _nearest(name: str, known: dict[str, Any]) -> str:
-    near = difflib.get_close_matches(name, known, 1)
-    return f"; did you mean {near[0]!r}?" if near else f"; there are: {', '.join(known) or 'none'}"

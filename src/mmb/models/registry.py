@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import inspect
 from collections.abc import Callable, Iterable
@@ -11,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mmb._names import nearest
 from mmb.data.dataset import Dataset
 from mmb.data.graphs import GraphBatch
 from mmb.models.multitask import MultiTask
@@ -38,7 +38,7 @@ def builder(name: str) -> Callable[..., MultiTask]:
         ValueError: If there is no such network; the message names the nearest.
     """
     if name not in _BUILDERS:
-        raise ValueError(f"there is no network {name!r}{_nearest(name, _BUILDERS)}")
+        raise ValueError(f"there is no network {name!r}{nearest(name, _BUILDERS)}")
     function: Callable[..., MultiTask] = getattr(importlib.import_module(_BUILDERS[name]), name)
     return function
 
@@ -137,9 +137,4 @@ def _check(name: str, given: Iterable[str]) -> None:
     known = options(name)
     for key in given:
         if key not in known:
-            raise ValueError(f"network {name!r} has no option {key!r}{_nearest(key, known)}")
-
-
-def _nearest(name: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, list(known), 1)
-    return f"; did you mean {near[0]!r}?" if near else f"; there are: {', '.join(known) or 'none'}"
+            raise ValueError(f"network {name!r} has no option {key!r}{nearest(key, known)}")
