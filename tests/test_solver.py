@@ -196,6 +196,41 @@ def test_compiled_step_equals_eager(make):
         )
 
 
+@torch._dynamo.config.patch(recompile_limit=1)
+def test_many_different_solvers_compile_in_one_process(monkeypatch):
+    """The compiler gives up on a code object after a few entries (here one); solvers would share theirs."""
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
+    quadratic = Quadratic.make()
+    blocks = torch.tensor([4, 1])
+    rates = {"lr_dual": 0.1, "lr_lower": 0.1}
+    for number in range(10):
+        estimator = mmb.QuadraticSGD(lr=0.2, radius=1 + number) if number else mmb.MomentumHessian()
+        states = []
+        for compiled in (False, True):
+            options = {"lr": 0.1 / (1 + number), "z_start": "estimate", "compile": compiled, **rates}
+            solver, state = started(lambda p, e=estimator, o=options: mmb.Solver(p, e, **o), quadratic)
+            solver.step(state, blocks, *quadratic.batches(blocks))
+            states.append(state)
+        torch.testing.assert_close(states[0].x, states[1].x, rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(states[0].memory, states[1].memory, rtol=1e-12, atol=1e-12)
+
+
+def test_schedules_of_estimators_are_not_compiled_again(monkeypatch):
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
+    quadratic = Quadratic.make()
+    blocks = torch.tensor([4, 1])
+    decay = lambda step: 0.8 / (1 + step)  # noqa: E731
+    for estimator in (mmb.MomentumHessian(beta=decay), mmb.QuadraticSGD(lr=decay)):
+        rates = {"lr": 0.01, "lr_dual": 0.1, "lr_lower": 0.1}
+        solver = mmb.Solver(quadratic.problem(), estimator, compile=True, **rates)
+        x, dual, lower = quadratic.start()
+        state = solver.init(x, dual=dual, lower=lower)
+        solver.step(state, blocks, *quadratic.batches(blocks))
+        with torch._dynamo.config.patch(error_on_recompile=True):
+            for _ in range(4):
+                solver.step(state, blocks, *quadratic.batches(blocks))
+
+
 @pytest.mark.slow
 def test_the_step_method_can_be_compiled_from_outside():
     quadratic = Quadratic.make()

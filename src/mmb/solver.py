@@ -10,11 +10,13 @@ import torch
 from torch import Tensor
 
 from mmb import validation
+from mmb._compile import compile_alone
 from mmb.diagnostics import Info, any_bad
 from mmb.distributed import Shard
 from mmb.hypergradients import Hypergradient
 from mmb.oracles import Oracles
 from mmb.problem import Problem
+from mmb.schedules import Schedule, value_at
 from mmb.state import State
 from mmb.trees import (
     Tree,
@@ -27,7 +29,6 @@ from mmb.trees import (
     tree_map,
 )
 
-Schedule = float | Callable[[int], float]  # a number, or a function of the step
 Callback = Callable[[State, Info], bool | None]
 
 _TINY = 1e-30  # keeps 0 / 0 out of the dual residual when a schedule has reached zero
@@ -36,10 +37,11 @@ _TINY = 1e-30  # keeps 0 / 0 out of the dual residual when a schedule has reache
 class Rates(NamedTuple):
     """The step sizes of one step."""
 
-    x: float | Tensor  # eta_0
-    momentum: float | Tensor  # beta_0
-    dual: float | Tensor  # eta_1
-    lower: float | Tensor  # eta_2
+    x: Tensor  # eta_0
+    momentum: Tensor  # beta_0
+    dual: Tensor  # eta_1
+    lower: Tensor  # eta_2
+    estimator: dict[str, Tensor]  # the estimator's own: beta_1 of Algorithm 1, eta_3 of Algorithm 2
 
 
 class Update(NamedTuple):
@@ -117,7 +119,7 @@ class Solver:
         self.inner_steps = inner_steps
         self.check_every = check_every
         self.shard = shard
-        self._compute = torch.compile(self._update, fullgraph=True) if compile else self._update
+        self._compute = compile_alone(self._update) if compile else self._update
 
     def init(
         self,
@@ -237,7 +239,7 @@ class Solver:
             measures = {"values": at.upper.values}
             if lower is not None:
                 assert self.hypergradient is not None
-                estimate = self.hypergradient.estimate(at, memory, draw)
+                estimate = self.hypergradient.estimate(at, memory, draw, rates.estimator)
                 grad_x, memory = estimate.grad_x, estimate.memory
                 measures["hypergradient_residual"] = estimate.residual
                 measures["indefinite"] = estimate.indefinite
@@ -270,10 +272,16 @@ class Solver:
         return projected
 
     def _rates(self, step: int) -> Rates:
-        momentum = 1.0 if step == 0 and self.z_start == "estimate" else _at(self.momentum, step)
-        rates = (_at(self.lr, step), momentum, _at(self.lr_dual, step), _at(self.lr_lower, step))
+        momentum = 1.0 if step == 0 and self.z_start == "estimate" else value_at(self.momentum, step)
+        own = {} if self.hypergradient is None else self.hypergradient.rates(step)
         # As tensors, so that a compiled step is not compiled again for every new value.
-        return Rates(*(torch.tensor(rate, dtype=torch.float64) for rate in rates))
+        return Rates(
+            x=_scalar(value_at(self.lr, step)),
+            momentum=_scalar(momentum),
+            dual=_scalar(value_at(self.lr_dual, step)),
+            lower=_scalar(value_at(self.lr_lower, step)),
+            estimator={name: _scalar(rate) for name, rate in own.items()},
+        )
 
     def _write(self, state: State, blocks: Tensor, update: Update) -> None:
         scatter_(state.dual, blocks, update.dual)
@@ -334,15 +342,13 @@ def solve(
     return Result(state, info, stopped=False)
 
 
-def _at(schedule: Schedule | None, step: int) -> float:
-    if schedule is None:
-        return 0.0
-    return float(schedule(step) if callable(schedule) else schedule)
-
-
 def _no_blocks(x: Tree) -> dict[str, Tensor]:
     """The measures of a step in which none of this process's blocks were drawn."""
     return {"values": tree_leaves(x)[0].new_zeros(0)}
+
+
+def _scalar(rate: float) -> Tensor:
+    return torch.tensor(rate, dtype=torch.float64)
 
 
 def _copy(leaf: Tensor | None) -> Tensor | None:

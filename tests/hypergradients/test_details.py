@@ -1,5 +1,6 @@
 """What is special about single estimators."""
 
+import copy
 import math
 
 import pytest
@@ -22,9 +23,9 @@ def test_random_neumann_series_is_the_cut_series_in_expectation():
     terms = 40
     drawn, summed = (mmb.Neumann(terms, 2.5, randomize=randomize) for randomize in (True, False))
     lengths = [torch.tensor([length, length]) for length in range(terms)]
-    mean = torch.stack([drawn.estimate(at, {}, length).grad_x for length in lengths]).mean(0)
-    expected = summed.estimate(at, {}, lengths[0]).grad_x
-    exact = mmb.Exact().estimate(at, {}, None).grad_x
+    mean = torch.stack([drawn.estimate(at, {}, length, {}).grad_x for length in lengths]).mean(0)
+    expected = summed.estimate(at, {}, lengths[0], {}).grad_x
+    exact = mmb.Exact().estimate(at, {}, None, {}).grad_x
     torch.testing.assert_close(mean, expected, rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(expected, exact, rtol=1e-4, atol=1e-4)
 
@@ -32,9 +33,9 @@ def test_random_neumann_series_is_the_cut_series_in_expectation():
 def test_each_block_has_its_own_length():
     at = oracles(Quadratic.make(blocks=2))
     neumann = mmb.Neumann(5, 2.5)
-    mixed = neumann.estimate(at, {}, torch.tensor([0, 4])).residual
-    assert mixed[0] == neumann.estimate(at, {}, torch.tensor([0, 0])).residual[0]
-    assert mixed[1] == neumann.estimate(at, {}, torch.tensor([4, 4])).residual[1]
+    mixed = neumann.estimate(at, {}, torch.tensor([0, 4]), {}).residual
+    assert mixed[0] == neumann.estimate(at, {}, torch.tensor([0, 0]), {}).residual[0]
+    assert mixed[1] == neumann.estimate(at, {}, torch.tensor([4, 4]), {}).residual[1]
 
 
 def test_neumann_with_an_independent_sample_per_factor():
@@ -47,11 +48,11 @@ def test_neumann_with_an_independent_sample_per_factor():
     )
     one, y = torch.tensor(0.3).double(), torch.tensor([0.1]).double()
     at = Oracles(problem, one, None, y, None, samples)
-    estimate = mmb.Neumann(3, 4.0, split_batch=True).estimate(at, {}, torch.tensor([2]))
+    estimate = mmb.Neumann(3, 4.0, split_batch=True).estimate(at, {}, torch.tensor([2]), {})
     v = (3 / 4) * (1 - samples[0, 1] / 4) * (1 - samples[0, 2] / 4) * 2
     torch.testing.assert_close(estimate.grad_x, v)
     with pytest.raises(ValueError, match=r"lower_batch: split_batch .*terms=2.*\[3\]"):
-        mmb.Neumann(2, 4.0, split_batch=True).estimate(at, {}, torch.tensor([1]))
+        mmb.Neumann(2, 4.0, split_batch=True).estimate(at, {}, torch.tensor([1]), {})
 
 
 def test_draws_come_from_the_state_and_survive_a_failed_step():
@@ -84,7 +85,7 @@ def test_v_stays_in_its_ball():
 
 def test_identity_residual_shows_whether_the_hessian_is_the_identity():
     for identity in (True, False):
-        residual = mmb.Identity().estimate(oracles(Quadratic.make(identity=identity)), {}, None).residual
+        residual = mmb.Identity().estimate(oracles(Quadratic.make(identity=identity)), {}, None, {}).residual
         assert (residual.max() < 1e-12) == identity
 
 
@@ -115,13 +116,17 @@ def test_first_order_never_takes_a_second_derivative(monkeypatch):
     monkeypatch.setattr(Oracles, "hessian_product", None)
     monkeypatch.setattr(Oracles, "hessian", None)
     at = oracles(Quadratic.make())
-    mmb.FirstOrder(penalty=10.0, lr=0.1).estimate(at, {"penalized": at.lower}, None)
+    mmb.FirstOrder(penalty=10.0, lr=0.1).estimate(
+        at, {"penalized": at.lower}, None, {"lr": torch.tensor(0.1)}
+    )
     assert at._linear is None
 
 
 def test_conjugate_gradient_is_exact_after_as_many_iterations_as_variables():
     at = oracles(Quadratic.make(dim_y=4))
-    residuals = [mmb.ConjugateGradient(iterations=n).estimate(at, {}, None).residual.max() for n in (2, 4)]
+    residuals = [
+        mmb.ConjugateGradient(iterations=n).estimate(at, {}, None, {}).residual.max() for n in (2, 4)
+    ]
     assert residuals[0] > 1e-4
     assert residuals[1] < 1e-10
 
@@ -145,3 +150,33 @@ def test_conjugate_gradient_is_exact_after_as_many_iterations_as_variables():
 def test_bad_parameters(make, words):
     with pytest.raises(ValueError, match=f"^{words}: expected"):
         make()
+
+
+def scheduled(step):
+    return 0.8 / (1 + step)
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (lambda rate: mmb.MomentumHessian(beta=rate), "hessian"),
+        (lambda rate: mmb.QuadraticSGD(lr=rate), "v"),
+        (lambda rate: mmb.FirstOrder(penalty=5.0, lr=rate), "penalized"),
+    ],
+)
+def test_rates_may_be_schedules(make, name):
+    """At every step a schedule moves the memory as the number it gives for that step does."""
+    quadratic = Quadratic.make()
+    rates = {"lr": 0.02, "lr_dual": 0.2, "lr_lower": 0.2}
+    solver = mmb.Solver(quadratic.problem(), make(scheduled), **rates)
+    x, dual, lower = quadratic.start()
+    state = solver.init(x, dual=dual, lower=lower)
+    blocks = torch.tensor([1, 3])
+    for step in range(3):
+        fixed = mmb.Solver(quadratic.problem(), make(scheduled(step)), **rates)
+        expected = copy.deepcopy(state)
+        old = state.memory[name].clone()
+        fixed.step(expected, blocks, *quadratic.batches(blocks))
+        solver.step(state, blocks, *quadratic.batches(blocks))
+        assert torch.equal(state.memory[name], expected.memory[name])
+        assert not torch.equal(state.memory[name], old)

@@ -70,7 +70,7 @@ def test_dual_star_is_the_best_dual(known):
 def test_gradient_is_what_the_exact_estimator_gives_at_the_solution(known):
     x = somewhere(known)
     at = at_solution(known, x)
-    total = at.upper.grad_x if known.lower0 is None else mmb.Exact().estimate(at, {}, None).grad_x
+    total = at.upper.grad_x if known.lower0 is None else mmb.Exact().estimate(at, {}, None, {}).grad_x
     mean = tree_map(lambda leaf: leaf / known.problem.num_blocks, total)
     assert norm(add_scaled(mean, -1, known.gradient(x))) < 1e-9 * norm(mean)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
@@ -12,6 +13,7 @@ from mmb.oracles import Oracles
 from mmb.trees import Tree, add_scaled, block_dot, block_norm
 
 Memory = dict[str, Tree]
+Rates = Mapping[str, Tensor]  # scalars
 
 
 class Estimate(NamedTuple):
@@ -53,14 +55,28 @@ class Hypergradient(ABC):
         """
         return None
 
+    def rates(self, step: int) -> dict[str, float]:
+        """The estimator's own step sizes at a step, which may follow schedules.
+
+        They reach `estimate` as tensors, so that a compiled step is not compiled again for every new value.
+
+        Args:
+            step: Number of the step, from 0.
+
+        Returns:
+            Step sizes by name; empty for an estimator without any.
+        """
+        return {}
+
     @abstractmethod
-    def estimate(self, at: Oracles, memory: Memory, draw: Tensor | None) -> Estimate:
+    def estimate(self, at: Oracles, memory: Memory, draw: Tensor | None, rates: Rates) -> Estimate:
         """Estimate the hypergradient with the OLD memory and return the new memory beside it.
 
         Args:
             at: Derivatives at the sampled blocks.
             memory: Memory of the sampled blocks.
             draw: What `draw` gave for this step.
+            rates: What `rates` gave for this step, as tensors.
 
         Returns:
             The estimate; nothing is changed in place.

@@ -5,7 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mmb.hypergradients.base import Estimate, Hypergradient, Memory, implicit_gradient, negative_curvature
+from mmb.hypergradients.base import (
+    Estimate,
+    Hypergradient,
+    Memory,
+    Rates,
+    implicit_gradient,
+    negative_curvature,
+)
 from mmb.oracles import Oracles
 from mmb.trees import block_dot, block_norm, scale_blocks, tree_map
 
@@ -26,7 +33,7 @@ class ConjugateGradient(Hypergradient):
         self.iterations = iterations
         self.tolerance = tolerance
 
-    def estimate(self, at: Oracles, memory: Memory, draw: Tensor | None) -> Estimate:
+    def estimate(self, at: Oracles, memory: Memory, draw: Tensor | None, rates: Rates) -> Estimate:
         """Estimate with the approximate solution; see `Hypergradient`."""
         right = at.upper.grad_lower
         v = tree_map(torch.zeros_like, right)

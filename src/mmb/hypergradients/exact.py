@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mmb.hypergradients.base import Estimate, Hypergradient, Memory, implicit_gradient
+from mmb.hypergradients.base import Estimate, Hypergradient, Memory, Rates, implicit_gradient
 from mmb.oracles import Oracles
 from mmb.trees import block_norm, ravel_blocks, unravel_blocks
 
@@ -13,7 +13,7 @@ from mmb.trees import block_norm, ravel_blocks, unravel_blocks
 class Exact(Hypergradient):
     """Solves `grad_yy g_i v_i = grad_y f_i` with the batch's own Hessian, by Cholesky factorization."""
 
-    def estimate(self, at: Oracles, memory: Memory, draw: Tensor | None) -> Estimate:
+    def estimate(self, at: Oracles, memory: Memory, draw: Tensor | None, rates: Rates) -> Estimate:
         """Estimate with the exact solution; see [`Hypergradient`][mmb.hypergradients.base.Hypergradient]."""
         flat, indefinite = solve_positive_definite(at.hessian(), ravel_blocks(at.upper.grad_lower))
         grad_x, slope, _ = implicit_gradient(at, unravel_blocks(flat, at.lower))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mmb.hypergradients.base import Estimate, Hypergradient, Memory
+from mmb.hypergradients.base import Estimate, Hypergradient, Memory, Rates
 from mmb.oracles import Oracles
+from mmb.schedules import Schedule, value_at
 from mmb.trees import Tree, add_scaled, block_norm, tree_map
 
 
@@ -26,13 +27,13 @@ class FirstOrder(Hypergradient):
 
     Args:
         penalty: $\lambda$.
-        lr: The step size of `p`.
+        lr: The step size of `p`; a number, or a function of the step.
     """
 
-    def __init__(self, penalty: float, lr: float) -> None:
+    def __init__(self, penalty: float, lr: Schedule) -> None:
         if not penalty > 0:
             raise ValueError(f"penalty: expected a positive multiplier, got {penalty}")
-        if not lr > 0:
+        if not callable(lr) and not lr > 0:
             raise ValueError(f"lr: expected a positive step size for the penalized variable, got {lr}")
         self.penalty = penalty
         self.lr = lr
@@ -41,7 +42,11 @@ class FirstOrder(Hypergradient):
         """`p_i = y_i` for all blocks."""
         return {"penalized": tree_map(torch.clone, lower)}
 
-    def estimate(self, at: Oracles, memory: Memory, draw: Tensor | None) -> Estimate:
+    def rates(self, step: int) -> dict[str, float]:
+        """The value of `lr` at a step."""
+        return {"lr": value_at(self.lr, step)}
+
+    def estimate(self, at: Oracles, memory: Memory, draw: Tensor | None, rates: Rates) -> Estimate:
         """Estimate with the old `p_i`; see [`Hypergradient`][mmb.hypergradients.base.Hypergradient]."""
         old = memory["penalized"]
         upper, penalized, current = at.upper_at(old), at.lower_at(old), at.lower_first
@@ -50,7 +55,7 @@ class FirstOrder(Hypergradient):
         residual = block_norm(slope)
         return Estimate(
             add_scaled(upper.grad_x, self.penalty, gap),
-            {"penalized": add_scaled(old, -self.lr, slope)},
+            {"penalized": add_scaled(old, -rates["lr"], slope)},
             residual,
             torch.zeros_like(residual, dtype=torch.bool),
         )

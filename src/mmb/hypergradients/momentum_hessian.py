@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mmb.hypergradients.base import Estimate, Hypergradient, Memory, implicit_gradient
+from mmb.hypergradients.base import Estimate, Hypergradient, Memory, Rates, implicit_gradient
 from mmb.hypergradients.exact import solve_positive_definite
 from mmb.oracles import Oracles
+from mmb.schedules import Schedule, value_at
 from mmb.trees import Tree, ravel_blocks, unravel_blocks
 
 
@@ -19,12 +20,12 @@ class MomentumHessian(Hypergradient):
     $\|\nabla_{yy} g_i - s_i\|_F$.
 
     Args:
-        beta: Weight of the newest Hessian, in (0, 1].
+        beta: Weight of the newest Hessian, in (0, 1]; a number, or a function of the step.
         initial: Every `s_i` starts at this multiple of the identity; best near the Hessian's size.
     """
 
-    def __init__(self, beta: float = 0.9, initial: float = 1.0) -> None:
-        if not 0 < beta <= 1:
+    def __init__(self, beta: Schedule = 0.9, initial: float = 1.0) -> None:
+        if not callable(beta) and not 0 < beta <= 1:
             raise ValueError(f"beta: expected the weight of the newest Hessian, in (0, 1], got {beta}")
         if not initial > 0:
             raise ValueError(f"initial: expected a positive multiple of the identity, got {initial}")
@@ -37,7 +38,11 @@ class MomentumHessian(Hypergradient):
         eye = self.initial * torch.eye(flat.shape[1], dtype=flat.dtype, device=flat.device)
         return {"hessian": eye.repeat(flat.shape[0], 1, 1)}
 
-    def estimate(self, at: Oracles, memory: Memory, draw: Tensor | None) -> Estimate:
+    def rates(self, step: int) -> dict[str, float]:
+        """The value of `beta` at a step."""
+        return {"beta": value_at(self.beta, step)}
+
+    def estimate(self, at: Oracles, memory: Memory, draw: Tensor | None, rates: Rates) -> Estimate:
         """Estimate with the old `s_i`; see [`Hypergradient`][mmb.hypergradients.base.Hypergradient]."""
         old = memory["hessian"]  # s_i^t
         flat, indefinite = solve_positive_definite(old, ravel_blocks(at.upper.grad_lower))  # H_i^t grad_y f_i
@@ -45,7 +50,7 @@ class MomentumHessian(Hypergradient):
         gap = at.hessian() - old
         return Estimate(
             grad_x,
-            {"hessian": old + self.beta * gap},  # s_i^{t+1}
+            {"hessian": old + rates["beta"] * gap},  # s_i^{t+1}
             gap.flatten(1).norm(dim=1),
             indefinite | negative,
         )

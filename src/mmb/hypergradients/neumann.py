@@ -7,7 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mmb.hypergradients.base import Estimate, Hypergradient, Memory, implicit_gradient, negative_curvature
+from mmb.hypergradients.base import (
+    Estimate,
+    Hypergradient,
+    Memory,
+    Rates,
+    implicit_gradient,
+    negative_curvature,
+)
 from mmb.oracles import Oracles
 from mmb.trees import add_scaled, block_norm, tree_leaves, tree_map, where_blocks
 
@@ -47,7 +54,7 @@ class Neumann(Hypergradient):
         """The number of factors `q` of every block."""
         return torch.randint(self.terms, (blocks,), generator=generator, device=generator.device)
 
-    def estimate(self, at: Oracles, memory: Memory, draw: Tensor | None) -> Estimate:
+    def estimate(self, at: Oracles, memory: Memory, draw: Tensor | None, rates: Rates) -> Estimate:
         """Estimate with one draw of the series; see `Hypergradient`."""
         assert draw is not None
         power = total = at.upper.grad_lower  # (I - A/C)^0 grad_y f

@@ -7,8 +7,9 @@ import math
 import torch
 from torch import Tensor
 
-from mmb.hypergradients.base import Estimate, Hypergradient, Memory, implicit_gradient
+from mmb.hypergradients.base import Estimate, Hypergradient, Memory, Rates, implicit_gradient
 from mmb.oracles import Oracles
+from mmb.schedules import Schedule, value_at
 from mmb.trees import Tree, add_scaled, block_norm, scale_blocks, tree_map
 
 
@@ -23,12 +24,12 @@ class QuadraticSGD(Hypergradient):
     estimate uses the old $v_i$. The residual is $\|\nabla_{yy} g_i v_i - \nabla_y f_i\|$.
 
     Args:
-        lr: The step size `eta_3`.
+        lr: The step size `eta_3`; a number, or a function of the step.
         radius: The radius `Gamma` of the ball; the theory takes `C_f / mu_g`. Infinity: no projection.
     """
 
-    def __init__(self, lr: float, radius: float = math.inf) -> None:
-        if not lr > 0:
+    def __init__(self, lr: Schedule, radius: float = math.inf) -> None:
+        if not callable(lr) and not lr > 0:
             raise ValueError(f"lr: expected a positive step size for v, got {lr}")
         if not radius > 0:
             raise ValueError(f"radius: expected a positive radius (or math.inf), got {radius}")
@@ -39,13 +40,17 @@ class QuadraticSGD(Hypergradient):
         """`v_i = 0` for all blocks."""
         return {"v": tree_map(torch.zeros_like, lower)}
 
-    def estimate(self, at: Oracles, memory: Memory, draw: Tensor | None) -> Estimate:
+    def rates(self, step: int) -> dict[str, float]:
+        """The value of `lr` at a step."""
+        return {"lr": value_at(self.lr, step)}
+
+    def estimate(self, at: Oracles, memory: Memory, draw: Tensor | None, rates: Rates) -> Estimate:
         """Estimate with the old `v_i`; see [`Hypergradient`][mmb.hypergradients.base.Hypergradient]."""
         old = memory["v"]  # v_i^t
         grad_x, slope, indefinite = implicit_gradient(at, old)
         return Estimate(
             grad_x,
-            {"v": self._project(add_scaled(old, -self.lr, slope))},  # v_i^{t+1}
+            {"v": self._project(add_scaled(old, -rates["lr"], slope))},  # v_i^{t+1}
             block_norm(slope),
             indefinite,
         )
