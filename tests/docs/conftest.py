@@ -10,13 +10,18 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(scope="session")
-def formulas():
-    """The hook that turns formulas into MathML."""
-    spec = importlib.util.spec_from_file_location("formulas", ROOT / "docs/hooks/formulas.py")
+def hook(name):
+    """A module that takes part in building the documentation."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / "hooks" / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="session")
+def formulas():
+    """The hook that turns formulas into MathML."""
+    return hook("formulas")
 
 
 @pytest.fixture(scope="session")
