@@ -61,12 +61,11 @@ class HostRows:
             numbers: int64 `[k]`, on the host.
         """
         self._forget_if_changed()
-        found = None
-        while self._ahead and found is None:
-            first = self._ahead.popleft()
-            found = first if torch.equal(first.numbers, numbers) else None
+        found = next((ahead for ahead in self._ahead if torch.equal(ahead.numbers, numbers)), None)
         if found is None:
-            found = self._start(numbers)
+            found = self._start(numbers)  # what was read ahead may be for later
+        else:
+            self._ahead.remove(found)
         if found.read is not None:
             torch.cuda.current_stream(self.device).wait_event(found.read)
         return found.rows
