@@ -1,0 +1,113 @@
+"""From logits to probabilities and to operating points, by held-out rows, for all tasks at once."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+_TO_SLOPE = 0.05  # weight of the prior on the logarithm of the slope, in rows
+
+
+class Calibration:
+    """What makes log-odds of logits, and the log-odds at which each task is called positive.
+
+    Args:
+        num_tasks: Number of tasks.
+
+    Attributes:
+        slope: `a` of the log-odds `a z + b`, float64 `[m]`.
+        offset: `b`, float64 `[m]`.
+        cut: The log-odds above which rows are called positive, float64 `[m]`.
+    """
+
+    def __init__(self, num_tasks: int) -> None:
+        self.slope = torch.ones(num_tasks, dtype=torch.float64)
+        self.offset, self.cut = torch.zeros_like(self.slope), torch.zeros_like(self.slope)
+
+    def __call__(self, scores: Tensor) -> Tensor:
+        """Log-odds of logits `[n, m]`."""
+        return self.slope * scores + self.offset
+
+    def fit(self, scores: Tensor, labels: Tensor, weights: Tensor, max_fpr: float, mass: Tensor) -> None:
+        r"""Fit to some rows: log-odds of the tasks with both classes there, cuts of those with negatives.
+
+        Args:
+            scores: Logits `[n, m]`.
+            labels: int8 `[n, m]` with -1 for missing.
+            weights: Of the rows, `[n]`.
+            max_fpr: The false positive rate to cut at.
+            mass: `[2, m]`: how many negatives and positives have been seen in all. Tasks that lack one get
+                constant log-odds, $\log (n_+ + 1/2) / (n_- + 1/2)$, and a cut of zero.
+        """
+        usable = (mass > 0).all(0)
+        slope, offset = fit_log_odds(scores, labels, weights)
+        there = (labels == 1).any(0) & (labels == 0).any(0)
+        self.slope = torch.where(usable, torch.where(there, slope, self.slope), 0.0)
+        constant = ((mass[1] + 0.5) / (mass[0] + 0.5)).log()
+        self.offset = torch.where(usable, torch.where(there, offset, self.offset), constant)
+        cut = fpr_thresholds(self(scores), labels, weights, max_fpr)
+        self.cut = torch.where(usable, torch.where(cut.isnan(), self.cut, cut), 0.0)
+
+
+def fit_log_odds(scores: Tensor, labels: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    r"""Slope and offset of each task such that $\text{sigmoid}(a z + b)$ is a probability (Platt, 1999).
+
+    The likelihood of $a > 0$ and $b$ is maximised with targets $(n_+ + 1) / (n_+ + 2)$ and
+    $1 / (n_- + 2)$ in place of 1 and 0, so that it has a maximum however well the classes are told apart; a
+    weak prior keeps the slope finite where a class is absent. The slope is positive: the order of scores is
+    the order of probabilities.
+
+    Args:
+        scores: Logits `z`, `[n, m]`.
+        labels: int8 `[n, m]` with -1 for missing.
+        weights: Of the rows, `[n]`.
+
+    Returns:
+        `a` and `b`, float64 `[m]`.
+    """
+    z = scores.double()
+    spread, mean = torch.std_mean(z, dim=0, correction=0)
+    spread = torch.where(spread > 0, spread, 1.0)
+    z = (z - mean) / spread
+    positive, negative = ((labels == value) * weights.double().unsqueeze(1) for value in (1, 0))
+    upper = (positive.sum(0) + 1) / (positive.sum(0) + 2)
+    lower = 1 / (negative.sum(0) + 2)
+    up = positive * upper + negative * lower  # weight of the target 1, and of the target 0
+    down = positive * (1 - upper) + negative * (1 - lower)
+    found = torch.zeros(2, z.shape[1], dtype=torch.float64, requires_grad=True)  # log a, b
+    optimizer = torch.optim.LBFGS([found], max_iter=200, line_search_fn="strong_wolfe")
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        odds = found[0].exp() * z + found[1]
+        loss = (up * functional.softplus(-odds) + down * functional.softplus(odds)).sum()
+        loss = loss + _TO_SLOPE * found[0].square().sum()
+        loss.backward()  # type: ignore[no-untyped-call]
+        return loss
+
+    with torch.enable_grad():
+        optimizer.step(closure)  # type: ignore[no-untyped-call]
+    slope = found[0].detach().exp() / spread
+    return slope, found[1].detach() - slope * mean
+
+
+def fpr_thresholds(scores: Tensor, labels: Tensor, weights: Tensor, max_fpr: float) -> Tensor:
+    """The lowest score of each task above which at most `max_fpr` of its negatives lie.
+
+    Args:
+        scores: `[n, m]`.
+        labels: int8 `[n, m]` with -1 for missing.
+        weights: Of the rows, `[n]`.
+        max_fpr: The rate.
+
+    Returns:
+        `[m]`: the score of one of the negatives; NaN for a task without any.
+    """
+    negative = labels == 0
+    ordered, order = torch.where(negative, scores, -torch.inf).sort(0, descending=True)
+    mass = (negative * weights.double().unsqueeze(1)).gather(0, order).cumsum(0)
+    # the first negative that, were it called positive, would make the rate too large
+    place = (mass <= mass[-1] * max_fpr * (1 + 1e-9)).sum(0)
+    place = torch.minimum(place, (negative.sum(0) - 1).clamp(min=0))
+    return torch.where(negative.any(0), ordered.gather(0, place.unsqueeze(0)).squeeze(0), torch.nan)

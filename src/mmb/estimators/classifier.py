@@ -1,0 +1,345 @@
+"""A scikit-learn classifier that maximises the partial AUC of many tasks at once."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from mmb import metrics
+from mmb._extras import require
+from mmb.auc.labels import MISSING
+from mmb.estimators.calibration import Calibration
+from mmb.estimators.holdout import hold_out
+from mmb.estimators.inputs import Rows, Standardiser
+from mmb.estimators.network import Network, Part, both_classes
+from mmb.estimators.parameters import check_parameters
+from mmb.estimators.targets import read_targets
+
+BaseEstimator: Any = require("sklearn.base", extra="estimators").BaseEstimator
+ClassifierMixin: Any = require("sklearn.base", extra="estimators").ClassifierMixin
+_utils = require("sklearn.utils", extra="estimators")
+_validation = require("sklearn.utils.validation", extra="estimators")
+_sparse = require("scipy.sparse", extra="estimators")
+
+Array = np.ndarray[Any, Any]
+_PASSES, _FEWEST_STEPS = 20, 400  # of a fit, where `steps` does not say
+_FIRST_STEPS = 100  # by cross-entropy, where data comes in parts
+
+
+class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    r"""A neural network for rare events: one or many tasks, gaps in the labels, few false alarms.
+
+    It maximises the area under each task's ROC curve up to a false positive rate, calls positive what lies
+    above the score at which that rate is reached, and gives calibrated probabilities. It should work untuned:
+    inputs are standardised (outliers levelled off), a share of the rows is held out to choose among the
+    weights of the training run, to calibrate, and to place the thresholds.
+
+    What `y` may be:
+
+    - `[n, m]` with 0, 1 and gaps (NaN or -1): `m` tasks. Outputs are `[n, m]`, as of scikit-learn's own
+      multi-label classifiers such as `MLPClassifier`; `predict_proba` is that of the positive class.
+    - `[n]` with two classes, strings or numbers, NaN or None where missing (-1 too, beside 0 and 1): the
+      second class in sorted order is the positive one. `predict_proba` is `[n, 2]`.
+    - `[n]` with more classes: each against the rest. `predict` is the likeliest class; thresholds are not
+      used.
+
+    A task without positives or negatives cannot be learned: there is a warning, and its scores are constant.
+
+    Args:
+        objective: `"pauc"` (partial AUC up to `max_fpr`), `"pauc-pairwise"` (the same, by pairs), `"auc"`
+            (the whole area) or `"ce"` (cross-entropy). All but the last start with cross-entropy.
+        max_fpr: Largest false positive rate: of the partial AUC that is maximised and that `score` returns,
+            and at which `predict` operates. In (0, 1].
+        hidden: Widths of the hidden layers; empty for a linear model.
+        dropout: Share of the hidden units dropped in training.
+        lr: Step size of AdamW.
+        weight_decay: Of AdamW.
+        batch_size: Rows of a step.
+        steps: Number of steps; None is twenty passes over the data, and at least 400.
+        warm_up: Share of the steps by cross-entropy, in [0, 1].
+        validation_fraction: Share of the rows held out, in [0, 1). With 0, and where there are too few rows,
+            all rows do both.
+        threshold: Probability above which `predict` calls a row positive; None is each task's own, at
+            `max_fpr`.
+        random_state: Seed of everything random; the global generators are left alone.
+
+    Attributes:
+        classes_: The classes, sorted; for `[n, m]` the numbers of the tasks.
+        thresholds_: For each task the probability above which `predict` calls a row positive, `[m]`.
+        validation_score_: The mean partial AUC of the held-out rows; NaN where it cannot be told.
+        n_features_in_: Number of columns of `X`.
+        feature_names_in_: Their names, where `X` has some.
+    """
+
+    classes_: Array
+
+    def __init__(
+        self,
+        objective: str = "pauc",
+        *,
+        max_fpr: float = 0.1,
+        hidden: Sequence[int] = (256, 256),
+        dropout: float = 0.1,
+        lr: float = 3e-3,
+        weight_decay: float = 1e-2,
+        batch_size: int = 128,
+        steps: int | None = None,
+        warm_up: float = 0.5,
+        validation_fraction: float = 0.15,
+        threshold: float | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.objective = objective
+        self.max_fpr = max_fpr
+        self.hidden = hidden
+        self.dropout = dropout
+        self.lr = lr
+        self.weight_decay = weight_decay
+        self.batch_size = batch_size
+        self.steps = steps
+        self.warm_up = warm_up
+        self.validation_fraction = validation_fraction
+        self.threshold = threshold
+        self.random_state = random_state
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.classifier_tags.multi_label = True
+        return tags
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Train anew.
+
+        Args:
+            X: `[n, d]`: array, data frame or sparse matrix.
+            y: `[n]` or `[n, m]`, see the class.
+            sample_weight: Weight of each row, `[n]`, not negative.
+
+        Returns:
+            This estimator.
+
+        Raises:
+            ValueError: If a parameter is out of its range, or `X`, `y` and `sample_weight` do not fit.
+        """
+        check_parameters(self)
+        x, labels, weights = self._read(X, y, sample_weight, None, fresh=True)
+        self._start(x, labels.shape[1])
+        self._standardiser.learn(x, weights.numpy())
+        generator = torch.Generator().manual_seed(self._seed)
+        held = hold_out(labels, self.validation_fraction, generator)
+        valid = self._part(x, labels, weights, held)
+        if not bool(both_classes(valid.labels).any()):  # too few rows to tell anything by: all of them train
+            held[:] = False
+        train = self._part(x, labels, weights, ~held)
+        network = self._network
+        network.see(train.labels, train.weights)
+        if not bool(network.usable.all()):
+            names = (~network.usable).nonzero().squeeze(1).tolist()
+            warnings.warn(
+                f"y: {len(names)} of {labels.shape[1]} tasks have no positive or no negative and get "
+                f"constant scores: {names[:20]}",
+                stacklevel=2,
+            )
+        steps = self.steps or max(_FEWEST_STEPS, _PASSES * math.ceil(len(train.labels) / self.batch_size))
+        if bool(network.usable.any()):
+            with _own_randomness(self._seed):
+                network.train(
+                    train,
+                    steps=steps,
+                    warm_up_steps=round(self.warm_up * steps),
+                    batch_size=self.batch_size,
+                    generator=generator,
+                    decay=True,
+                    assess=(lambda model: self._partial_auc(model, valid)) if bool(held.any()) else None,
+                )
+        network.model.double()
+        self._calibrate(train)
+        if bool(held.any()):
+            self._calibrate(valid)
+        self.validation_score_ = self._partial_auc(network.model, valid) if bool(held.any()) else math.nan
+        return self
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
+        """Train on one more part of the data in one pass, after `fit` or after other parts.
+
+        Without a `fit` before, the first hundred steps are by cross-entropy. Nothing is held out:
+        probabilities and thresholds are those of the newest part, for the tasks of which it has both classes.
+
+        Args:
+            X: `[n, d]`.
+            y: `[n]` or `[n, m]`; a part may lack classes.
+            classes: All classes of a one-dimensional `y`; needed in the first call only.
+            sample_weight: Weight of each row, `[n]`, not negative.
+
+        Returns:
+            This estimator.
+
+        Raises:
+            ValueError: As `fit`; or if the first call has no `classes`.
+        """
+        check_parameters(self)
+        first = not hasattr(self, "_network")
+        if first and classes is None and np.shape(y)[1:] in ((), (1,)):
+            raise ValueError("classes: the first call of partial_fit needs all classes of y, got None")
+        x, labels, weights = self._read(X, y, sample_weight, classes, fresh=first)
+        if first:
+            self._start(x, labels.shape[1])
+            self.validation_score_ = math.nan
+        self._standardiser.learn(x, weights.numpy())
+        network, part = self._network, self._part(x, labels, weights, slice(None))
+        network.see(labels, weights)
+        if bool(network.usable.any()):
+            seed = self._seed + network.steps_done
+            network.model.float()
+            with _own_randomness(seed):
+                network.train(
+                    part,
+                    steps=math.ceil(len(labels) / self.batch_size),
+                    warm_up_steps=_FIRST_STEPS,
+                    batch_size=self.batch_size,
+                    generator=torch.Generator().manual_seed(seed),
+                )
+        network.model.double()
+        self._calibrate(part)
+        return self
+
+    def decision_function(self, X: Any) -> Array:
+        """Log-odds above the threshold: positive where `predict` says yes.
+
+        Args:
+            X: `[n, d]`.
+
+        Returns:
+            `[n]` for two classes, `[n, m]` for tasks; for more classes the log-odds of each, `[n, classes]`.
+        """
+        odds = self._log_odds(X)
+        if self._multilabel or len(self.classes_) <= 2:
+            odds = odds - self._calibration.cut
+        found: Array = odds.numpy()
+        return found if self._multilabel or len(self.classes_) > 2 else found[:, 0]
+
+    def predict_proba(self, X: Any) -> Array:
+        """Calibrated probabilities, in the order of `decision_function`.
+
+        Args:
+            X: `[n, d]`.
+
+        Returns:
+            `[n, classes]`; for tasks `[n, m]`, of the positive class.
+        """
+        found: Array = self._log_odds(X).sigmoid().numpy()
+        if self._multilabel:
+            return found
+        if len(self.classes_) > 2:
+            return np.asarray(found / found.sum(1, keepdims=True))
+        return np.column_stack([1 - found[:, 0], found[:, 0]]) if len(self.classes_) == 2 else found * 0 + 1
+
+    def predict(self, X: Any) -> Array:
+        """Classes; for tasks 0 and 1, `[n, m]`. Where `decision_function` is above zero, or largest."""
+        decision = self.decision_function(X)
+        if self._multilabel:
+            return (decision > 0).astype(np.int64)
+        chosen = decision.argmax(1) if decision.ndim == 2 else (decision > 0).astype(np.int64)
+        return np.asarray(self.classes_[chosen])
+
+    def score(self, X: Any, y: Any) -> float:
+        """The partial AUC up to `max_fpr`, by McClish between 0.5 (chance) and 1, averaged over the tasks.
+
+        It is the same whatever the objective, and takes gaps. More than two classes count as a task each.
+
+        Args:
+            X: `[n, d]`.
+            y: `[n]` or `[n, m]`, as for `fit`.
+
+        Returns:
+            The mean over the tasks with both classes in `y`; NaN if there are none.
+
+        Raises:
+            ValueError: If `y` does not fit.
+        """
+        decision = torch.as_tensor(self.decision_function(X))
+        labels = read_targets(y, None if self._multilabel else self.classes_).labels
+        _validation.check_consistent_length(decision, labels)
+        return self._mean_area(decision.reshape(len(labels), -1), labels)
+
+    def _read(
+        self, X: Any, y: Any, sample_weight: Any, classes: Any, fresh: bool
+    ) -> tuple[Any, Tensor, Tensor]:
+        """Rows with a weight and a label: inputs, labels `[n, m]`, weights `[n]` of mean one."""
+        x = _validation.validate_data(
+            self, X, accept_sparse="csr", dtype=(np.float64, np.float32), reset=fresh
+        )
+        if y is not None:
+            _validation.check_consistent_length(x, y)
+        weights = _validation._check_sample_weight(sample_weight, x, ensure_non_negative=True)
+        keep = weights > 0
+        if not keep.any():
+            raise ValueError("sample_weight: every weight is zero; at least one row needs a positive weight")
+        known = np.unique(classes) if fresh and classes is not None else None if fresh else self.classes_
+        targets = read_targets(y, known, keep)
+        if fresh:
+            self.classes_, self._multilabel = targets.classes, targets.multilabel
+        elif targets.multilabel != self._multilabel or len(targets.classes) != len(self.classes_):
+            raise ValueError(f"y: expected labels as before, {len(self.classes_)} tasks or classes")
+        labelled = (targets.labels != MISSING).any(1)
+        weights = torch.as_tensor(weights[keep], dtype=torch.float32)[labelled]
+        return x[keep][labelled.numpy()], targets.labels[labelled], weights / weights.mean()
+
+    def _start(self, x: Any, num_tasks: int) -> None:
+        """Forget what was learned: a new network, no scaling, no calibration."""
+        self._seed = int(_utils.check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        self._standardiser = Standardiser(_sparse.issparse(x))
+        with _own_randomness(self._seed):
+            self._network = Network(
+                x.shape[1],
+                num_tasks,
+                hidden=self.hidden,
+                dropout=self.dropout,
+                objective=self.objective,
+                max_fpr=self.max_fpr,
+                lr=self.lr,
+                weight_decay=self.weight_decay,
+            )
+        self._calibration = Calibration(num_tasks)
+
+    def _part(self, x: Any, labels: Tensor, weights: Tensor, rows: Any) -> Part:
+        numbers = rows.numpy() if isinstance(rows, Tensor) else rows
+        return Part(Rows(x[numbers], self._standardiser), labels[rows], weights[rows])
+
+    def _calibrate(self, part: Part) -> None:
+        """Place probabilities and thresholds by some rows, where they have the classes it takes."""
+        scores = part.rows.scores(self._network.model)
+        self._calibration.fit(scores, part.labels, part.weights, self.max_fpr, self._network.mass)
+        if self.threshold is not None:
+            self._calibration.cut.fill_(math.log(self.threshold / (1 - self.threshold)))
+        self.thresholds_ = self._calibration.cut.sigmoid().numpy()
+
+    def _log_odds(self, X: Any) -> Tensor:
+        """Calibrated log-odds `[n, m]`."""
+        _validation.check_is_fitted(self)
+        x = _validation.validate_data(
+            self, X, accept_sparse="csr", dtype=(np.float64, np.float32), reset=False
+        )
+        return self._calibration(Rows(x, self._standardiser).scores(self._network.model))
+
+    def _partial_auc(self, model: nn.Module, part: Part) -> float:
+        return self._mean_area(part.rows.scores(model), part.labels)
+
+    def _mean_area(self, scores: Tensor, labels: Tensor) -> float:
+        return float(metrics.roc_auc(scores, labels, self.max_fpr).nanmean())
+
+
+@contextmanager
+def _own_randomness(seed: int) -> Iterator[None]:
+    """Initial weights and dropout draw from torch's default generator: seed it here, put it back after."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        yield

@@ -1,0 +1,75 @@
+"""Dense or sparse rows as standardised network inputs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mmb._extras import require
+
+_sparse = require("scipy.sparse", extra="estimators")
+_preprocessing = require("sklearn.preprocessing", extra="estimators")
+
+_REACH = 4.0  # standard deviations at which inputs level off
+_CHUNK = 1 << 22  # numbers made dense at a time
+
+
+class Standardiser:
+    r"""Learns the mean and spread of each column, and squashes outliers.
+
+    $$
+    x \mapsto \frac{u}{\sqrt{1 + (u / 4)^2}}, \qquad u = \frac{x - \text{mean}}{\text{deviation}}
+    $$
+
+    so that a rare bit or a heavy tail, many deviations out, does not outweigh all else; order is kept.
+    Learned from sparse rows, the mean is taken for zero, and zeros stay zeros. Constant columns become 0.
+    """
+
+    def __init__(self, sparse: bool) -> None:
+        self._scaler = _preprocessing.StandardScaler(with_mean=not sparse)
+
+    def learn(self, x: Any, weights: np.ndarray[Any, Any]) -> None:
+        """Take rows `[n, d]` with their weights `[n]` into account, beside those of earlier calls."""
+        self._scaler.partial_fit(x, sample_weight=weights)
+
+    def __call__(self, x: Any, dtype: torch.dtype) -> Tensor:
+        """Network inputs `[n, d]` of some rows."""
+        x = x.toarray() if _sparse.issparse(x) else np.asarray(x)
+        mean = self._scaler.mean_ if self._scaler.with_mean else 0.0
+        u = (x.astype(np.float64) - mean) / self._scaler.scale_
+        return torch.as_tensor(u / np.sqrt(1 + np.square(u / _REACH))).to(dtype)
+
+
+class Rows:
+    """Network inputs of any rows of a data set: dense data is standardised once, sparse data when needed.
+
+    Args:
+        x: The data, `[n, d]`: an array or a sparse matrix of compressed rows.
+        standardise: Makes inputs of rows.
+    """
+
+    def __init__(self, x: Any, standardise: Standardiser) -> None:
+        self._x, self._standardise = x, standardise
+        self._dense: dict[torch.dtype, Tensor] = {}
+        self._chunk = max(1, _CHUNK // x.shape[1])
+
+    def take(self, rows: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Inputs `[k, d]` of the rows `[k]`."""
+        if _sparse.issparse(self._x):
+            return self._standardise(self._x[rows.numpy()], dtype)
+        if dtype not in self._dense:
+            self._dense[dtype] = self._standardise(self._x, dtype)
+        return self._dense[dtype][rows]
+
+    def scores(self, model: torch.nn.Module) -> Tensor:
+        """Logits `[n, m]` of all rows, in the precision of the model, with the model in evaluation mode."""
+        training, dtype = model.training, next(model.parameters()).dtype
+        model.eval()
+        with torch.no_grad():
+            parts = torch.split(torch.arange(self._x.shape[0]), self._chunk)
+            found = torch.cat([model(self.take(part, dtype)) for part in parts])
+        model.train(training)
+        return found

@@ -1,0 +1,171 @@
+"""A network, what it is trained for, and the loop that trains it in memory."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain, islice, repeat
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from mmb.auc import CrossEntropy, DenseBatch, Labels, MinMaxAUC, Objective, PairwisePartialAUC, PartialAUC
+from mmb.auc.sampling import RichRowSampler, RowDraw
+from mmb.estimators.inputs import Rows
+from mmb.models.mlp import mlp
+
+OBJECTIVES: dict[str, Callable[..., Objective]] = {
+    "ce": CrossEntropy,
+    "auc": MinMaxAUC,
+    "pauc": PartialAUC,
+    "pauc-pairwise": PairwisePartialAUC,
+}
+
+
+_WARM_STARTED = (MinMaxAUC, PartialAUC, PairwisePartialAUC)
+_RICH = 0.5  # share of the rows of a step that are positives of some task
+_ASSESSMENTS = 20  # how often the model is valued while it trains
+
+
+class Part(NamedTuple):
+    """Some rows of the data.
+
+    Attributes:
+        rows: Their network inputs.
+        labels: int8 `[n, m]` with -1 for missing.
+        weights: `[n]`.
+    """
+
+    rows: Rows
+    labels: Tensor
+    weights: Tensor
+
+
+class Network:
+    """A multi-layer perceptron that is trained by cross-entropy first, then for an objective.
+
+    Objectives start from the share of positives among all labels seen so far (see `see`), not from those of
+    one call, so that a network can be trained on one part of the data after the other.
+
+    Args:
+        num_inputs: Columns of the data.
+        num_tasks: Number of tasks.
+        hidden: Widths of the hidden layers.
+        dropout: Share of the hidden units dropped in training.
+        objective: A name in `OBJECTIVES`.
+        max_fpr: For the objectives that have such a limit.
+        lr: Step size of Adam.
+        weight_decay: Of AdamW.
+    """
+
+    def __init__(
+        self,
+        num_inputs: int,
+        num_tasks: int,
+        *,
+        hidden: Sequence[int],
+        dropout: float,
+        objective: str,
+        max_fpr: float,
+        lr: float,
+        weight_decay: float,
+    ) -> None:
+        both = Labels(torch.tensor([[0], [1]], dtype=torch.int8).expand(2, num_tasks))  # the true ones: `see`
+        options = {"max_fpr": max_fpr} if objective.startswith("pauc") else {}
+        self.model = mlp(num_inputs, hidden, num_tasks, dropout)
+        self.warm_up = CrossEntropy(both)
+        self.objective = OBJECTIVES[objective](both, **options)
+        self.mass = torch.zeros(2, num_tasks, dtype=torch.float64)  # of the negatives, of the positives
+        self.num_rows = 0.0
+        self.lr, self.steps_done = lr, 0
+        self.optimizer = torch.optim.AdamW(
+            [
+                {"params": list(self.model.parameters()), "weight_decay": weight_decay},
+                {"params": list(self.objective.parameters()), "weight_decay": 0.0},
+            ],
+            lr,
+        )
+
+    @property
+    def usable(self) -> Tensor:
+        """Bool `[m]`: tasks of which both classes have been seen."""
+        return (self.mass > 0).all(0)
+
+    def see(self, labels: Tensor, weights: Tensor) -> None:
+        """Add the labels `[n, m]` of rows with weights `[n]` to those the class rates are taken of."""
+        self.num_rows += float(weights.sum())
+        for value in (0, 1):
+            self.mass[value] += ((labels == value) * weights.double().unsqueeze(1)).sum(0)
+        for objective in (self.warm_up, self.objective):
+            objective.num_rows = self.num_rows  # type: ignore[assignment]  # weights need not be whole
+            objective.num_usable = int(self.usable.sum())
+            objective.negatives.copy_(torch.where(self.mass[0] > 0, self.mass[0], 1.0))
+            objective.positives.copy_(torch.where(self.mass[1] > 0, self.mass[1], 1.0))
+            objective.task_weight.copy_(self.usable)
+
+    def train(
+        self,
+        part: Part,
+        *,
+        steps: int,
+        warm_up_steps: int,
+        batch_size: int,
+        generator: torch.Generator,
+        decay: bool = False,
+        assess: Callable[[nn.Module], float] | None = None,
+    ) -> None:
+        """Train on some rows.
+
+        Args:
+            part: The rows.
+            steps: Number of steps.
+            warm_up_steps: How many of all steps, those of earlier calls included, are by cross-entropy.
+            batch_size: Rows of a step.
+            generator: Draws the rows.
+            decay: Whether the step size rises at the start and falls to zero, by half a cosine; else it
+                stays.
+            assess: Values the model; the weights end as those of the highest value. None takes the last.
+        """
+        best, kept, every = -math.inf, None, max(1, steps // _ASSESSMENTS)
+        self.model.train()
+        for step, draw in enumerate(islice(_draws(part.labels, batch_size, generator), steps)):
+            if self.steps_done == warm_up_steps and isinstance(self.objective, _WARM_STARTED):
+                self.objective.warm_start(part.rows.scores(self.model), part.labels)
+            for group in self.optimizer.param_groups:
+                group["lr"] = self.lr * (_one_cycle((step + 1) / steps) if decay else 1.0)
+            importance = part.weights[draw.rows] * (1.0 if draw.weights is None else draw.weights)
+            batch = DenseBatch(part.rows.take(draw.rows), part.labels[draw.rows], importance)
+            self.optimizer.zero_grad()
+            objective = self.warm_up if self.steps_done < warm_up_steps else self.objective
+            objective.backward(self.model, batch)
+            self.optimizer.step()
+            self.steps_done += 1
+            if assess is not None and ((step + 1) % every == 0 or step + 1 == steps):
+                value = assess(self.model)
+                if value > best:
+                    best, kept = value, copy.deepcopy(self.model.state_dict())
+        if kept is not None:
+            self.model.load_state_dict(kept)
+        self.model.eval()
+
+
+def both_classes(labels: Tensor) -> Tensor:
+    """Bool `[m]`: tasks with a positive and a negative among the labels `[n, m]`."""
+    return (labels == 1).any(0) & (labels == 0).any(0)
+
+
+def _draws(labels: Tensor, batch_size: int, generator: torch.Generator) -> Iterable[RowDraw]:
+    """Draws without end: half of their rows positives of some task, with importance weights."""
+    usable = both_classes(labels)
+    size = min(batch_size, len(labels))
+    if bool(usable.any()):
+        sampler = RichRowSampler(labels[:, usable], size, _RICH, generator=generator)
+        return chain.from_iterable(repeat(sampler))
+    return (RowDraw(torch.randperm(len(labels), generator=generator)[:size]) for _ in repeat(None))
+
+
+def _one_cycle(share: float) -> float:
+    """Factor of the step size: a rise over the first twentieth, times half a cosine down to zero."""
+    return min(1.0, share / 0.05) * 0.5 * (1 + math.cos(math.pi * share))

@@ -1,0 +1,92 @@
+"""What `y` means: one label per row or a matrix with gaps becomes a label matrix of tasks."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mmb._extras import require
+from mmb.auc.labels import MISSING, as_labels
+
+_sparse = require("scipy.sparse", extra="estimators")
+_validation = require("sklearn.utils.validation", extra="estimators")
+_multiclass = require("sklearn.utils.multiclass", extra="estimators")
+
+
+class Targets(NamedTuple):
+    """The label matrix of a `y`, and how to read predictions back.
+
+    Attributes:
+        labels: int8 `[n, m]` with 0, 1 and -1 for missing. Two classes are one task, the second of them
+            positive; more are a task each, one against the rest.
+        classes: The classes of a one-dimensional `y`, sorted; of a matrix the numbers of its tasks.
+        multilabel: Whether `y` was a matrix.
+    """
+
+    labels: Tensor
+    classes: np.ndarray[Any, Any]
+    multilabel: bool
+
+
+def read_targets(
+    y: Any, classes: np.ndarray[Any, Any] | None = None, keep: np.ndarray[Any, Any] | None = None
+) -> Targets:
+    """Make a label matrix of `y`.
+
+    Args:
+        y: `[n]` with any labels, or `[n, m]` with 0 and 1. Missing are NaN and None, and -1 in a matrix or
+            beside both 0 and 1; labels -1 and 1 are two classes.
+        classes: The classes of a one-dimensional `y` where they are known beforehand.
+        keep: bool `[n]`: which rows to read; None is all.
+
+    Raises:
+        ValueError: If a label is no class, not one of `classes`, or if all labels are missing.
+    """
+    if y is None:
+        raise ValueError("This estimator requires y to be passed, but the target y is None")
+    y = y.toarray() if _sparse.issparse(y) else y
+    y = _validation.check_array(
+        y, ensure_2d=False, dtype=None, ensure_all_finite="allow-nan", ensure_min_samples=0, input_name="y"
+    )
+    y = y if keep is None else y[keep]
+    if y.ndim == 2 and y.shape[1] > 1:
+        values = np.asarray(y, dtype=np.float64)
+        labels = as_labels(torch.as_tensor(np.where(values == MISSING, np.nan, values)))
+        classes, multilabel = np.arange(y.shape[1]), True
+    else:
+        labels, classes = _read_column(_validation.column_or_1d(y, warn=True), classes)
+        multilabel = False
+    if not bool((labels != MISSING).any()):
+        raise ValueError(f"y: every label is missing, got {len(labels)} rows without one")
+    return Targets(labels, classes, multilabel)
+
+
+def _read_column(
+    y: np.ndarray[Any, Any], classes: np.ndarray[Any, Any] | None
+) -> tuple[Tensor, np.ndarray[Any, Any]]:
+    there = np.ones(len(y), bool)
+    if y.dtype.kind == "f":
+        there = ~np.isnan(y)
+    elif y.dtype.kind == "O":
+        there = np.array([label is not None and label == label for label in y], bool)
+    _multiclass.check_classification_targets(y[there])
+    found = np.unique(y[there])
+    if classes is not None:
+        unknown = np.setdiff1d(found, [*classes, MISSING] if np.array_equal(classes, [0, 1]) else classes)
+        if len(unknown):
+            raise ValueError(f"y: labels {unknown.tolist()} are none of the classes {classes.tolist()}")
+    elif y.dtype.kind != "U" and np.array_equal(found, [MISSING, 0, 1]):
+        classes = found[1:]
+    else:
+        classes = found.astype(np.int64) if y.dtype.kind == "f" and not there.all() else found
+    there &= np.isin(y, classes)
+    number = torch.full((len(y),), MISSING, dtype=torch.int64)
+    number[torch.as_tensor(there)] = torch.as_tensor(np.searchsorted(classes, y[there]))
+    if len(classes) <= 2:
+        return number.to(torch.int8).unsqueeze(1), classes
+    one_hot = (number.unsqueeze(1) == torch.arange(len(classes))).to(torch.int8)
+    one_hot[number == MISSING] = MISSING
+    return one_hot, classes

@@ -1,0 +1,229 @@
+"""The estimator on data whose answer is known, and beside scikit-learn."""
+
+import math
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.datasets import make_classification
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss, roc_auc_score
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MinMaxScaler
+
+from mmb.data import synthetic
+from mmb.estimators import MultiTaskAUCClassifier
+
+SMALL = {"hidden": (16,), "lr": 2e-2, "steps": 200, "random_state": 0}
+
+
+def binary(rows=600, seed=0, rate=0.2):
+    return make_classification(
+        rows, 8, n_informative=4, weights=[1 - rate], class_sep=1.5, flip_y=0.02, random_state=seed
+    )
+
+
+def many(rows=800, tasks=4, missing_rate=0.2, seed=0):
+    data = synthetic.load(rows=rows, tasks=tasks, positive_rate=0.1, missing_rate=missing_rate, seed=seed)
+    return data.inputs.double().numpy(), data.labels.numpy()
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    x, y = binary()
+    return MultiTaskAUCClassifier(**SMALL).fit(x[:400], y[:400]), x[400:], y[400:]
+
+
+@pytest.fixture(scope="module")
+def fitted_many():
+    x, y = many()
+    return MultiTaskAUCClassifier(**SMALL).fit(x[:600], y[:600]), x[600:], y[600:]
+
+
+@pytest.mark.parametrize("objective", ["ce", "auc", "pauc", "pauc-pairwise"])
+def test_every_objective_learns(objective):
+    x, y = binary(rate=0.1)
+    model = MultiTaskAUCClassifier(objective, **SMALL).fit(x[:400], y[:400])
+    linear = LogisticRegression().fit(x[:400], y[:400])
+    own = roc_auc_score(y[400:], model.decision_function(x[400:]), max_fpr=0.1)
+    assert own > roc_auc_score(y[400:], linear.decision_function(x[400:]), max_fpr=0.1) - 0.02
+    assert own == pytest.approx(model.score(x[400:], y[400:]))
+
+
+def test_score_leaves_gaps_and_tasks_without_a_class_out(fitted_many):
+    model, x, y = fitted_many
+    y = y.copy()
+    y[:, 3] = np.where(y[:, 3] == 1, -1, y[:, 3])
+    decision = model.decision_function(x)
+    parts = [roc_auc_score(y[y[:, k] >= 0, k], decision[y[:, k] >= 0, k], max_fpr=0.1) for k in range(3)]
+    assert model.score(x, y) == pytest.approx(np.mean(parts))
+    assert np.mean(parts) > 0.6
+
+
+def test_predict_keeps_the_false_positive_rate():
+    """On new rows the rate is `max_fpr` up to the noise of placing it by 300 held-out negatives."""
+    x, y = make_classification(4000, 8, n_informative=4, weights=[0.9], class_sep=0.5, random_state=3)
+    model = MultiTaskAUCClassifier(max_fpr=0.2, validation_fraction=0.3, **SMALL).fit(x[:1500], y[:1500])
+    called = model.predict(x[1500:])
+    rate = called[y[1500:] == 0].mean()
+    assert abs(rate - 0.2) < 3 * math.sqrt(0.2 * 0.8 * (1 / 400 + 1 / 2200))
+    assert called[y[1500:] == 1].mean() > 0.4
+
+
+def test_outputs_agree(fitted, fitted_many):
+    model, x, _ = fitted
+    decision, probability = model.decision_function(x), model.predict_proba(x)
+    assert decision.shape == (len(x),)
+    np.testing.assert_allclose(probability.sum(1), 1)
+    np.testing.assert_array_equal(decision > 0, model.predict(x))
+    np.testing.assert_array_equal(decision > 0, probability[:, 1] > model.thresholds_[0])
+    model, x, y = fitted_many
+    decision, probability = model.decision_function(x), model.predict_proba(x)
+    assert decision.shape == probability.shape == y.shape
+    np.testing.assert_array_equal(decision > 0, model.predict(x))
+    np.testing.assert_array_equal(decision > 0, probability > model.thresholds_)
+    assert np.ptp(model.thresholds_) > 0
+
+
+def test_a_threshold_of_ones_own(fitted):
+    _, x, _ = fitted
+    train_x, train_y = binary()
+    model = MultiTaskAUCClassifier(threshold=0.3, **SMALL).fit(train_x[:400], train_y[:400])
+    np.testing.assert_array_equal(model.predict(x) == 1, model.predict_proba(x)[:, 1] > 0.3)
+
+
+@pytest.mark.parametrize("objective", ["ce", "pauc"])
+def test_probabilities_are_calibrated(objective):
+    """No worse in log loss than logistic regression on data for which that is the right model."""
+    generator = np.random.default_rng(0)
+    x = generator.standard_normal((5000, 3))
+    y = generator.random(5000) < 1 / (1 + np.exp(2 - x @ [1.5, -1.0, 0.5]))
+    model = MultiTaskAUCClassifier(objective, **SMALL).fit(x[:3000], y[:3000])
+    best = LogisticRegression().fit(x[:3000], y[:3000])
+    own, reference = (log_loss(y[3000:], m.predict_proba(x[3000:])) for m in (model, best))
+    assert own < reference + 0.02
+
+
+def test_strings_and_gaps_in_one_column():
+    x, y = binary()
+    names = np.where(y == 1, "yes", "no").astype(object)
+    model = MultiTaskAUCClassifier(**SMALL).fit(x, names)
+    assert model.classes_.tolist() == ["no", "yes"]
+    assert set(model.predict(x)) == {"no", "yes"}
+    for gap, labels in ((None, names), (np.nan, y.astype(float)), (-1, y)):
+        labels = labels.copy()
+        labels[::3] = gap
+        kept = np.arange(len(x)) % 3 != 0
+        with_gaps = MultiTaskAUCClassifier(**SMALL).fit(x, labels)
+        without = MultiTaskAUCClassifier(**SMALL).fit(x[kept], labels[kept])
+        np.testing.assert_array_equal(with_gaps.classes_, np.unique(names if gap is None else y))
+        # scaling sees labelled rows only, so the two are the same
+        np.testing.assert_array_equal(with_gaps.decision_function(x), without.decision_function(x))
+
+
+def test_gaps_may_be_nan_or_minus_one():
+    x, y = many(300)
+    floating = np.where(y == -1, np.nan, y)
+    first, second = (MultiTaskAUCClassifier(**SMALL).fit(x, labels) for labels in (y, floating))
+    np.testing.assert_array_equal(first.decision_function(x), second.decision_function(x))
+
+
+def test_many_classes_are_one_against_the_rest():
+    x, y = make_classification(600, 8, n_informative=5, n_classes=3, class_sep=1.5, random_state=0)
+    names = np.array(["a", "b", "c"])[y]
+    model = MultiTaskAUCClassifier(**SMALL).fit(x[:400], names[:400])
+    assert model.decision_function(x).shape == model.predict_proba(x).shape == (600, 3)
+    np.testing.assert_allclose(model.predict_proba(x).sum(1), 1)
+    np.testing.assert_array_equal(model.predict(x), model.classes_[model.predict_proba(x).argmax(1)])
+    assert (model.predict(x[400:]) == names[400:]).mean() > 0.8
+
+
+def test_a_task_with_one_class_is_constant():
+    x, y = many(300, missing_rate=0.0)
+    y = y.copy()
+    y[:, 1], y[:, 2] = 0, 1
+    with pytest.warns(UserWarning, match=r"2 of 4 tasks .* constant scores: \[1, 2\]"):
+        model = MultiTaskAUCClassifier(**SMALL).fit(x, y)
+    probability = model.predict_proba(x)
+    assert (np.ptp(probability, axis=0) == 0).tolist() == [False, True, True, False]
+    assert probability[0, 1] < 0.01
+    assert probability[0, 2] > 0.99
+    assert model.predict(x)[:, 1:3].mean(0).tolist() == [0, 1]
+
+
+def test_one_class_is_predicted():
+    with pytest.warns(UserWarning, match="1 of 1 tasks"):
+        model = MultiTaskAUCClassifier(**SMALL).fit(np.eye(5), np.full(5, "only"))
+    assert model.predict(np.eye(5)).tolist() == ["only"] * 5
+    assert model.predict_proba(np.eye(5)).tolist() == [[1.0]] * 5
+
+
+def test_random_state_decides_everything():
+    x, y = binary(200)
+    state, numpy_state = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
+    first = MultiTaskAUCClassifier(**SMALL).fit(x, y).decision_function(x)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert np.array_equal(np.random.get_state()[1], numpy_state)  # noqa: NPY002
+    torch.rand(3)
+    np.testing.assert_array_equal(first, MultiTaskAUCClassifier(**SMALL).fit(x, y).decision_function(x))
+    other = MultiTaskAUCClassifier(**SMALL | {"random_state": 1}).fit(x, y).decision_function(x)
+    assert not np.array_equal(first, other)
+
+
+def test_clone_and_pickle(fitted):
+    model, x, _ = fitted
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(model.predict_proba(x), again.predict_proba(x))
+    fresh = clone(model)
+    assert fresh.get_params() == model.get_params()
+    assert not hasattr(fresh, "classes_")
+
+
+def test_pipeline_cross_validation_and_grid_search():
+    x, y = many(300, tasks=2)
+    pipeline = make_pipeline(
+        MinMaxScaler(), MultiTaskAUCClassifier(hidden=(8,), lr=2e-2, steps=150, random_state=0)
+    )
+    scores = cross_val_score(pipeline, x, y, cv=2)
+    assert (scores > 0.5).all()
+    grid = GridSearchCV(pipeline, {"multitaskaucclassifier__objective": ["ce", "pauc"]}, cv=2).fit(x, y)
+    assert set(grid.cv_results_["param_multitaskaucclassifier__objective"]) == {"ce", "pauc"}
+    x, y = binary(300)
+    assert cross_val_score(pipeline, x, y, cv=2, scoring="roc_auc").min() > 0.8
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("objective", "nonsense"),
+        ("max_fpr", 0.0),
+        ("hidden", (0,)),
+        ("dropout", 1.0),
+        ("lr", 0.0),
+        ("weight_decay", -1.0),
+        ("batch_size", 0),
+        ("steps", 0),
+        ("warm_up", 2.0),
+        ("validation_fraction", 1.0),
+        ("threshold", 1.0),
+    ],
+)
+def test_bad_parameters_are_named(name, value):
+    with pytest.raises(ValueError, match=f"^{name}: expected .*, got "):
+        MultiTaskAUCClassifier(**{name: value}).fit(np.eye(4), [0, 1, 0, 1])
+
+
+def test_bad_labels_are_named():
+    x = np.eye(4)
+    with pytest.raises(ValueError, match="every label is missing"):
+        MultiTaskAUCClassifier().fit(x, np.full(4, np.nan))
+    with pytest.raises(ValueError, match="labels must be 0, 1 or missing"):
+        MultiTaskAUCClassifier().fit(x, np.full((4, 2), 3))
+    with pytest.raises(ValueError, match=r"every weight is zero|at least one non-zero"):
+        MultiTaskAUCClassifier().fit(x, [0, 1, 0, 1], sample_weight=np.zeros(4))
+    model = MultiTaskAUCClassifier(hidden=(4,)).fit(x, [0, 1, 0, 1])
+    with pytest.raises(ValueError, match=r"labels \[2\] are none of the classes \[0, 1\]"):
+        model.score(x, [0, 1, 2, 1])

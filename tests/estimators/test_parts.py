@@ -1,0 +1,112 @@
+"""The small parts of the estimator, by closed forms and beside scikit-learn."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+
+from mmb.auc import PartialAUC
+from mmb.estimators.calibration import Calibration, fit_log_odds, fpr_thresholds
+from mmb.estimators.holdout import hold_out
+
+
+def draw(rows=2000, tasks=3, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    scores = torch.randn(rows, tasks, generator=generator, dtype=torch.float64)
+    slope, offset = torch.tensor([0.5, 2.0, 1.0]), torch.tensor([-3.0, 0.0, -1.0])
+    chance = (slope * scores + offset).sigmoid()
+    labels = (torch.rand(rows, tasks, generator=generator) < chance).to(torch.int8)
+    labels[torch.rand(rows, tasks, generator=generator) < 0.2] = -1
+    return scores, labels, slope, offset
+
+
+def test_log_odds_are_those_of_logistic_regression():
+    scores, labels, slope, offset = draw()
+    a, b = fit_log_odds(scores, labels, torch.ones(len(scores)))
+    torch.testing.assert_close(a, slope.double(), rtol=0.2, atol=0.1)
+    torch.testing.assert_close(b, offset.double(), rtol=0.2, atol=0.2)
+    for k in range(3):
+        there = labels[:, k] >= 0
+        reference = LogisticRegression(C=np.inf).fit(scores[there, k : k + 1], labels[there, k])
+        assert float(a[k]) == pytest.approx(reference.coef_[0, 0], abs=0.03)
+        assert float(b[k]) == pytest.approx(reference.intercept_[0], abs=0.03)
+
+
+def test_log_odds_weigh_rows():
+    scores, labels, _, _ = draw(300)
+    times = torch.randint(1, 4, (300,), generator=torch.Generator().manual_seed(1))
+    weighted = fit_log_odds(scores, labels, times.double())
+    rows = torch.arange(300).repeat_interleave(times)
+    repeated = fit_log_odds(scores[rows], labels[rows], torch.ones(len(rows)))
+    for one, other in zip(weighted, repeated, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-2, atol=1e-2)
+
+
+def test_log_odds_exist_where_classes_are_separate_or_absent():
+    scores = torch.tensor([[-2.0, 1.0, 3.0], [-1.0, 2.0, 3.0], [1.0, 3.0, 3.0], [2.0, 4.0, 3.0]])
+    labels = torch.tensor([[0, 0, 0], [0, 0, 1], [1, 0, 0], [1, 0, 1]], dtype=torch.int8)
+    a, b = fit_log_odds(scores, labels, torch.ones(4))
+    assert bool((a > 0).all())
+    chance = (a * scores + b).sigmoid()
+    assert bool((chance[:2, 0] < 0.5).all())
+    assert bool((chance[2:, 0] > 0.5).all())
+    assert float(chance[:, 1].max()) < 0.5  # four negatives and no positive
+    torch.testing.assert_close(chance[:, 2], torch.full((4,), 0.5, dtype=torch.float64), atol=1e-3, rtol=0)
+
+
+@pytest.mark.parametrize("max_fpr", [0.05, 0.1, 0.29, 1.0])
+def test_thresholds_are_those_of_the_objective(max_fpr):
+    scores, labels, _, _ = draw(500)
+    found = fpr_thresholds(scores, labels, torch.ones(500), max_fpr)
+    torch.testing.assert_close(found, PartialAUC(labels, max_fpr=max_fpr).thresholds(scores, labels))
+
+
+def test_thresholds_weigh_rows():
+    scores, labels, _, _ = draw(300)
+    times = torch.randint(1, 4, (300,), generator=torch.Generator().manual_seed(1))
+    rows = torch.arange(300).repeat_interleave(times)
+    weighted = fpr_thresholds(scores, labels, times.float(), 0.1)
+    torch.testing.assert_close(
+        weighted, fpr_thresholds(scores[rows], labels[rows], torch.ones(len(rows)), 0.1)
+    )
+
+
+def test_calibration_keeps_what_rows_do_not_tell():
+    scores, labels, _, _ = draw(300)
+    calibration, mass = Calibration(3), torch.ones(2, 3, dtype=torch.float64)
+    calibration.fit(scores, labels, torch.ones(300), 0.1, mass)
+    slope, cut = calibration.slope.clone(), calibration.cut.clone()
+    labels[:, 0] = torch.where(labels[:, 0] == 1, -1, labels[:, 0])  # no positives
+    labels[:, 1] = -1
+    calibration.fit(scores[:50], labels[:50], torch.ones(50), 0.1, mass)
+    assert torch.equal(calibration.slope[:2], slope[:2])
+    assert calibration.cut[0] != cut[0]
+    assert calibration.cut[1] == cut[1]
+    assert calibration.slope[2] != slope[2]
+
+
+def test_held_out_rows_have_their_share_of_every_task():
+    generator = torch.Generator().manual_seed(0)
+    rates = torch.tensor([0.3, 0.1, 0.02])
+    labels = (torch.rand(2000, 3, generator=generator) < rates).to(torch.int8)
+    held = hold_out(labels, 0.2, generator)
+    assert held.float().mean() == pytest.approx(0.2, abs=0.002)
+    shares = (labels[held] == 1).sum(0) / (labels == 1).sum(0)
+    torch.testing.assert_close(shares, torch.full((3,), 0.2), atol=0.05, rtol=0)
+
+
+def test_the_last_positive_stays_in_training():
+    labels = torch.zeros(50, 3, dtype=torch.int8)
+    labels[7, 0] = 1  # one positive
+    labels[:, 1], labels[9, 1] = 1, 0  # one negative
+    labels[:5, 2] = 1
+    for seed in range(20):
+        held = hold_out(labels, 0.5, torch.Generator().manual_seed(seed))
+        assert not held[7]
+        assert not held[9]
+        assert held.any()
+
+
+def test_nothing_is_held_out_of_a_share_of_nothing():
+    labels = (torch.arange(20) % 2).to(torch.int8).unsqueeze(1)
+    assert not hold_out(labels, 0.0, torch.Generator()).any()
