@@ -12,7 +12,14 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-_PRELOADED = ["torch", "torch.nn.parallel", "mmb.auc.sharded", "mmb.training", "objective_bank"]
+_PRELOADED = [
+    "torch",
+    "torch.nn.parallel",
+    "mmb.auc.sharded",
+    "mmb.training",
+    "torch.distributed.checkpoint",
+    "objective_bank",
+]
 
 
 def in_processes(world: int, worker: Callable[..., Any], *arguments: Any, timeout: float = 60) -> list[Any]:
@@ -41,8 +48,8 @@ def in_processes(world: int, worker: Callable[..., Any], *arguments: Any, timeou
         for process in processes:
             process.join(5)
             process.kill()
-    for rank, (kind, answer) in enumerate(answers):
-        assert kind == "answer", f"process {rank}: {answer}"
+    errors = [f"process {rank}: {answer}" for rank, (kind, answer) in enumerate(answers) if kind == "error"]
+    assert not errors, "\n".join(errors)
     return [answer for _, answer in answers]
 
 

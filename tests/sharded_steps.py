@@ -61,10 +61,10 @@ def run_steps(name: str, kind: str, sharded: bool) -> dict[str, list]:
     objective: auc.Objective = whole
     if sharded:
         objective = make_sharded(name, data)
-        known = places(objective, auc.Labels(data.labels))
+        known = places(objective, data.labels)
         own = objective.state_dict()
         objective.load_state_dict(
-            {key: known[key].find(v, own[key]) for key, v in whole.state_dict().items()}
+            {key: known[key].find(v, len(own[key])) for key, v in whole.state_dict().items()}
         )
     parameters = [*data.model.parameters(), *objective.parameters()]
     optimizer = torch.optim.Adam(parameters, lr=0.05)
@@ -84,7 +84,7 @@ def run_steps(name: str, kind: str, sharded: bool) -> dict[str, list]:
 
 
 def _by_task(objective, data, key, value):
-    return places(objective, auc.Labels(data.labels))[key].piece(value).rows.tolist()
+    return places(objective, data.labels)[key].piece(value).tolist()
 
 
 def every_objective() -> dict[str, dict[str, list]]:

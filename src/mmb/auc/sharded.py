@@ -109,7 +109,7 @@ class ShardedObjective(Objective):
         """
         tasks = batch.tasks
         if self._by_entry:
-            keep = torch.arange(self.rank, len(tasks), self.size, device=tasks.device)
+            keep = torch.arange(len(tasks), device=tasks.device)[self.rank :: self.size]
         else:
             keep = ((tasks >= self.shard.start) & (tasks < self.shard.stop)).nonzero().squeeze(1)
         weights = torch.ones(len(keep), dtype=self.inner.task_weight.dtype, device=tasks.device)

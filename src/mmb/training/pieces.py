@@ -4,29 +4,61 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
-from mmb.auc import Labels, Objective
+from mmb.auc import Objective
 from mmb.auc.baselines.positives import PerPositive
 from mmb.auc.sharded import ShardedObjective
 
 
-@dataclass(frozen=True)
-class Piece:
-    """Some rows of a tensor whose other rows are in other processes: what a process saves.
+class Piece(Tensor):
+    """Some rows of a tensor whose other rows are in other processes, as `torch.distributed.checkpoint` asks.
 
     Attributes:
-        rows: The rows of this process, `[k, ...]`.
-        start: Where they are in the whole.
+        start: Where the rows are in the whole.
         total: Rows of the whole.
     """
 
-    rows: Tensor
     start: int
     total: int
+
+    @classmethod
+    def of(cls, rows: Tensor, start: int, total: int) -> Self:
+        """Mark rows as a piece; nothing is copied."""
+        piece = rows.detach().as_subclass(cls)
+        piece.start, piece.total = start, total
+        return piece
+
+    def size(self, *_: Any) -> torch.Size:  # type: ignore[override]
+        """The size of the whole, which is compared with what was saved."""
+        return torch.Size([self.total, *self.shape[1:]])
+
+    def __create_write_items__(self, name: str, _: Any) -> list[Any]:
+        from torch.distributed.checkpoint import metadata, planner
+
+        kind = planner.WriteItemType.SHARD
+        properties = metadata.TensorProperties.create_from_tensor(self)
+        return [
+            planner.WriteItem(
+                metadata.MetadataIndex(name, chunk.offsets),
+                kind,
+                tensor_data=planner.TensorWriteData(chunk, properties, self.size()),
+            )
+            for chunk in self.__create_chunk_list__()
+        ]
+
+    def __create_chunk_list__(self) -> list[Any]:
+        from torch.distributed.checkpoint.metadata import ChunkStorageMetadata
+
+        offsets = torch.Size([self.start, *(0 for _ in self.shape[1:])])
+        return [ChunkStorageMetadata(offsets, self.shape)] if len(self) else []
+
+    def __get_tensor_shard__(self, _: Any) -> Tensor:
+        rows: Tensor = self.as_subclass(Tensor)
+        return rows
 
 
 @dataclass(frozen=True)
@@ -60,10 +92,11 @@ class Place:
 
     def piece(self, rows: Tensor) -> Piece:
         """What to save."""
-        return Piece(rows if self.order is None else rows[self.order.to(rows.device)], self.start, self.total)
+        rows = rows if self.order is None else rows[self.order.to(rows.device)]
+        return Piece.of(rows, self.start, self.total)
 
-    def find(self, saved: Any, like: Tensor) -> Tensor:
-        """The rows of this process, as many as those of `like`, in what was saved by any number of them.
+    def find(self, saved: Any, count: int) -> Tensor:
+        """The `count` rows of this process in what was saved by any number of them.
 
         Raises:
             ValueError: If what was saved has another number of rows in all.
@@ -72,31 +105,30 @@ class Place:
         if total != self.total:
             raise ValueError(f"block state: expected {self.total} rows in all, got {total}")
         if not isinstance(saved, Pieces):  # by one process
-            rows = slice(self.start, self.start + len(like)) if self.among_all is None else self.among_all
+            rows = slice(self.start, self.start + count) if self.among_all is None else self.among_all
             found: Tensor = saved[rows]
             return found
-        ordered = saved.read(self.start, self.start + len(like))
+        ordered = saved.read(self.start, self.start + count)
         if self.order is None:
             return ordered
         return torch.empty_like(ordered).index_copy_(0, self.order, ordered)
 
 
-def places(objective: Objective, labels: Labels) -> dict[str, Place]:
+def places(objective: Objective, labels: Tensor) -> dict[str, Place]:
     """Where each entry of an objective's state dict is in that of all processes.
 
     Args:
         objective: Sharded, or of all tasks.
-        labels: The labels of all tasks.
+        labels: The training labels of all tasks, `[n, m]` on the host.
     """
-    start, stop = 0, labels.num_tasks
+    start, stop = 0, labels.shape[1]
     if isinstance(objective, ShardedObjective):
         start, stop, objective = objective.shard.start, objective.shard.stop, objective.inner
-    found = {name: Place(start, labels.num_tasks) for name in objective.state_dict()}
+    found = {name: Place(start, labels.shape[1]) for name in objective.state_dict()}
     for prefix, module in objective.named_modules():
-        if isinstance(module, PerPositive):
-            tasks = (labels.values == 1).nonzero()[:, 1]
+        if isinstance(module, PerPositive):  # in order of rows, then tasks
+            tasks = (labels == 1).nonzero()[:, 1]
             mine = ((tasks >= start) & (tasks < stop)).nonzero().squeeze(1)
             order = tasks[mine].argsort(stable=True)
-            first, total = int((tasks < start).sum()), len(tasks)
-            found[f"{prefix}.value"] = Place(first, total, order, mine)
+            found[f"{prefix}.value"] = Place(int((tasks < start).sum()), len(tasks), order, mine)
     return found

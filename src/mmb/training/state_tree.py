@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor
 
-_TENSOR, _TUPLE, _PAIRS = "$tensor", "$tuple", "$pairs"
+from mmb.training.pieces import Piece
+
+_TENSOR, _PIECES, _TUPLE, _PAIRS = "$tensor", "$pieces", "$tuple", "$pairs"
 
 
 def take_apart(state: Any) -> tuple[dict[str, Tensor], str]:
@@ -17,8 +20,8 @@ def take_apart(state: Any) -> tuple[dict[str, Tensor], str]:
         state: A nest of dicts, lists and tuples of tensors, numbers, strings, booleans and None.
 
     Returns:
-        The tensors, on the host and each with memory of its own, by their place in the nest; and JSON in
-        which each tensor is replaced by that place.
+        The tensors, on the host and each with memory of its own (pieces of tensors as they are), by their
+        place in the nest; and JSON in which each tensor is replaced by that place.
 
     Raises:
         TypeError: If there is anything else in the nest; the message names its place.
@@ -27,12 +30,22 @@ def take_apart(state: Any) -> tuple[dict[str, Tensor], str]:
     return tensors, json.dumps(_encode(state, "state", tensors))
 
 
-def put_together(tensors: dict[str, Tensor], text: str) -> Any:
-    """The nested state that `take_apart` split."""
+def put_together(tensors: Mapping[str, Any], text: str) -> Any:
+    """The nested state that `take_apart` split, with what stands for each tensor."""
     return _decode(json.loads(text), tensors)
 
 
+def divided(text: str) -> set[str]:
+    """The places of the tensors of which processes had pieces."""
+    found: set[str] = set()
+    json.loads(text, object_hook=lambda value: found.add(value[_PIECES]) if _PIECES in value else None)
+    return found
+
+
 def _encode(value: Any, place: str, tensors: dict[str, Tensor]) -> Any:
+    if isinstance(value, Piece):
+        tensors[place] = value
+        return {_PIECES: place}
     if isinstance(value, Tensor):
         # A copy, because two entries may share memory (tied weights), which safetensors refuses.
         tensors[place] = value.detach().cpu().clone().contiguous()
@@ -51,13 +64,14 @@ def _encode(value: Any, place: str, tensors: dict[str, Tensor]) -> Any:
     )
 
 
-def _decode(value: Any, tensors: dict[str, Tensor]) -> Any:
+def _decode(value: Any, tensors: Mapping[str, Any]) -> Any:
     if isinstance(value, list):
         return [_decode(item, tensors) for item in value]
     if not isinstance(value, dict):
         return value
-    if _TENSOR in value:
-        return tensors[value[_TENSOR]]
+    for kind in (_TENSOR, _PIECES):
+        if kind in value:
+            return tensors[value[kind]]
     if _TUPLE in value:
         return tuple(_decode(item, tensors) for item in value[_TUPLE])
     if _PAIRS in value:
