@@ -58,7 +58,7 @@ def ridge_error(penalty: Tensor, fit: dict[str, Tensor], test: dict[str, Tensor]
 
 
 def main(
-    num_tasks: int = 500, features: int = 20, relevant: int = 5, steps: int = 1500, seed: int = 0
+    num_tasks: int = 500, features: int = 20, relevant: int = 5, steps: int = 1000, seed: int = 0
 ) -> dict[str, Any]:
     """Learn penalties, and compare test errors with the best single penalty of a grid."""
     generator = torch.Generator().manual_seed(seed)
@@ -72,7 +72,7 @@ def main(
         problem,
         mmb.QuadraticSGD(lr=0.1),  # lower Hessians have eigenvalues below about 10
         lr_lower=0.1,
-        optimizer=functools.partial(torch.optim.Adam, lr=0.05),
+        optimizer=functools.partial(torch.optim.Adam, lr=0.02),
     )
     state = solver.init(torch.zeros(features), lower=torch.zeros(num_tasks, features))
     mmb.solve(

@@ -1,0 +1,33 @@
+"""Commands that the pages show are understood, and links of the README lead somewhere."""
+
+import re
+
+import pytest
+
+from docs.conftest import ROOT
+from mmb.cli.parser import parse
+
+TEXTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def shown(path):
+    """Lines of a page's code blocks that call `mmb`, without comments and the dots of placeholders."""
+    for block in re.findall(r"^```\n(.*?)^```", path.read_text(), re.DOTALL | re.MULTILINE):
+        for line in block.splitlines():
+            if line.startswith("mmb "):
+                yield line.split("#")[0].replace("[RUN ...]", "RUN").strip()
+
+
+@pytest.mark.parametrize("line", sorted({line for path in TEXTS for line in shown(path)}))
+def test_commands_are_understood(line):
+    module, options = parse(line.split()[1:])
+    assert module.__name__ == f"mmb.cli.{line.split()[1]}_command"
+    recipe = getattr(options, "recipe", None)
+    assert recipe is None or "=" in recipe or (ROOT / recipe).exists()
+
+
+def test_links_of_the_readme_lead_somewhere():
+    links = re.findall(r"\]\(([^)#]+)\)", (ROOT / "README.md").read_text())
+    assert len(links) > 5
+    for link in links:
+        assert (ROOT / link).exists(), link
