@@ -1,0 +1,48 @@
+"""Figures on the pages are those of the logs in `results/`."""
+
+import json
+import re
+
+from docs.conftest import ROOT
+
+CHOOSE, README = (ROOT / "docs" / "choose.md").read_text(), (ROOT / "README.md").read_text()
+
+
+def table_rows(text, heading):
+    """Rows of the table that starts with a heading: cells without markup, by the first one."""
+    lines = text[text.index(heading) :].split("\n\n")[0].splitlines()[2:]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return {row[0].replace("`", ""): row[1:] for row in cells}
+
+
+def test_tox21():
+    measured = json.loads((ROOT / "results/tox21/summary.json").read_text())
+    by_title = {found["title"]: found for found in measured.values()}
+    rows = table_rows(CHOOSE, "| | AUC | pAUC |")
+    assert len(rows) == 9
+    for name, shown in rows.items():
+        found = by_title[name.split(" (")[0]]
+        assert shown == [f"{found[metric]['mean']:.3f}" for metric in ("auc", "pauc", "ap")], name
+    for method in ("pauc", "ce", "mb"):
+        assert f"{measured[method]['pauc']['mean']:.3f}" in README
+
+
+def test_costs():
+    log = (ROOT / "results/objectives/objectives.txt").read_text().split("task-sampled")[0]
+    for name, shown in table_rows(CHOOSE, "| | cost | state").items():
+        if name != "CompositionalAUC":
+            columns = re.search(rf"^{name}\s+(.*)$", log, re.MULTILINE)[1]
+            assert re.findall(r"\(([\d.]+)x\)", columns)[2] == shown[0], name  # m = 128
+    assert re.search(r"^PartialAUC .*\(1\.58x\)", log, re.MULTILINE)
+    assert "1.58 times" in README
+
+
+def test_metrics_and_solver():
+    metrics = (ROOT / "results/metrics/metrics.txt").read_text()
+    mine, theirs = re.search(r"2% positive\s+evaluate \(all three\)\s+([\d.]+)\s+([\d.]+)", metrics).groups()
+    assert f"{float(mine) / 1000:.2f} s, against {float(theirs) / 1000:.1f} s" in README
+    solver = (ROOT / "results/solver/block_scaling.txt").read_text().split("processor time")[1]
+    for version, shown in (("v1", "4.1 ms (v1)"), ("v2", "2.6 ms (v2)")):
+        times = re.search(rf"^mmb {version}, 10 blocks (.*)$", solver, re.MULTILINE)[1].split()[:4]
+        assert {f"{float(time):.1f} ms ({version})" for time in times} == {shown}
+        assert shown in README
