@@ -123,6 +123,22 @@ class ObjectiveCase:
         return sum(value.numel() * value.element_size() for value in self.objective.state_dict().values())
 
 
+class AllReduce:
+    """Nothing but an all-reduce of so many bytes."""
+
+    def __init__(self, size: int) -> None:
+        self.shares, self.tensor = [], torch.zeros(size // 4)
+
+    def sample(self, blocks_per_step: int) -> None:
+        pass
+
+    def step(self) -> None:
+        dist.all_reduce(self.tensor)
+
+    def block_bytes(self) -> int:
+        return 0
+
+
 CASES: dict[str, Callable[[int], Case]] = {
     "Solver, v1": lambda m: SolverCase(mmb.MomentumHessian(beta=0.2, initial=2.0), m),
     "Solver, v2": lambda m: SolverCase(mmb.QuadraticSGD(lr=0.3), m),

@@ -12,12 +12,17 @@ is predicted by
     t(N) = compute(k) + latency + 2 (N - 1) / N * bytes / bandwidth
 
 with `compute` the line through the times of one process at 16, 32 and 64 sampled blocks, k the mean over
-steps of the most blocks that a process had, and latency and bandwidth of bare all-reduces.
+steps of the most blocks that a process had, and latency and bandwidth of bare all-reduces. The same formula
+says what more processes would give, each on a machine of its own, with another bandwidth.
+
+Two processes on two cores suffer from whatever else is running. Steps are timed in spells, and a spell in
+which others used more than a twentieth of the machine is made again, for a while; the quietest count.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import socket
 import statistics
 import tempfile
@@ -33,45 +38,94 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import Tensor
 
-from _divided import CASES, Case
+from _divided import CASES, AllReduce, Case
 from _timing import machine, median_ms, print_json, print_table
 
 SAMPLED = 64
-SPELL = 10  # steps between two looks at the counters
+SPELL = 0.25  # seconds between two looks at the counters, about
+QUIET = 0.05  # share of the machine that others may use
+PROCESSES = [1, 2, 4, 8, 16, 32, 64]  # of the model
 REDUCED = [2**power for power in range(10, 25, 2)]  # bytes of the bare all-reduces
 Found = dict[str, Any]
 
 
-def run(case: Case, sampled: int, spells: int) -> Found:
+def run(case: Case, sampled: int, spells: int, patience: float) -> Found:
     """Time steps; every process does this at the same time."""
     case.sample(sampled)
-    for _ in range(3):
-        case.step()
+    length = steps_in(case, SPELL)
     case.shares.clear()
-    seconds: list[float] = []
-    wire: list[float] = []
-    with counted_payload() as payload:
-        for _ in range(spells):
-            dist.barrier()
-            before = loopback_bytes()
-            for _ in range(SPELL):
-                start = time.perf_counter()
-                case.step()
-                seconds.append(time.perf_counter() - start)
-            wire.append((loopback_bytes() - before) / SPELL / dist.get_world_size())
+    made: list[Found] = []
+    begin = time.perf_counter()
+    while True:
+        with watched() as use:
+            laps, reduced, before = [], [], loopback_bytes()
+            with counted_payload(reduced):
+                for _ in range(length):
+                    start = time.perf_counter()
+                    case.step()
+                    laps.append(time.perf_counter() - start)
+            wire = (loopback_bytes() - before) / length / dist.get_world_size()
+        made.append({"others": use[0], "seconds": laps, "wire": wire, "reduced": sum(reduced) / length})
+        quiet = [spell for spell in made if spell["others"] <= QUIET]
+        if agree(len(quiet) >= spells or (len(made) >= spells and time.perf_counter() - begin > patience)):
+            break
+    best = sorted(made, key=lambda spell: spell["others"])[:spells]
     return {
-        "seconds": seconds,
-        "reduced": sum(payload) / len(seconds),
-        "wire": min(wire),
+        "seconds": [lap for spell in best for lap in spell["seconds"]],
+        "others": max(spell["others"] for spell in best),
+        "reduced": made[0]["reduced"],
+        "wire": min(spell["wire"] for spell in made),
         "block_bytes": case.block_bytes(),
         "shares": list(case.shares),
     }
 
 
+def steps_in(case: Case, seconds: float) -> int:
+    """How many steps take so long, the same number in every process; at least five."""
+    case.step()
+    start = time.perf_counter()
+    for _ in range(3):
+        case.step()
+    length = torch.tensor(max(5.0, 3 * seconds / (time.perf_counter() - start)))
+    dist.broadcast(length, 0)
+    return int(length)
+
+
+def agree(enough: bool) -> bool:
+    """What the first process says."""
+    answer = torch.tensor(enough)
+    dist.broadcast(answer, 0)
+    return bool(answer)
+
+
 @contextmanager
-def counted_payload() -> Iterator[list[int]]:
-    """The bytes of every all-reduce that is made meanwhile."""
-    reduce, payload = dist.all_reduce, []
+def watched() -> Iterator[list[float]]:
+    """Gives the share of the machine that was used meanwhile by other programs, once it is over."""
+    use: list[float] = []
+    dist.barrier()
+    machine_before, own_before, start = busy_seconds(), time.process_time(), time.perf_counter()
+    yield use
+    dist.barrier()
+    own = torch.tensor(time.process_time() - own_before, dtype=torch.float64)
+    busy, wall = busy_seconds() - machine_before, time.perf_counter() - start
+    dist.all_reduce(own)
+    others = torch.tensor((busy - float(own)) / wall / (os.cpu_count() or 1), dtype=torch.float64)
+    dist.broadcast(others, 0)
+    use.append(max(0.0, float(others)))
+
+
+def busy_seconds() -> float:
+    """Processor seconds that the machine has spent on anything since it started; stolen ones count."""
+    user, nice, system, _, _, irq, softirq, steal, *_ = (
+        Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
+    )
+    return sum(map(int, (user, nice, system, irq, softirq, steal))) / os.sysconf("SC_CLK_TCK")
+
+
+@contextmanager
+def counted_payload(payload: list[int]) -> Iterator[None]:
+    """Adds the bytes of every all-reduce that is made meanwhile."""
+    reduce = dist.all_reduce
 
     def counting(tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
         payload.append(tensor.numel() * tensor.element_size())
@@ -79,7 +133,7 @@ def counted_payload() -> Iterator[list[int]]:
 
     dist.all_reduce = counting
     try:
-        yield payload
+        yield
     finally:
         dist.all_reduce = reduce
 
@@ -93,42 +147,31 @@ def loopback_bytes() -> int:
     return 0
 
 
-def bare_all_reduces(repeats: int = 50) -> dict[int, list[float]]:
-    """Seconds of all-reduces of several sizes."""
-    found: dict[int, list[float]] = {}
-    for size in REDUCED:
-        tensor, found[size] = torch.zeros(size // 4), []
-        for _ in range(repeats):
-            dist.barrier()
-            start = time.perf_counter()
-            dist.all_reduce(tensor)
-            found[size].append(time.perf_counter() - start)
-    return found
-
-
-def worker(rank: int, world: int, port: int, folder: str, blocks: list[int], spells: int) -> None:
+def worker(rank: int, world: int, port: int, folder: str, blocks: list[int], *effort: float) -> None:
     """One of the processes."""
     torch.set_num_threads(1)
     address = f"tcp://127.0.0.1:{port}"
     dist.init_process_group("gloo", address, rank=rank, world_size=world, timeout=timedelta(seconds=120))
-    found: Found = {"all_reduce": bare_all_reduces() if world > 1 else {}}
+    found: Found = {}
+    for size in REDUCED if world > 1 else []:
+        found["all_reduce", size] = run(AllReduce(size), 0, *effort)["seconds"]
     for name, make in CASES.items():
         for num_blocks in blocks:
             case = make(num_blocks)
             for sampled in (SAMPLED // 4, SAMPLED // 2, SAMPLED) if world == 1 else (SAMPLED,):
-                found[name, num_blocks, sampled] = run(case, sampled, spells)
+                found[name, num_blocks, sampled] = run(case, sampled, *effort)
     torch.save(found, Path(folder) / f"{rank}.pt")
     dist.barrier()
     dist.destroy_process_group()
 
 
-def measure(world: int, blocks: list[int], spells: int) -> list[Found]:
+def measure(world: int, blocks: list[int], *effort: float) -> list[Found]:
     """What each of `world` processes found."""
     with socket.socket() as free, tempfile.TemporaryDirectory() as folder:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
         free.close()
-        mp.start_processes(worker, (world, port, folder, blocks, spells), nprocs=world, start_method="spawn")
+        mp.start_processes(worker, (world, port, folder, blocks, *effort), nprocs=world, start_method="spawn")
         return [torch.load(Path(folder) / f"{rank}.pt", weights_only=False) for rank in range(world)]
 
 
@@ -150,6 +193,7 @@ def summarize(name: str, m: int, rounds: list[list[Found]]) -> dict[str, Any]:
         "m": m,
         "processes": len(rounds[0]),
         "ms": median_ms(second for found in everyone for second in found["seconds"]),
+        "others": max(found["others"] for found in everyone),
         "most_blocks": statistics.mean(max(step) for steps in shares for step in steps),
         "reduced": max(found["reduced"] for found in everyone),
         "wire": min(found["wire"] for found in everyone) if len(rounds[0]) > 1 else 0.0,
@@ -157,10 +201,35 @@ def summarize(name: str, m: int, rounds: list[list[Found]]) -> dict[str, Any]:
     }
 
 
-def report(alone: list[list[Found]], together: list[list[Found]], blocks: list[int]) -> dict[str, Any]:
+def extrapolate(lines: list[dict[str, Any]], latency: float, bandwidth: float) -> list[list[Any]]:
+    """Case, number of blocks, and ms per step with each number of processes, by the formula."""
+    generator = torch.Generator().manual_seed(0)
+    most = []  # blocks that the busiest process has, in the mean
+    for number in PROCESSES:
+        owners = torch.randint(number, (1000, SAMPLED), generator=generator)
+        counts = torch.zeros(1000, number).scatter_add_(1, owners, torch.ones(1000, SAMPLED))
+        most.append(float(counts.amax(1).mean()))
+    found = []
+    for one, two in zip(lines[::2], lines[1::2], strict=True):
+        fixed, per_block = one["compute_ms"]
+        times = [
+            fixed
+            + per_block * blocks
+            # a ring has 2 (N - 1) hops, of which the latency of two processes has 2
+            + (number - 1) * 1e3 * latency
+            + 2 * (number - 1) / number * two["reduced"] / bandwidth * 1e-6
+            for number, blocks in zip(PROCESSES, most, strict=True)
+        ]
+        found.append([one["case"], one["m"], times])
+    return found
+
+
+def report(
+    alone: list[list[Found]], together: list[list[Found]], blocks: list[int], bandwidth: float
+) -> dict[str, Any]:
     """Print the tables and return what they say."""
     times = {
-        size: statistics.median(s for ranks in together for rank in ranks for s in rank["all_reduce"][size])
+        size: statistics.median(s for ranks in together for rank in ranks for s in rank["all_reduce", size])
         for size in REDUCED
     }
     latency, per_byte = line(times)  # of two processes: 2 (N - 1) / N = 1
@@ -183,7 +252,7 @@ def report(alone: list[list[Found]], together: list[list[Found]], blocks: list[i
             lines += [one, two]
     print_table(
         f"{SAMPLED} blocks a step, with 1 and 2 processes; bytes are per process and step",
-        ["", "m", "processes", "ms", "predicted", "reduced", "sent", "block state MB"],
+        ["", "m", "processes", "ms", "predicted", "reduced", "sent", "block state MB", "others"],
         [
             [
                 found["case"],
@@ -194,6 +263,7 @@ def report(alone: list[list[Found]], together: list[list[Found]], blocks: list[i
                 f"{found['reduced']:,.0f}",
                 f"{found['wire']:,.0f}",
                 f"{found['block_bytes'] / 1e6:,.3f}",
+                f"{found['others']:.0%}",
             ]
             for found in lines
         ],
@@ -204,8 +274,15 @@ def report(alone: list[list[Found]], together: list[list[Found]], blocks: list[i
         [[f"{n:,}", f"{1e6 * t:,.0f}", f"{1e6 * (latency + n * per_byte):,.0f}"] for n, t in times.items()],
     )
     print(f"\nlatency {1e6 * latency:.0f} microseconds, bandwidth {1e-9 / per_byte:.2f} GB/s")
+    model = extrapolate(lines, latency, bandwidth)
+    print_table(
+        f"Model, not measured: ms per step with {bandwidth:g} GB/s between machines, at the latency above",
+        ["", "m", *(f"N={number}" for number in PROCESSES)],
+        [[name, f"{m:,}", *(f"{ms:.2f}" for ms in times)] for name, m, times in model],
+    )
     return {
         "lines": lines,
+        "model": {"bandwidth_GBs": bandwidth, "processes": PROCESSES, "ms": model},
         "latency_us": 1e6 * latency,
         "bandwidth_GBs": 1e-9 / per_byte,
         "all_reduce_us": {str(size): 1e6 * seconds for size, seconds in times.items()},
@@ -227,13 +304,17 @@ def main() -> None:
     )
     parser.add_argument("--blocks", type=int, nargs="+", default=[128, 1000, 10_000, 100_000])
     parser.add_argument("--rounds", type=int, default=2, help="how often each number of processes is started")
-    parser.add_argument("--spells", type=int, default=3, help=f"times {SPELL} steps in each")
+    parser.add_argument(
+        "--spells", type=int, default=4, help=f"quiet ones of {SPELL} seconds to time steps in"
+    )
+    parser.add_argument("--patience", type=float, default=5.0, help="seconds to look for quiet ones")
+    parser.add_argument("--bandwidth", type=float, default=1.25, help="GB/s of the model; 1.25 is 10 Gbit/s")
     options = parser.parse_args()
     alone, together = [], []
     for _ in range(options.rounds):  # in turns, so that a busy spell of the machine falls on both alike
-        alone.append(measure(1, options.blocks, options.spells))
-        together.append(measure(2, options.blocks, options.spells))
-    result = rounded(report(alone, together, options.blocks))
+        alone.append(measure(1, options.blocks, options.spells, options.patience))
+        together.append(measure(2, options.blocks, options.spells, options.patience))
+    result = rounded(report(alone, together, options.blocks, options.bandwidth))
     print_json({"benchmark": "distributed", "blocks_per_step": SAMPLED, "machine": machine(), **result})
 
 
