@@ -76,12 +76,13 @@ class Footprint:
                     chosen += [f"copies_device={device}"] if device != self.device else []
                     yield f"{' and '.join(chosen)} ({readable_bytes(other.bytes)})"
         for dtype in dtypes:
-            rows = free // sharers // (self.width * dtype.itemsize)
-            if rows:
-                part = replace(self, rows=rows, dtype=dtype)
+            room = free // sharers // (self.width * dtype.itemsize)
+            if room:
+                times = -(-self.rows // room)
+                part = replace(self, rows=-(-self.rows // times), dtype=dtype)
                 yield (
-                    f"{-(-self.rows // rows)} times as many processes, with as much memory of their own, in "
-                    f"{_name(dtype)} ({readable_bytes(part.bytes)} each)"
+                    f"{times} times as many processes, with as much memory of their own, in {_name(dtype)} "
+                    f"({readable_bytes(part.bytes)} each)"
                 )
                 break
 
