@@ -62,10 +62,7 @@ def run_steps(name: str, kind: str, sharded: bool) -> dict[str, list]:
     if sharded:
         objective = make_sharded(name, data)
         known = places(objective, data.labels)
-        own = objective.state_dict()
-        objective.load_state_dict(
-            {key: known[key].find(v, len(own[key])) for key, v in whole.state_dict().items()}
-        )
+        objective.load_state_dict({key: known[key].find(v) for key, v in whole.state_dict().items()})
     parameters = [*data.model.parameters(), *objective.parameters()]
     optimizer = torch.optim.Adam(parameters, lr=0.05)
     numbers = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import replace
+from inspect import signature
 from typing import Any, NoReturn, TypeVar
 
 import torch
@@ -24,6 +25,10 @@ from mmb.models.multitask import MultiTask
 from mmb.trees import tree_map
 
 _OfTasks = TypeVar("_OfTasks", TaskBatch, TaskDraw)
+_NEW_NAME = "forward_sync_buffers"  # since torch 2.13
+_BUFFERS_APART: dict[str, Any] = {
+    _NEW_NAME if _NEW_NAME in signature(DistributedDataParallel).parameters else "broadcast_buffers": False
+}
 
 
 class ShardedObjective(Objective):
@@ -124,6 +129,12 @@ class ShardedObjective(Objective):
         sizes = self._divided(num_rows)
         start = sum(sizes[: self.rank])
         return slice(start, start + sizes[self.rank]) if sizes[self.rank] else slice(0, min(2, num_rows))
+
+    def prefetch(self, tasks: Tensor) -> None:
+        """Start bringing the state of the next share's tasks to the device, where the objective does so."""
+        ahead = getattr(self.inner, "prefetch", None)
+        if ahead is not None and len(tasks):
+            ahead(self._local(tasks))
 
     def forward(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Not for this objective: gradients must be summed after the model's backward.
@@ -232,7 +243,9 @@ class ShardedObjective(Objective):
         return tasks if self._by_entry else tasks - self.shard.start
 
     def _columns(self, values: Any) -> Any:
-        """The columns of the tasks of this process, where there are columns."""
+        """The columns of the tasks of `inner`, where there are columns."""
+        if self._by_entry:
+            return values
         return (
             values[:, self.shard.start : self.shard.stop]
             if values is not None and values.dim() == 2
@@ -242,7 +255,7 @@ class ShardedObjective(Objective):
     def _network(self, model: nn.Module) -> DistributedDataParallel:
         """The model, with gradients that are summed during backward."""
         if not self._parallel or self._parallel[0].module is not model:
-            made = DistributedDataParallel(model, process_group=self.shard.group, broadcast_buffers=False)
+            made = DistributedDataParallel(model, process_group=self.shard.group, **_BUFFERS_APART)
             # a lambda, since annotations that are texts are refused
             made.register_comm_hook(self.shard.group, lambda group, bucket: _sum_bucket(group, bucket))
             self._parallel = [made]
@@ -258,7 +271,7 @@ class ShardedObjective(Objective):
 
     def gather_tasks(self, values: Tensor) -> Tensor:
         """Values `[m, ...]` of all tasks, from those of the tasks of each process."""
-        return gather_rows(values, self.shard.sizes(), self.shard.group)
+        return values if self._by_entry else gather_rows(values, self.shard.sizes(), self.shard.group)
 
     def diagnostics(self) -> dict[str, Tensor]:
         """Those of all tasks; every process must ask."""
@@ -283,6 +296,21 @@ class ShardedObjective(Objective):
                 dist.all_reduce(buffer.mul_(seen / float(total)), group=self.shard.group)
             else:
                 dist.all_reduce(buffer, dist.ReduceOp.MAX, group=self.shard.group)
+
+
+def own_tasks(objective: Objective) -> Objective:
+    """The objective of the tasks of this process, which are all of them unless it is sharded."""
+    return objective.inner if isinstance(objective, ShardedObjective) else objective
+
+
+def of_own_tasks(objective: Objective, values: Tensor) -> Tensor:
+    """The columns of `own_tasks` out of `[n, m]`."""
+    return objective._columns(values) if isinstance(objective, ShardedObjective) else values
+
+
+def of_all_tasks(objective: Objective, values: Tensor) -> Tensor:
+    """Values `[m, ...]` of all tasks, from those of `own_tasks`; every process must ask."""
+    return objective.gather_tasks(values) if isinstance(objective, ShardedObjective) else values
 
 
 def owned_heads(model: nn.Module, shard: Shard) -> MultiTask:

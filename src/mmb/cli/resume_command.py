@@ -15,13 +15,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, console: Console) -> None:
     """Continue the run where its newest whole checkpoint is."""
-    from mmb.cli.train_command import show_result
-    from mmb.cli.watching import ProgressWatch
-    from mmb.training import Run, train
+    from mmb.cli.train_command import train_and_show
+    from mmb.training import Run
+    from mmb.training.distributed import joined
+    from mmb.training.job import find_device
 
     opened = Run.open(options.run)
-    if opened.finished:
-        console.say(f"the run in {opened.path} is finished already")
-    with console.progress() as progress:
-        result = train(opened, ProgressWatch(progress, console))
-    show_result(opened.path, result, console)
+    with joined(find_device(opened.recipe.training.device)) as ranks:
+        if opened.finished and ranks.is_main:
+            console.say(f"the run in {opened.path} is finished already")
+        train_and_show(opened, console, ranks)

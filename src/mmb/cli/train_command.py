@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import os
+from collections.abc import Iterator
+from itertools import count, takewhile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mmb.cli.console import Console
 from mmb.cli.parser import UsageError, add_overrides
+
+if TYPE_CHECKING:
+    from mmb.training import Recipe, Run
+    from mmb.training.distributed import Ranks
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -31,8 +38,9 @@ def add_choice_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, console: Console) -> None:
     """Train."""
-    from mmb.cli.watching import ProgressWatch
-    from mmb.training import Run, resolve, train
+    from mmb.training import resolve
+    from mmb.training.distributed import joined
+    from mmb.training.job import find_device
     from mmb.training.resolve import describe_keys
 
     fragment = chosen_fragment(options)
@@ -42,11 +50,53 @@ def run(options: argparse.Namespace, console: Console) -> None:
         console.show(text)
         return
     recipe = resolve(fragment)
-    made = Run.create(options.output or free_folder(recipe.data["name"], recipe.method, recipe.seed), recipe)
-    console.say(f"training in {made.path}")
+    with joined(find_device(recipe.training.device)) as ranks:
+        made = make_run(options.output, recipe, ranks)
+        if ranks.is_main:
+            console.say(f"training in {made.path}")
+        train_and_show(made, console, ranks)
+
+
+def make_run(output: Path | None, recipe: Recipe, ranks: Ranks) -> Run:
+    """Make the folder of a run, in the main process; the others find it there.
+
+    Where torchrun starts all processes again after a failure, it is the one that they made before.
+
+    Raises:
+        RunError: If there is a run in that folder already, or the processes do not see the same folder.
+    """
+    from mmb.training import Run, RunError
+
+    path = None
+    if ranks.is_main:
+        name = (recipe.data["name"], recipe.method, recipe.seed)
+        before = output or last_folder(*name)
+        restarted = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+        if restarted and before.exists() and Run.open(before).recipe == recipe:
+            path = before
+        else:
+            path = Run.create(output or free_folder(*name), recipe).path
+    path = ranks.from_main(path)
+    assert path is not None
+    if not path.exists():
+        raise RunError(
+            f"process {ranks.rank} does not see the folder {path.resolve()} of the run: all processes need "
+            "the same one, on a file system that their machines share"
+        )
+    return Run(path, recipe)
+
+
+def train_and_show(run: Run, console: Console, ranks: Ranks) -> None:
+    """Train a run to its end; the main process shows progress and result."""
+    from mmb.cli.watching import ProgressWatch
+    from mmb.training import train
+
+    if not ranks.is_main:
+        train(run)
+        return
     with console.progress() as progress:
-        result = train(made, ProgressWatch(progress, console))
-    show_result(made.path, result, console)
+        result = train(run, ProgressWatch(progress, console))
+    show_result(run.path, result, console)
 
 
 def chosen_fragment(options: argparse.Namespace) -> dict[str, Any]:
@@ -68,11 +118,20 @@ def chosen_fragment(options: argparse.Namespace) -> dict[str, Any]:
 
 def free_folder(*words: object) -> Path:
     """A folder below runs/ that is not there yet, named after some words."""
+    return next(path for path in _folders(*words) if not path.exists())
+
+
+def last_folder(*words: object) -> Path:
+    """The folder before that one, or that one if there is none before it."""
+    there = list(takewhile(Path.exists, _folders(*words)))
+    return there[-1] if there else free_folder(*words)
+
+
+def _folders(*words: object) -> Iterator[Path]:
     name = "-".join(str(word) for word in words)
-    path, number = Path("runs") / name, 2
-    while path.exists():
-        path, number = Path("runs") / f"{name}-{number}", number + 1
-    return path
+    yield Path("runs") / name
+    for number in count(2):
+        yield Path("runs") / f"{name}-{number}"
 
 
 def show_result(path: Path, result: dict[str, Any], console: Console) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import timedelta
@@ -17,9 +17,11 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
 import mmb
+from mmb.auc import Objective
+from mmb.auc.sharded import ShardedObjective
 from mmb.data import Dataset
 from mmb.distributed import gather_rows
 from mmb.training.recipe import Recipe
@@ -74,6 +76,15 @@ class Ranks:
         values = [value]
         dist.broadcast_object_list(values, src=0)
         return values[0]
+
+    def main_first(self, make: Callable[[], _T]) -> _T:
+        """Make something in the main process first, so that the others find what it leaves on the disk."""
+        if self.is_main:
+            made = make()
+            self.barrier()
+            return made
+        self.barrier()
+        return make()
 
     @contextmanager
     def one_per_machine_first(self) -> Iterator[None]:
@@ -156,6 +167,31 @@ def _lost(message: str) -> str | None:
     ):
         return "has ended"
     return None
+
+
+def clip_gradients(model: nn.Module, objective: Objective, limit: float) -> Tensor:
+    """Scale all gradients so that their norm, over all processes, is within a limit.
+
+    Args:
+        model: Its gradients are the same in all processes.
+        objective: Its gradients are those of its tasks; of a sharded one, each process has its own.
+        limit: Largest norm.
+
+    Returns:
+        The norm before.
+    """
+    parameters = [*model.parameters(), *objective.parameters()]
+    if not isinstance(objective, ShardedObjective):
+        return nn.utils.clip_grad_norm_(parameters, limit)
+    shared, own = (
+        nn.utils.get_total_norm([p.grad for p in part.parameters() if p.grad is not None]).square()
+        for part in (model, objective)
+    )
+    own = own.to(shared.device)
+    dist.all_reduce(own)
+    norm = (shared + own).sqrt()
+    nn.utils.clip_grads_with_norm_(parameters, limit, norm)
+    return norm
 
 
 def check_agreement(ranks: Ranks, recipe: Recipe, dataset: Dataset) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from mmb import metrics
 from mmb.data import Dataset
 from mmb.models.batch_norm import recalibrate_batch_norm
+from mmb.training.distributed import ONE, Ranks
 from mmb.training.job import Job
 from mmb.training.randomness import derive_seed
 
@@ -45,13 +46,18 @@ def predict_logits(
     rows: Tensor,
     batch_size: int,
     precision: torch.dtype = torch.float32,
+    ranks: Ranks = ONE,
 ) -> Tensor:
-    """Logits of some rows, float32 `[len(rows), m]`, on the data's device."""
-    parts = []
+    """Logits of some rows, float32 `[len(rows), m]`, on the data's device.
+
+    Many processes (`ranks`, all of which must call this) compute some rows each, and all get all.
+    """
+    own = rows[ranks.rows(len(rows))]
+    parts = [torch.empty(0, dataset.labels.shape[1], device=dataset.device)]
     with evaluating(model), autocast(dataset.device, precision):
-        for _, inputs in dataset.stream(torch.split(rows, batch_size)):
+        for _, inputs in dataset.stream(torch.split(own, batch_size) if len(own) else ()):
             parts.append(model(inputs).float())
-    return torch.cat(parts)
+    return ranks.gather_rows(torch.cat(parts), len(rows))
 
 
 def evaluate_part(job: Job, part: str) -> dict[str, float]:
@@ -68,7 +74,8 @@ def part_logits(job: Job, part: str) -> tuple[Tensor, Tensor]:
     """Logits and labels `[n, m]` of a part of the data, with a job's current weights."""
     settings, rows = job.recipe.training, job.dataset.split[part]
     precision = getattr(torch, settings.precision)
-    logits = predict_logits(job.model, job.dataset, rows, settings.evaluation_batch_size, precision)
+    size = settings.evaluation_batch_size
+    logits = predict_logits(job.model, job.dataset, rows, size, precision, job.ranks)
     if not bool(logits.isfinite().all()):
         raise TrainingError(
             f"the network's scores are no longer finite: lower optimizer.lr (now "

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from mmb.auc import Batch, DenseBatch, TaskBatch
 from mmb.auc.sampling import RowDraw, Sampler, TaskDraw
+from mmb.auc.sharded import ShardedObjective
 from mmb.data import Dataset
 from mmb.data.graphs import GraphBatch, GraphInputs
 from mmb.models.task_graphs import stack_tasks
@@ -35,6 +36,8 @@ class Feed:
         tasks_apart: Whether the objective evaluates each task on its own. Batches then have their task
             numbers on the host, where its weight copies may be.
         prefetch: Told the tasks of the next batch before each batch is handed out.
+        sharded: The objective, where many processes share it. Batches then have the inputs that this process
+            evaluates; all processes draw the same.
     """
 
     def __init__(
@@ -44,12 +47,14 @@ class Feed:
         generator: torch.Generator,
         tasks_apart: bool = False,
         prefetch: Callable[[Tensor], None] | None = None,
+        sharded: ShardedObjective | None = None,
     ) -> None:
         self.dataset = dataset
         self.sampler = sampler
         self.generator = generator
         self.tasks_apart = tasks_apart
         self.prefetch = prefetch
+        self.sharded = sharded
         self._rows = dataset.split["train"]
         self._position = sampler.state_dict()
 
@@ -83,14 +88,25 @@ class Feed:
         for this, following in pairwise(self._draws()):
             drawn.append((this, following))
             draw, _ = this
-            yield self._rows[draw.rows.flatten()]
+            yield self._rows[self._evaluated(draw)]
             if isinstance(draw, TaskDraw) and draw.lower is not None:
-                yield self._rows[draw.lower.rows.flatten()]
+                yield self._rows[self._evaluated(draw.lower)]
 
     def _draws(self) -> Iterator[_Drawn]:
         while True:
             for draw in self.sampler:
-                yield draw, self.sampler.state_dict()
+                after = self.sampler.state_dict()
+                if self.sharded is not None and isinstance(draw, TaskDraw):
+                    yield self.sharded.share_tasks(draw), after
+                else:
+                    yield draw, after
+
+    def _evaluated(self, draw: TaskDraw | RowDraw) -> Tensor:
+        """The rows of a draw whose inputs are needed here; one, for company, where there are none."""
+        rows = draw.rows.flatten()
+        if self.sharded is not None and isinstance(draw, RowDraw):
+            return rows[self.sharded.input_rows(len(rows))]
+        return rows if len(rows) else rows.new_zeros(1)
 
     def _dense(self, draw: RowDraw, inputs: Any) -> DenseBatch:
         labels = self.dataset.labels
@@ -109,7 +125,9 @@ class Feed:
         )
 
     def _fold(self, inputs: Any, shape: torch.Size) -> Any:
-        """Model input of `tasks * rows` rows, divided by task."""
+        """Model input of `tasks * rows` rows, divided by task; None for no tasks."""
+        if shape[0] == 0:
+            return None
         if isinstance(inputs, Tensor):
             return inputs.reshape(*shape, *inputs.shape[1:])
         if self.tasks_apart and isinstance(inputs, GraphBatch):

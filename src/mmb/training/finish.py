@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 import mmb
+from mmb.auc.sharded import of_all_tasks, own_tasks
 from mmb.training import checkpoint
 from mmb.training.components import complete_model
 from mmb.training.evaluate import (
@@ -82,17 +83,19 @@ def finish(run: Run, job: Job, step: int, best_step: int | None, seconds: float)
         "model": {k: v for k, v in complete_model(recipe.model, job.dataset).items() if k != "weights"},
         "encoder": None if job.dataset.encoder is None else job.dataset.encoder.to_json(),
     }
-    write_whole(run.path / "predictor.json", json.dumps(predictor, indent=1))
-    write_whole(run.path / "table.txt", result_table(result))
-    write_whole(run.path / "result.json", json.dumps(result, indent=1))  # last: it makes the run finished
+    if job.ranks.is_main:
+        write_whole(run.path / "predictor.json", json.dumps(predictor, indent=1))
+        write_whole(run.path / "table.txt", result_table(result))
+        write_whole(run.path / "result.json", json.dumps(result, indent=1))  # last: it makes the run finished
+    job.ranks.barrier()
     return result
 
 
 def load_weights(job: Job, path: Path) -> None:
     """Put the weights of a checkpoint, and the block state of its objective, into a job."""
-    state = checkpoint.load(path)["job"]
+    state = checkpoint.load(path, job.ranks)["job"]
     job.model.load_state_dict(state["model"])
-    job.objective.load_state_dict(state["objective"])
+    job.objective.load_state_dict(job.division.own_blocks(state["objective"]))
 
 
 def evaluate_run(run: Run, part: str, max_fpr: float | None = None) -> dict[str, Any]:
@@ -133,8 +136,5 @@ def _counts(job: Job) -> dict[str, list[int]]:
 
 def _tracked(job: Job) -> list[float] | None:
     """The thresholds that a partial AUC objective tracked during training, on the scale of the logits."""
-    thresholds = getattr(job.objective, "thresholds", None)
-    if thresholds is None:
-        return None
-    values: Tensor = thresholds()
-    return plain(values)
+    thresholds = getattr(own_tasks(job.objective), "thresholds", None)
+    return None if thresholds is None else plain(of_all_tasks(job.objective, thresholds()))

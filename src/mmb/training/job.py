@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -11,14 +12,18 @@ from torch import Tensor, nn
 
 from mmb.auc import Labels, Objective
 from mmb.auc.sampling import RichRowSampler, TaskSampler
+from mmb.auc.sharded import ShardedObjective, owned_heads
 from mmb.data import Dataset
+from mmb.distributed import Shard
 from mmb.models.batch_norm import freeze_batch_norm
 from mmb.training.components import complete_model, load_data, make_model, make_objective
+from mmb.training.distributed import ONE, Ranks, check_agreement
+from mmb.training.divided import Division
 from mmb.training.feed import Draws, Feed, fixed_shapes
 from mmb.training.log import Window
 from mmb.training.memory import check_room
 from mmb.training.presets import METHODS
-from mmb.training.randomness import derive_seed, random_state, set_random_state
+from mmb.training.randomness import derive_seed, random_state, separate_streams, set_random_state
 from mmb.training.recipe import OptimizerSettings, Recipe
 from mmb.training.schedule import step_size_factor
 
@@ -37,6 +42,7 @@ class Job:
         steps: Steps of the whole run.
         steps_per_epoch: Steps that count as one epoch.
         window: Means since the last line of the log.
+        ranks: The processes that train together.
     """
 
     recipe: Recipe
@@ -48,6 +54,7 @@ class Job:
     steps: int
     steps_per_epoch: int
     window: Window
+    ranks: Ranks = ONE
 
     def __post_init__(self) -> None:
         self._modules = {"model": self.model, "objective": self.objective}
@@ -70,7 +77,13 @@ class Job:
                 setattr(module, name, start * factor)
 
     def state_dict(self) -> dict[str, Any]:
-        """All that is needed to continue bit for bit, beside the recipe and the counters of the loop."""
+        """All that is needed to continue bit for bit, beside the recipe and the counters of the loop.
+
+        Of many processes, each has its own pieces of it, and all have the rest.
+        """
+        return self.division.divide(self._own_state())
+
+    def _own_state(self) -> dict[str, Any]:
         return {
             **{name: module.state_dict() for name, module in self._modules.items()},
             "optimizer": self.optimizer.state_dict(),
@@ -80,7 +93,8 @@ class Job:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue where `state_dict` was taken."""
+        """Continue where `state_dict` was taken, by any number of processes."""
+        state = self.division.own(state, self._own_state())
         for name, module in self._modules.items():
             module.load_state_dict(state[name])
         step_sizes = [group["lr"] for group in self.optimizer.param_groups]
@@ -91,27 +105,45 @@ class Job:
         self.window.load_state_dict(state["window"])
         set_random_state(state["random"], self.dataset.device)
 
+    def average_running_statistics(self) -> None:
+        """Make the statistics of batch normalisation the same in all processes."""
+        if isinstance(self.objective, ShardedObjective):
+            self.objective.average_running_statistics(self.model)
 
-def make_job(recipe: Recipe) -> Job:
+    @cached_property
+    def division(self) -> Division:
+        """How the state is divided among the processes."""
+        train = self.dataset.split["train"].to(self.dataset.device)
+        return Division(self.objective, self.dataset.labels[train], self.ranks)
+
+
+def make_job(recipe: Recipe, ranks: Ranks = ONE) -> Job:
     """Make the parts of a run; inside `own_randomness`, from which the initial weights are drawn.
+
+    Args:
+        recipe: The recipe.
+        ranks: The processes that train together, all of which must call this.
 
     Raises:
         ValueError: If an option is out of its range or the data cannot be trained on.
         DataError: If the data is missing or damaged.
         NoRoomError: If block state cannot fit in memory.
+        ProcessError: If the processes do not have the same recipe and data.
     """
     device = find_device(recipe.training.device)
-    check_capture(recipe, device)
-    dataset = load_data(recipe.data).to(device)
+    check_capture(recipe, device, ranks)
+    with ranks.one_per_machine_first():
+        dataset = load_data(recipe.data).to(device)
+    check_agreement(ranks, recipe, dataset)
     labels = Labels(dataset.labels[dataset.split["train"].to(device)].cpu())  # rows are drawn on the host
     model = make_model(complete_model(recipe.model, dataset)).to(device)
     if recipe.training.batch_norm == "frozen":
         freeze_batch_norm(model)
-    check_room(recipe, model)
-    objective = make_objective(recipe, labels, model).to(device)
+    objective = divided_objective(recipe, labels, model, ranks).to(device)
     sampler = make_sampler(recipe, labels)
     steps = recipe.training.steps or max(1, round(recipe.training.epochs * sampler.steps_per_epoch))
     augmentation = torch.Generator().manual_seed(derive_seed(recipe.seed, "augmentation"))
+    separate_streams(recipe.seed, ranks.rank, device, augmentation)
     return Job(
         recipe=recipe,
         dataset=dataset,
@@ -124,11 +156,28 @@ def make_job(recipe: Recipe) -> Job:
             augmentation,
             METHODS[recipe.method].own_weights,
             getattr(objective, "prefetch", None),
+            objective if isinstance(objective, ShardedObjective) else None,
         ),
         steps=steps,
         steps_per_epoch=sampler.steps_per_epoch,
         window=Window(),
+        ranks=ranks,
     )
+
+
+def divided_objective(recipe: Recipe, labels: Labels, model: nn.Module, ranks: Ranks) -> Objective:
+    """The objective of a recipe; of many processes, each has its own tasks.
+
+    Raises:
+        NoRoomError: If its block state cannot fit in memory.
+    """
+    if ranks.size == 1:
+        check_room(recipe, model)
+        return make_objective(recipe, labels, model)
+    if METHODS[recipe.method].own_weights:
+        model = owned_heads(model, Shard.of_this_process(labels.num_tasks))
+    check_room(recipe, model)
+    return ShardedObjective(labels, lambda some: make_objective(recipe, some, model))
 
 
 def find_device(name: str) -> torch.device:
@@ -148,7 +197,7 @@ def find_device(name: str) -> torch.device:
     return device
 
 
-def check_capture(recipe: Recipe, device: torch.device) -> None:
+def check_capture(recipe: Recipe, device: torch.device, ranks: Ranks = ONE) -> None:
     """Refuse `training.capture` where a step cannot be captured.
 
     Raises:
@@ -158,6 +207,7 @@ def check_capture(recipe: Recipe, device: torch.device) -> None:
         return
     for problem, meets in (
         (f"needs a GPU, and the device is {device}", device.type != "cuda"),
+        (f"needs one process, and there are {ranks.size}", ranks.size > 1),
         ("needs batches of one shape: set sampler.kind=rows", recipe.sampler.kind != "rows"),
         (
             "fixes the step sizes of block variables: set schedule.decay_blocks=false",

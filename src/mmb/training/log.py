@@ -62,6 +62,23 @@ class RunLog:
         return self._file.tell()
 
 
+class NoLog(RunLog):
+    """The log of a process that leaves logging to another."""
+
+    def __init__(self) -> None:
+        """Open nothing."""
+
+    def __exit__(self, *_: object) -> None:
+        """Close nothing."""
+
+    def write(self, kind: str, step: int, numbers: dict[str, float]) -> None:
+        """Write nothing."""
+
+    def sync(self) -> int:
+        """Nothing was written."""
+        return 0
+
+
 class Window:
     """Running means of what objectives return, kept on the device until they are asked for."""
 

@@ -9,10 +9,11 @@ from itertools import islice
 from typing import Any
 
 from mmb.training import checkpoint, tracking
+from mmb.training.distributed import Ranks, joined
 from mmb.training.evaluate import TrainingError, evaluate_part, recalibrate
 from mmb.training.finish import finish
 from mmb.training.job import Job, find_device, make_job
-from mmb.training.log import RunLog
+from mmb.training.log import NoLog, RunLog
 from mmb.training.memory import block_bytes, report_copies
 from mmb.training.randomness import own_randomness
 from mmb.training.run import Run
@@ -47,6 +48,8 @@ class Progress:
 def train(run: Run, watch: Watch | None = None) -> dict[str, Any]:
     """Train a run to its end, from its newest checkpoint if it has one.
 
+    Processes that `torchrun` started, each of which must call this, train it together.
+
     Args:
         run: The run.
         watch: Is told how it goes.
@@ -58,16 +61,19 @@ def train(run: Run, watch: Watch | None = None) -> dict[str, Any]:
         TrainingError: If the loss is no longer a number.
         CheckpointError: If a checkpoint cannot be written, or none can be read.
         RunError: If another process is training this run.
+        ProcessError: If the processes that train it together disagree, or one is lost.
         ValueError: If the recipe's options do not fit its data.
     """
     if run.finished:
         return run.result()
-    watch, settings = watch or Watch(), run.recipe.training
-    with run.locked(), own_randomness(run.recipe.seed, find_device(settings.device)):
-        saved = checkpoint.load_newest(run.checkpoints, watch.say)
+    settings = run.recipe.training
+    device = find_device(settings.device)
+    with joined(device) as ranks, run.locked(ranks.is_main), own_randomness(run.recipe.seed, device):
+        watch = watch if watch is not None and ranks.is_main else Watch()
+        saved = checkpoint.load_newest(run.checkpoints, watch.say, ranks)
         if saved is None and run.recipe.pretrain is not None:
-            train(run.pretraining(), watch)
-        job, progress = make_job(run.recipe), Progress()
+            train(ranks.main_first(run.pretraining), watch)
+        job, progress = make_job(run.recipe, ranks), Progress()
         if saved is not None:
             job.load_state_dict(saved["job"])
             progress = Progress(**saved["progress"])
@@ -78,7 +84,7 @@ def train(run: Run, watch: Watch | None = None) -> dict[str, Any]:
         take_step = make_step(job)
         report_copies(job.objective, watch.note)
         watch.begin(run, progress.step, job.steps)
-        with RunLog(run.path, progress.log_position, progress.step, settings.tensorboard) as log:
+        with open_log(run, progress, ranks) as log:
             clock = Clock(progress)
             if saved is None:
                 size = {"steps": job.steps, "steps_per_epoch": job.steps_per_epoch}
@@ -111,12 +117,20 @@ def train(run: Run, watch: Watch | None = None) -> dict[str, Any]:
         return result
 
 
+def open_log(run: Run, progress: Progress, ranks: Ranks) -> RunLog:
+    """The log of a run where it continues, for the process that writes it."""
+    if not ranks.is_main:
+        return NoLog()
+    return RunLog(run.path, progress.log_position, progress.step, run.recipe.training.tensorboard)
+
+
 def evaluate(run: Run, job: Job, progress: Progress, log: RunLog, watch: Watch) -> bool:
     """Evaluate on the validation rows; True if that is the best so far."""
     settings = job.recipe.training
+    job.average_running_statistics()
     if settings.batch_norm == "recalibrate":
         recalibrate(job)
-    valid = evaluate_part(job, "valid")
+    valid = job.ranks.from_main(evaluate_part(job, "valid"))
     value = valid[settings.select]
     if math.isnan(value):
         raise ValueError(
@@ -138,9 +152,11 @@ def evaluate(run: Run, job: Job, progress: Progress, log: RunLog, watch: Watch) 
 def save(run: Run, job: Job, progress: Progress, log: RunLog) -> None:
     """Write a checkpoint, and delete those that are no longer needed."""
     progress.log_position = log.sync()
+    job.average_running_statistics()
     state = {"job": job.state_dict(), "progress": asdict(progress)}
-    checkpoint.save(run.checkpoints, progress.step, state, progress.best_step)
-    checkpoint.prune(run.checkpoints, run.recipe.training.keep_checkpoints)
+    checkpoint.save(run.checkpoints, progress.step, state, progress.best_step, job.ranks)
+    if job.ranks.is_main:
+        checkpoint.prune(run.checkpoints, run.recipe.training.keep_checkpoints)
 
 
 def check_finite(loss: float, job: Job, progress: Progress) -> None:

@@ -80,12 +80,14 @@ class Place:
 
     Attributes:
         start: The first row, with all blocks in order of tasks.
+        count: How many there are.
         total: Rows of all blocks.
         order: Brings the rows of this process in order of tasks, where they are in another: `rows[order]`.
         among_all: Which rows of one process that has all blocks they are, where those are in another order.
     """
 
     start: int
+    count: int
     total: int
     order: Tensor | None = None
     among_all: Tensor | None = None
@@ -95,8 +97,8 @@ class Place:
         rows = rows if self.order is None else rows[self.order.to(rows.device)]
         return Piece.of(rows, self.start, self.total)
 
-    def find(self, saved: Any, count: int) -> Tensor:
-        """The `count` rows of this process in what was saved by any number of them.
+    def find(self, saved: Any) -> Tensor:
+        """The rows of this process in what was saved by any number of them.
 
         Raises:
             ValueError: If what was saved has another number of rows in all.
@@ -104,14 +106,21 @@ class Place:
         total = saved.total if isinstance(saved, Pieces) else len(saved)
         if total != self.total:
             raise ValueError(f"block state: expected {self.total} rows in all, got {total}")
+        stop = self.start + self.count
         if not isinstance(saved, Pieces):  # by one process
-            rows = slice(self.start, self.start + count) if self.among_all is None else self.among_all
-            found: Tensor = saved[rows]
+            found: Tensor = saved[self.start : stop] if self.among_all is None else saved[self.among_all]
             return found
-        ordered = saved.read(self.start, self.start + count)
+        ordered = saved.read(self.start, stop)
         if self.order is None:
             return ordered
         return torch.empty_like(ordered).index_copy_(0, self.order, ordered)
+
+
+def task_place(objective: Objective) -> Place:
+    """Where the tasks of an objective, sharded or of all tasks, are among all tasks."""
+    if isinstance(objective, ShardedObjective):
+        return Place(objective.shard.start, len(objective.shard), objective.num_tasks)
+    return Place(0, objective.num_tasks, objective.num_tasks)
 
 
 def places(objective: Objective, labels: Tensor) -> dict[str, Place]:
@@ -119,16 +128,15 @@ def places(objective: Objective, labels: Tensor) -> dict[str, Place]:
 
     Args:
         objective: Sharded, or of all tasks.
-        labels: The training labels of all tasks, `[n, m]` on the host.
+        labels: The training labels of all tasks, `[n, m]`.
     """
-    start, stop = 0, labels.shape[1]
-    if isinstance(objective, ShardedObjective):
-        start, stop, objective = objective.shard.start, objective.shard.stop, objective.inner
-    found = {name: Place(start, labels.shape[1]) for name in objective.state_dict()}
-    for prefix, module in objective.named_modules():
+    own = task_place(objective)
+    inner = objective.inner if isinstance(objective, ShardedObjective) else objective
+    found = dict.fromkeys(inner.state_dict(), own)
+    for prefix, module in inner.named_modules():
         if isinstance(module, PerPositive):  # in order of rows, then tasks
-            tasks = (labels == 1).nonzero()[:, 1]
-            mine = ((tasks >= start) & (tasks < stop)).nonzero().squeeze(1)
-            order = tasks[mine].argsort(stable=True)
-            found[f"{prefix}.value"] = Place(int((tasks < start).sum()), len(tasks), order, mine)
+            tasks = (labels == 1).nonzero()[:, 1].cpu()
+            mine = ((tasks >= own.start) & (tasks < own.start + own.count)).nonzero().squeeze(1)
+            order, first = tasks[mine].argsort(stable=True), int((tasks < own.start).sum())
+            found[f"{prefix}.value"] = Place(first, len(mine), len(tasks), order, mine)
     return found

@@ -48,3 +48,21 @@ def set_random_state(state: dict[str, torch.Tensor], device: torch.device) -> No
     torch.set_rng_state(state["cpu"])
     if device.type == "cuda" and "device" in state:
         torch.cuda.set_rng_state(state["device"], device)
+
+
+def separate_streams(seed: int, rank: int, device: torch.device, augmentation: torch.Generator) -> None:
+    """Let each of many processes draw its own dropout and augmentation from here on; the first as if alone.
+
+    Args:
+        seed: The seed of the run.
+        rank: Number of the process.
+        device: Where the run computes.
+        augmentation: The generator of the augmentation.
+    """
+    if rank == 0:
+        return
+    own = derive_seed(seed, f"process {rank}")
+    torch.default_generator.manual_seed(own)
+    augmentation.manual_seed(derive_seed(own, "augmentation"))
+    if device.type == "cuda":
+        torch.cuda.manual_seed(own)

@@ -104,12 +104,18 @@ class Run:
         return self.checkpoints / f"{self.result()['best_step']:08d}"
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self, main: bool = True) -> Iterator[None]:
         """Keep other processes from training in this folder; a process that dies gives it free.
+
+        Args:
+            main: Whether this process keeps the lock; of those that train together, one does.
 
         Raises:
             RunError: If another process is training in it.
         """
+        if not main:
+            yield
+            return
         with open(self.path / ".lock", "w") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from mmb.auc import CompositionalAUC
+from mmb.auc.sharded import ShardedObjective, of_own_tasks, own_tasks, owned_heads
 from mmb.models import MultiTask
 from mmb.training import checkpoint
 from mmb.training.evaluate import predict_logits
@@ -45,17 +46,24 @@ def take_over(job: Job, source: Run, heads: bool) -> None:
         what = f"{bad[0]} is missing or has another shape there" if bad else "the network has no encoder"
         raise RunError(f"the weights of {source.path} do not fit this network: {what}")
     job.model.load_state_dict({**own, **{name: weights[name] for name in names}})
-    if isinstance(job.objective, CompositionalAUC) and isinstance(job.model, MultiTask):
-        job.objective.copies.reset(job.model)  # they start at the model's weights
+    objective, model = own_tasks(job.objective), job.model
+    if isinstance(objective, CompositionalAUC) and isinstance(model, MultiTask):  # copies start at the model
+        if isinstance(job.objective, ShardedObjective):
+            model = owned_heads(model, job.objective.shard)
+        objective.copies.reset(model)
 
 
 def warm_start(job: Job) -> None:
     """Place the objective's block variables by the scores of (at most 20,000) training rows."""
-    place = getattr(job.objective, "warm_start", None)
+    place = getattr(own_tasks(job.objective), "warm_start", None)
     if place is None:
         raise ValueError(f"method {job.recipe.method!r} has nothing to place: set training.warm_start=false")
     generator = torch.Generator().manual_seed(derive_seed(job.recipe.seed, "warm_start"))
     train = job.dataset.split["train"]
     rows = train[torch.randperm(len(train), generator=generator)[:_ROWS]]
-    logits = predict_logits(job.model, job.dataset, rows, job.recipe.training.evaluation_batch_size)
-    place(logits, job.dataset.labels[rows.to(job.dataset.device)])
+    size = job.recipe.training.evaluation_batch_size
+    logits = predict_logits(job.model, job.dataset, rows, size, ranks=job.ranks)
+    labels = job.dataset.labels[rows.to(job.dataset.device)]
+    logits, labels = (of_own_tasks(job.objective, values) for values in (logits, labels))
+    if logits.numel():  # a process may have no tasks
+        place(logits, labels)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from mmb.auc import Batch
+from mmb.training.distributed import clip_gradients
 from mmb.training.evaluate import autocast
 from mmb.training.job import Job
 
@@ -31,7 +32,6 @@ class Step:
         self.job = job
         self._clip = job.recipe.optimizer.clip
         self._precision = getattr(torch, job.recipe.training.precision)
-        self._parameters = [p for group in job.optimizer.param_groups for p in group["params"]]
 
     def __call__(self, batch: Batch) -> dict[str, Tensor]:
         """Take a step on a batch; returns numbers worth logging, left on the device."""
@@ -42,7 +42,7 @@ class Step:
         with autocast(self.job.dataset.device, self._precision):
             numbers = self.job.objective.backward(model, batch)
         if self._clip is not None:
-            numbers["gradient_norm"] = nn.utils.clip_grad_norm_(self._parameters, self._clip)
+            numbers["gradient_norm"] = clip_gradients(self.job.model, self.job.objective, self._clip)
         self.job.optimizer.step()
         return numbers
 

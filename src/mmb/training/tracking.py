@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from mmb.auc import PairwisePartialAUC, PartialAUC
+from mmb.auc.sharded import of_all_tasks, of_own_tasks, own_tasks
 from mmb.training.evaluate import plain, predict_logits, rates_at
 from mmb.training.job import Job
 from mmb.training.randomness import derive_seed
@@ -37,16 +38,23 @@ class Tracked(NamedTuple):
 
 def look(job: Job, logits: Tensor, labels: Tensor) -> Tracked | None:
     """Compare a job's tracked thresholds with the scores of training rows; None if it tracks none."""
-    objective = job.objective
+    objective = own_tasks(job.objective)
     if not isinstance(objective, PartialAUC | PairwisePartialAUC):
         return None
+    logits, labels = (of_own_tasks(job.objective, values) for values in (logits, labels))
+    if logits.numel() == 0:  # a process without tasks
+        nothing = objective.thresholds().float()
+        return Tracked(*(of_all_tasks(job.objective, nothing) for _ in Tracked._fields))
     tracked, quantile = objective.thresholds(), objective.thresholds(logits, labels)
     entries = objective.entries(logits, labels).averaged()
     cut = objective.cut_and_score(entries)[0] if isinstance(objective, PartialAUC) else entries.logits
     lower = objective.threshold
     soft = lower.rates[0] * entries.negative_mass - lower.look(entries, cut).slope[0]  # at tau2 = 0
     rate = rates_at(logits, labels, tracked)[0]
-    return Tracked(tracked, quantile, rate, soft.where(rate.isfinite(), torch.nan))
+    soft = soft.where(rate.isfinite(), torch.nan)
+    return Tracked(
+        *(of_all_tasks(job.objective, values.float()) for values in (tracked, quantile, rate, soft))
+    )
 
 
 def training_scores(job: Job) -> tuple[Tensor, Tensor]:
@@ -56,7 +64,7 @@ def training_scores(job: Job) -> tuple[Tensor, Tensor]:
     rows = train[torch.randperm(len(train), generator=generator)[:_ROWS]]
     precision = getattr(torch, job.recipe.training.precision)
     size = job.recipe.training.evaluation_batch_size
-    logits = predict_logits(job.model, job.dataset, rows, size, precision)
+    logits = predict_logits(job.model, job.dataset, rows, size, precision, job.ranks)
     return logits, job.dataset.labels[rows.to(job.dataset.device)]
 
 
@@ -65,8 +73,9 @@ def record(folder: Path, job: Job, step: int) -> None:
 
     A run that resumes writes the steps since its checkpoint again; `read` takes the last of each.
     """
-    found = look(job, *training_scores(job)) if hasattr(job.objective, "threshold") else None
-    if found is not None:
+    tracks = hasattr(own_tasks(job.objective), "threshold")
+    found = look(job, *training_scores(job)) if tracks else None
+    if found is not None and job.ranks.is_main:
         numbers = {name: plain(values) for name, values in found._asdict().items()}
         with open(folder / _FILE, "a", encoding="utf-8") as file:
             file.write(json.dumps({"step": step, **numbers}) + "\n")
