@@ -14,8 +14,8 @@ def shown(path):
     """Lines of a page's code blocks that call `mmb`, without comments and the dots of placeholders."""
     for block in re.findall(r"^```\n(.*?)^```", path.read_text(), re.DOTALL | re.MULTILINE):
         for line in block.splitlines():
-            if line.startswith("mmb "):
-                yield line.split("#")[0].replace("[RUN ...]", "RUN").strip()
+            if found := re.match(r"(?:torchrun .*-m )?(mmb .*)", line.split("#")[0].strip()):
+                yield found[1].replace("[RUN ...]", "RUN")
 
 
 @pytest.mark.parametrize("line", sorted({line for path in TEXTS for line in shown(path)}))
