@@ -43,7 +43,7 @@ def in_processes(world: int, worker: Callable[..., Any], *arguments: Any, timeou
         pipes.append(here)
         processes.append(process)
     try:
-        answers = [pipe.recv() if pipe.poll(2 * timeout) else ("error", "no answer") for pipe in pipes]
+        answers = [pipe.recv() if pipe.poll(120) else ("error", "no answer") for pipe in pipes]
     finally:
         for process in processes:
             process.join(5)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import torch
 
 from mmb import auc
 from mmb.auc.sharded import ShardedObjective, owned_heads
 from mmb.distributed import Shard
 from mmb.training.pieces import places
-from objective_bank import OBJECTIVES, Data, make_data, randomise_state
+from objective_bank import OBJECTIVES, Data, estimate, make_data, randomise_state
 
 NAMES = [*OBJECTIVES, "compositional"]
 KINDS = ["tasks", "weighted tasks", "rows", "weighted rows", "few rows"]
@@ -89,3 +91,23 @@ def every_objective() -> dict[str, dict[str, list]]:
 
     warnings.simplefilter("ignore")
     return {f"{name}/{kind}": run_steps(name, kind, sharded=True) for name in NAMES for kind in KINDS}
+
+
+def mean_over_all_draws(name: str) -> dict[str, list]:
+    """The estimate averaged over every possible draw of two tasks, each with all its rows."""
+    data = make_data(seed=4, tasks=TASKS)
+    objective = make_sharded(name, data).eval()  # block state stays
+    everything, draws = data.everything(), list(combinations(range(TASKS), 2))
+    total: dict[str, torch.Tensor] = {}
+    for draw in draws:
+        keep = torch.tensor(draw)
+        batch = auc.TaskBatch(
+            everything.inputs[keep], everything.labels[keep], everything.tasks[keep], everything.rows[keep]
+        )
+        for key, gradient in estimate(objective, data, objective.share(batch)).items():
+            total[key] = total.get(key, 0) + gradient / len(draws)
+    return {key: gradient.tolist() for key, gradient in total.items()}
+
+
+def means_over_all_draws(names: list[str]) -> list[dict[str, list]]:
+    return [mean_over_all_draws(name) for name in names]

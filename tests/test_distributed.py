@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import socket
-from datetime import timedelta
-
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 
 import mmb
 from mmb.distributed import Shard
+from processes import in_processes
 from quadratics import Quadratic
 
 ESTIMATORS = {
@@ -47,30 +44,6 @@ def run_solver(name: str, shard: Shard | None, poison: int | None = None) -> mmb
     return state
 
 
-def in_processes(world: int, worker, *arguments) -> list:
-    """Run `worker(rank, *arguments)` in a group of processes and return what each puts in the queue."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    context = mp.get_context("spawn")
-    queue = context.SimpleQueue()
-    mp.start_processes(
-        entry, args=(world, port, queue, worker, *arguments), nprocs=world, start_method="spawn"
-    )
-    answers = sorted((queue.get() for _ in range(world)), key=lambda answer: answer[0])
-    return [answer for _, answer in answers]
-
-
-def entry(rank, world, port, queue, worker, *arguments):
-    torch.set_num_threads(1)
-    dist.init_process_group(
-        "gloo", f"tcp://127.0.0.1:{port}", rank=rank, world_size=world, timeout=timedelta(seconds=60)
-    )
-    queue.put((rank, worker(*arguments)))
-    dist.barrier()
-    dist.destroy_process_group()
-
-
 def plain(state: mmb.State) -> list:
     """The state as nested lists, which cross to another process by value."""
     tensors = [state.x, state.z, state.dual, state.lower, *state.memory.values()]
@@ -81,7 +54,6 @@ def solve_all() -> dict:
     return {name: plain(run_solver(name, Shard.of_this_process(7))) for name in ESTIMATORS}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("world", [2, 3, 4])
 def test_any_number_of_processes_takes_the_same_path(world):
     answers = in_processes(world, solve_all)
@@ -104,7 +76,6 @@ def break_one() -> str:
     return "finished"
 
 
-@pytest.mark.slow
 def test_one_broken_process_stops_all_with_a_message():
     """Block 6, of the last process, meets NaN at some step; nobody is left waiting."""
     quadratic_draws = mmb.BlockSampler(7, 3, seed=5)

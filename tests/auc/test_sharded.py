@@ -7,8 +7,17 @@ import warnings
 import pytest
 import torch
 
+from objective_bank import estimate, make_data
 from processes import in_processes
-from sharded_steps import KINDS, NAMES, every_objective, run_steps
+from sharded_steps import (
+    KINDS,
+    NAMES,
+    TASKS,
+    every_objective,
+    make_objective,
+    means_over_all_draws,
+    run_steps,
+)
 
 
 @pytest.fixture(scope="module")
@@ -36,3 +45,19 @@ def test_any_number_of_processes_takes_the_same_path(world, in_one_process):
                     equal_nan=True,
                     msg=lambda text, case=case, key=key: f"{case} {key}: {text}",
                 )
+
+
+def test_unequal_numbers_of_tasks_leave_the_estimate_unbiased():
+    """Three, three and one of seven tasks: the mean over all draws is the estimate of all tasks, exactly."""
+    names = ["minmax", "partial-full", "pairwise-hinge-full", "cross-entropy", "compositional"]
+    answers = in_processes(3, means_over_all_draws, names)
+    for number, name in enumerate(names):
+        data = make_data(seed=4, tasks=TASKS)
+        whole = make_objective(name, data.labels, data.model).to(torch.float64).eval()
+        for key, expected in estimate(whole, data, data.everything()).items():
+            own = f"inner.{key}" if key.startswith("mean_") else key
+            found = [answer[number][own] for answer in answers]
+            found = [torch.tensor(one, dtype=torch.float64) for one in found]
+            found = [torch.cat(found)] if key.startswith("mean_") else found  # of each process's own tasks
+            for one in found:
+                torch.testing.assert_close(one, expected, rtol=1e-9, atol=1e-12)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
-import time
+import shutil
 
 import pytest
 import torch
-import torch.distributed as dist
 
 from mmb.training import METHODS, Run, checkpoint, loop, train
-from mmb.training.distributed import ProcessError, Ranks, joined
+from mmb.training.distributed import Ranks
+from mmb.training.evaluate import predict_logits
+from mmb.training.job import make_job
 from mmb.training.log import read_log
+from mmb.training.randomness import own_randomness
 from processes import in_processes
 from tiny_runs import molecule_recipe, tiny_recipe
 
@@ -97,8 +98,7 @@ def test_resumed_by_another_number_of_processes(tmp_path, method, kind):
     in_processes(4, train_until, stopped.path, 4)
     folders = {world: tmp_path / f"by-{world}" for world in (4, 2, 1)}
     for folder in folders.values():
-        folder.symlink_to(tmp_path / f"copy-{folder.name}")
-        _copy(stopped.path, tmp_path / f"copy-{folder.name}")
+        shutil.copytree(stopped.path, folder)
     answers = {4: in_processes(4, train_until, folders[4]), 2: in_processes(2, train_until, folders[2])}
     answers[1] = [train_until(folders[1])]
     assert all(result == expected for _, result in answers[4])  # bit for bit
@@ -109,12 +109,6 @@ def test_resumed_by_another_number_of_processes(tmp_path, method, kind):
             assert answers[world][0][1]["test"][metric] == pytest.approx(value, abs=2e-3)
 
 
-def _copy(source, target):
-    import shutil
-
-    shutil.copytree(source, target)
-
-
 def _join(answers, method):
     """Block state of all processes, by task (what is kept per positive: all numbers, in order of size)."""
     states = [started[0] for started, _ in answers]
@@ -123,3 +117,53 @@ def _join(answers, method):
     if method == "sopa-s":
         return {name: sorted(rows) for name, rows in joined_state.items()}
     return {**joined_state, "moments": [row for _, moments in states for row in moments]}
+
+
+def scores_of(path, rows):
+    ranks, run = Ranks.of_this_process(), Run.open(path)
+    with own_randomness(run.recipe.seed, torch.device("cpu")):
+        made = make_job(run.recipe, ranks)
+    logits = predict_logits(made.model, made.dataset, made.dataset.split["valid"][:rows], 7, ranks=ranks)
+    return logits.tolist()
+
+
+@pytest.mark.parametrize("rows", [30, 2])
+def test_evaluation_is_shared_by_rows_and_whole_everywhere(tmp_path, rows):
+    """Also where there are fewer rows than processes."""
+    run = Run.create(tmp_path / "run", tiny_recipe("ce", model={"dropout": 0.5}))
+    expected = torch.tensor(scores_of(run.path, rows))
+    assert expected.shape == (rows, 4)
+    for answer in in_processes(3, scores_of, run.path, rows):
+        torch.testing.assert_close(torch.tensor(answer), expected, rtol=1e-6, atol=1e-6)
+
+
+def train_and_look(paths):
+    """Train, and return the statistics of batch normalisation that this process has at the end."""
+    found = []
+    real = loop.finish
+
+    def look(run, job, *rest):
+        found.append({name: value.tolist() for name, value in job.model.named_buffers()})
+        return real(run, job, *rest)
+
+    loop.finish = look
+    for path in paths:
+        train(Run.open(path))
+    return found
+
+
+def test_statistics_of_batch_normalisation_are_the_same_everywhere(tmp_path):
+    pytest.importorskip("rdkit")
+    cases = [("pauc", "rows"), ("pauc", "tasks"), ("auc-ct", "tasks"), ("ce", "rows")]
+    runs = [
+        Run.create(tmp_path / f"{method}-{kind}", molecule_recipe(tmp_path, method, sampler={"kind": kind}))
+        for method, kind in cases
+    ]
+    answers = in_processes(3, train_and_look, [run.path for run in runs])
+    assert answers[0] == answers[1] == answers[2]
+    for number, run in enumerate(runs):
+        start = checkpoint.load(checkpoint.steps(run.checkpoints)[0])["job"]["model"]
+        moved = [name for name in start if "running_mean" in name]
+        assert moved
+        assert run.finished
+        assert any(answers[0][number][name] != [0.0] * len(start[name]) for name in moved)
