@@ -10,7 +10,7 @@ import pytest
 import sklearn.metrics
 import torch
 
-from mmb.metrics import average_precision, evaluate, roc_auc, roc_curve, two_way_partial_auc
+from mmb.metrics import _keys, average_precision, evaluate, roc_auc, roc_curve, two_way_partial_auc
 
 LIMITS = [None, 0.01, 0.1, 0.29, 0.5, 1.0]
 TOLERANCE = {"rtol": 0, "atol": 1e-9}
@@ -69,6 +69,30 @@ def test_equal_to_sklearn_on_tiny_inputs(n):
         labels = random_labels(n, 60, generator, missing=0.2, rate=0.5)
         expected = assert_as_sklearn(scores, labels)
         assert expected.isnan().any()  # tasks without one of the classes are among them
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("missing", [0.0, 0.6])
+def test_long_rows_sorted_either_way_are_equal_to_sklearn(dtype, missing, monkeypatch):
+    """Rows are sorted one by one, by radix, or all at once: the same numbers to the last bit."""
+    generator = torch.Generator().manual_seed(0)
+    scores = random_scores("mixed", 2**15 + 3, 3, generator).to(dtype)
+    scores[:, 2] = scores[:, 2].round()
+    labels = random_labels(len(scores), 3, generator, missing)
+    threads = torch.get_num_threads()
+    found = []
+    for one_by_one in (True, False):
+        monkeypatch.setattr(_keys, "_radix_is_best", lambda keys, choice=one_by_one: choice)
+        found.append([*evaluate(scores, labels).values(), *roc_curve(scores, labels)])
+    assert all(torch.equal(left, right) for left, right in zip(*found, strict=True))
+    assert torch.get_num_threads() == threads
+    metrics = (
+        sklearn.metrics.roc_auc_score,
+        partial(sklearn.metrics.roc_auc_score, max_fpr=0.1),
+        sklearn.metrics.average_precision_score,
+    )
+    for metric, value in zip(metrics, found[0], strict=False):
+        torch.testing.assert_close(value, by_task(metric, scores.double(), labels), **TOLERANCE)
 
 
 @pytest.mark.parametrize("rate", [0.001, 0.999])

@@ -121,13 +121,14 @@ def evaluate(scores: Tensor, labels: Tensor, max_fpr: float = 0.1) -> dict[str, 
 def _roc_auc(ranks: Ranks, max_fpr: float | None) -> Tensor:
     if max_fpr is None:
         # A sum of integers in float64: exact, whatever the order in which a device adds them.
-        return ranks.result(1 - ranks.mean((ranks.fp_above + ranks.fp).double()) / (2 * ranks.negatives))
+        twice = ranks.mean((ranks.fp_above + ranks.fp).double())
+        return ranks.result(1 - twice / (2 * ranks.negatives))
     area, random, perfect = _area(ranks, ranks.negatives * max_fpr), max_fpr**2 / 2, max_fpr
     return ranks.result((1 + (area - random) / (perfect - random)) / 2)
 
 
 def _average_precision(ranks: Ranks) -> Tensor:
-    return ranks.result(ranks.mean(ranks.tp / (ranks.tp + ranks.fp).double()))
+    return ranks.result(ranks.mean(ranks.tp / ranks.through.double()))
 
 
 def _area(ranks: Ranks, limit: Tensor) -> Tensor:

@@ -5,7 +5,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mmb.metrics._ranking import decode, sort
+from mmb.metrics._keys import decode
+from mmb.metrics._ranking import sort
 
 
 class RocCurve(NamedTuple):
@@ -39,35 +40,41 @@ def roc_curve(scores: Tensor, labels: Tensor) -> RocCurve:
         ValueError: as for `roc_auc`.
     """
     entries = sort(scores, labels)
-    keys, labelled = entries.keys, entries.labelled[:, None]
-    called = torch.arange(keys.shape[1] + 1, device=keys.device)  # how many entries are called positive
-    tp = torch.nn.functional.pad(entries.positive.cumsum(1), (1, 0))
-    tie_ends = torch.ones_like(tp, dtype=torch.bool)
-    tie_ends[:, 1:-1] = keys[:, 1:] != keys[:, :-1]
-    called = _columns_where(tie_ends & (called <= labelled))
-    tp = tp.gather(1, called)
-    run, rise = (called - tp).diff(dim=1), tp.diff(dim=1)
-    corner = torch.ones_like(tp, dtype=torch.bool)
-    corner[:, 1:-1] = run[:, 1:] * rise[:, :-1] != run[:, :-1] * rise[:, 1:]
-    corner[:, 1:] |= called[:, 1:] == labelled
-    corner[:, 1:] &= called[:, 1:] != called[:, :-1]  # the repeats that fill a shorter row
-    kept = _columns_where(corner)
-    called, tp = called.gather(1, kept), tp.gather(1, kept)
-    thresholds = decode(keys.gather(1, (called - 1).clamp(min=0)), scores.dtype)
-    positives = entries.positive.sum(1, keepdim=True).double()
+    ends = entries.labelled.cumsum(0)
+    begins = ends - entries.labelled
+    stops = (
+        (~entries.ties_next()).nonzero().squeeze(1)
+    )  # a point for each score: after the last entry with it
+    points = torch.searchsorted(stops, ends).diff(prepend=ends.new_zeros(1))  # of each task, but for (0, 0)
+    task = torch.repeat_interleave(points)
+    called = stops + 1 - begins[task]  # how many entries are called positive
+    passed = torch.nn.functional.pad(entries.positive.cumsum(0), (1, 0))
+    tp = passed[stops + 1] - passed[begins][task]
+
+    first, last = points.cumsum(0) - points, points.cumsum(0) - 1
+    run, rise = _steps(called - tp, first, points), _steps(tp, first, points)
+    corner = torch.ones_like(stops, dtype=torch.bool)
+    corner[:-1] = run[1:] * rise[:-1] != run[:-1] * rise[1:]
+    corner[last[points > 0]] = True
+    kept = corner.nonzero().squeeze(1)
+
+    kept_ends = torch.searchsorted(kept, points.cumsum(0))
+    count = kept_ends.diff(prepend=ends.new_zeros(1))
+    column = torch.arange(int(count.max()) + 1, device=ends.device).minimum(count[:, None])  # 0 is (0, 0)
+    chosen = kept[(kept_ends - count)[:, None].add(column - 1).clamp(min=0)]
+    called, tp = (values[chosen].masked_fill(column == 0, 0) for values in (called, tp))
+    positives = (passed[ends] - passed[begins])[:, None].double()
     curve = RocCurve(
-        fpr=(called - tp) / (labelled - positives),
+        fpr=(called - tp) / (entries.labelled[:, None] - positives),
         tpr=tp / positives,
-        thresholds=thresholds.masked_fill(called == 0, torch.inf),
+        thresholds=decode(entries.keys[stops[chosen]], scores.dtype).masked_fill(column == 0, torch.inf),
     )
     return RocCurve(*(points.squeeze(0) for points in curve)) if entries.one_task else curve
 
 
-def _columns_where(keep: Tensor) -> Tensor:
-    """Columns where each row of `keep` is true, in order, shorter rows repeating their last one."""
-    row, column = keep.nonzero(as_tuple=True)
-    count = keep.sum(1)
-    end = count.cumsum(0)
-    columns = column[end - 1, None].repeat(1, int(count.max()))
-    columns[row, torch.arange(len(row), device=row.device) - (end - count)[row]] = column
-    return columns
+def _steps(values: Tensor, first: Tensor, points: Tensor) -> Tensor:
+    """Differences of the values to the ones before, of each task's first to zero."""
+    steps = values.diff(prepend=values.new_zeros(1))
+    first = first[points > 0]
+    steps[first] = values[first]
+    return steps

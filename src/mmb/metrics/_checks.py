@@ -1,0 +1,68 @@
+"""Checks of scores and labels; every message names the argument, what was got and what was expected."""
+
+import torch
+from torch import Tensor
+
+_INTEGERS = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+def check_pair(scores: Tensor, labels: Tensor) -> None:
+    for name, value in (("scores", scores), ("labels", labels)):
+        if not isinstance(value, Tensor):
+            raise TypeError(f"{name} must be a torch.Tensor, got {type(value).__name__}")
+        if value.dtype not in _INTEGERS + _FLOATS:
+            raise TypeError(
+                f"{name} must be of a bool, integer or 16 to 64 bit float dtype, got {value.dtype}"
+            )
+    if scores.shape != labels.shape or scores.dim() not in (1, 2):
+        raise ValueError(
+            "scores and labels must both have shape [n] or both [n, m], "
+            f"got scores {list(scores.shape)} and labels {list(labels.shape)}"
+        )
+    if scores.device != labels.device:
+        raise ValueError(
+            f"scores are on {scores.device} and labels on {labels.device}: move one to the other's device"
+        )
+
+
+def check_labels(labels: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Where the `[n, m]` labels are positive, and where they are not missing (None: nowhere missing)."""
+    positive = labels == 1
+    labelled = positive | (labels == 0)
+    if labels.numel() and labelled.view(torch.uint8).all():  # bytes are looked at much faster than booleans
+        return positive, None
+    if labels.is_floating_point():
+        missing, mark = labels.isnan(), "NaN"
+    else:  # torch takes -1 for 255 when it compares it with an unsigned tensor
+        missing, mark = (labels == -1) & labels.dtype.is_signed, "-1"
+    wrong = ~(labelled | missing)
+    if wrong.view(torch.uint8).any():
+        row, task = wrong.nonzero()[0].tolist()
+        raise ValueError(
+            f"labels must be 0, 1 or missing ({mark} in {labels.dtype}), "
+            f"got {labels[row, task].item()} at row {row}, task {task}"
+        )
+    if not labelled.any():
+        raise ValueError(
+            f"labels must have at least one entry that is not missing, got none in {list(labels.shape)}"
+        )
+    return positive, labelled
+
+
+def check_scores(scores: Tensor, labelled: Tensor | None) -> None:
+    """Refuse scores without a place in the order: NaN and infinities (an overflow), the least int64."""
+    if scores.is_floating_point():
+        if torch.stack(scores.aminmax()).isfinite().all():
+            return  # the usual case in one fast pass: both extremes are NaN if any score is
+        wrong = ~scores.isfinite()
+    else:
+        wrong = scores.long() == torch.iinfo(torch.int64).min
+    if labelled is not None:
+        wrong &= labelled
+    if wrong.any():
+        row, task = wrong.nonzero()[0].tolist()
+        raise ValueError(
+            "scores must be finite wherever labels are not missing, "
+            f"got {scores[row, task].item()} at row {row}, task {task}"
+        )
