@@ -1,4 +1,4 @@
-"""Exact ranking metrics for many tasks at once, with missing labels, in one sort and no loop over tasks.
+"""Exact ranking metrics for many tasks at once, with missing labels.
 
 Scores and labels are `[n]` (one task) or `[n, m]` (rows by tasks), on one device. A label is 1, 0 or
 missing (NaN in floating labels, -1 in integer ones); missing entries count for nothing, and their scores may
