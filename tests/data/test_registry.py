@@ -30,6 +30,13 @@ def test_options_are_listed():
     assert "root" not in mmb.data.options("digits")
 
 
+def test_loader_is_what_load_calls(tmp_path):
+    data = mmb.data.loader("synthetic")(tmp_path, rows=30, tasks=2)
+    assert (data.inputs == mmb.data.load("synthetic", tmp_path, rows=30, tasks=2).inputs).all()
+    with pytest.raises(ValueError, match="did you mean 'synthetic'"):
+        mmb.data.loader("synthetics")
+
+
 def test_listing_needs_no_extra(monkeypatch):
     for package in ("numpy", "pandas", "sklearn", "sklearn.datasets", "rdkit", "ogb", "PIL"):
         monkeypatch.setitem(sys.modules, package, None)
