@@ -19,6 +19,7 @@ COMMANDS = {
     "predict": "Score new rows with a run, and decide at each task's threshold.",
     "export": "Export a run's model to torch.export and ONNX, and check that they agree.",
     "report": "Write a page about one or more runs that works offline.",
+    "reproduce": "Run the recipes behind a table of the paper and make it, or check it against the logs.",
     "tune": "Search a recipe's options for the best validation result.",
 }
 

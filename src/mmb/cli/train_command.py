@@ -72,7 +72,7 @@ def make_run(output: Path | None, recipe: Recipe, ranks: Ranks) -> Run:
         name = (recipe.data["name"], recipe.method, recipe.seed)
         before = output or last_folder(*name)
         restarted = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
-        if restarted and before.exists() and Run.open(before).recipe == recipe:
+        if restarted and (before / "recipe.yaml").exists() and Run.open(before).recipe == recipe:
             path = before
         else:
             path = Run.create(output or free_folder(*name), recipe).path

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-import platform
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
-import mmb
 from mmb.auc.sharded import of_all_tasks, own_tasks
 from mmb.training import checkpoint
 from mmb.training.components import complete_model
@@ -25,6 +22,7 @@ from mmb.training.evaluate import (
 )
 from mmb.training.files import write_whole
 from mmb.training.job import Job, make_job
+from mmb.training.provenance import provenance
 from mmb.training.run import Run
 from mmb.training.tables import result_table
 
@@ -72,8 +70,7 @@ def finish(run: Run, job: Job, step: int, best_step: int | None, seconds: float)
             "test_fpr": plain(fpr),
             "test_tpr": plain(tpr),
         },
-        "device": str(job.dataset.device),
-        "versions": {"mmb": mmb.__version__, "torch": torch.__version__, "python": platform.python_version()},
+        **provenance(job.dataset.device),
     }
     predictor = {
         "task_names": list(job.dataset.task_names),

@@ -1,0 +1,45 @@
+"""Where a result comes from: versions, commit, machine."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import mmb
+
+
+def provenance(device: torch.device) -> dict[str, Any]:
+    """What to keep with a result, beside its recipe and seed.
+
+    Args:
+        device: Where it was computed.
+
+    Returns:
+        Plain JSON: versions, the commit of the package's checkout (None outside of one), device.
+    """
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{os.cpu_count()} CPU cores"
+    return {
+        "device": str(device),
+        "device_name": name,
+        "versions": {
+            "mmb": mmb.__version__,
+            "commit": commit(),
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+        },
+    }
+
+
+def commit() -> str | None:
+    """The commit of the checkout the package is in; `MMB_COMMIT` where there is a copy without history."""
+    command = ["git", "-C", str(Path(mmb.__file__).parent), "rev-parse", "--short=12", "HEAD"]
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return os.environ.get("MMB_COMMIT")
+    return found.stdout.strip() if found.returncode == 0 else os.environ.get("MMB_COMMIT")
