@@ -43,7 +43,7 @@ def in_processes(world: int, worker: Callable[..., Any], *arguments: Any, timeou
         pipes.append(here)
         processes.append(process)
     try:
-        answers = [pipe.recv() if pipe.poll(120) else ("error", "no answer") for pipe in pipes]
+        answers = [_answer(pipe) for pipe in pipes]
     finally:
         for process in processes:
             process.join(5)
@@ -51,6 +51,13 @@ def in_processes(world: int, worker: Callable[..., Any], *arguments: Any, timeou
     errors = [f"process {rank}: {answer}" for rank, (kind, answer) in enumerate(answers) if kind == "error"]
     assert not errors, "\n".join(errors)
     return [answer for _, answer in answers]
+
+
+def _answer(pipe) -> tuple[str, Any]:
+    try:
+        return pipe.recv() if pipe.poll(120) else ("error", "no answer")
+    except EOFError:
+        return ("error", "the process has crashed")
 
 
 def _entry(pipe, rank, world, port, timeout, worker, arguments):

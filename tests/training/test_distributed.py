@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
 
-from mmb.training import METHODS, Run, checkpoint, loop, train
+from mmb.training import METHODS, Run, checkpoint, loop, merge, train
 from mmb.training.distributed import Ranks
 from mmb.training.evaluate import predict_logits
-from mmb.training.job import make_job
+from mmb.training.finish import evaluate_run
+from mmb.training.job import Job, make_job
 from mmb.training.log import read_log
+from mmb.training.pieces import places
 from mmb.training.randomness import own_randomness
 from processes import in_processes
 from tiny_runs import molecule_recipe, tiny_recipe
@@ -46,6 +50,7 @@ def test_every_method_trains_as_in_one_process(tmp_path):
         expected = train(one)
         for metric, value in expected["test"].items():
             assert many.result()["test"][metric] == pytest.approx(value, abs=2e-3), name
+        assert evaluate_run(many, "test")["mean"] == pytest.approx(many.result()["test"]), name  # by one
         weights, others = final_state(one)["model"], final_state(many)["model"]
         for key, weight in weights.items():
             torch.testing.assert_close(
@@ -59,13 +64,40 @@ def test_every_method_trains_as_in_one_process(tmp_path):
         assert losses[1] == pytest.approx(losses[0], rel=1e-3), name
 
 
+SETTINGS = {
+    "mixed precision": {"training": {"precision": "bfloat16"}},
+    "warm start": {"training": {"warm_start": True, "patience": 1}},
+    "few rows": {"sampler": {"batch_size": 3}},
+    "decaying": {"schedule": {"name": "cosine", "decay_blocks": True}},
+    "two phases": {"method": "auc-ct", "pretrain": {"method": "ce", "training": {"steps": 3}}},
+}
+
+
+@pytest.mark.slow
+def test_every_setting_trains_as_in_one_process(tmp_path):
+    recipes = {name: tiny_recipe(**merge({**SHORT, "method": "pauc"}, s)) for name, s in SETTINGS.items()}
+    runs = [Run.create(tmp_path / "together" / name, recipe) for name, recipe in recipes.items()]
+    in_processes(3, train_all, [run.path for run in runs])
+    for run, (name, recipe) in zip(runs, recipes.items(), strict=True):
+        alone = Run.create(tmp_path / "alone" / name, recipe)
+        train(alone)
+        losses = [
+            [line["loss"] for line in read_log(r.path) if line["kind"] == "train"] for r in (alone, run)
+        ]
+        assert losses[1] == pytest.approx(losses[0], rel=1e-2 if name == "mixed precision" else 1e-3), name
+
+
 class Stopped(Exception):
     pass
 
 
-def train_until(path, step=None):
-    """Train, or crash right after the checkpoint of a step; returns the block state that was started from."""
-    real_save, real_load, started = loop.save, loop.Job.load_state_dict, []
+def train_until(paths, step=None):
+    """Train runs, or crash right after the checkpoint of a step.
+
+    Returns:
+        For each run the block state by task that it was started from, and its result.
+    """
+    real_save, real_load, found = loop.save, Job.load_state_dict, []
 
     def save_and_stop(run, job, progress, log):
         real_save(run, job, progress, log)
@@ -74,49 +106,60 @@ def train_until(path, step=None):
 
     def load_and_look(job, state):
         real_load(job, state)
-        own = {name: value.tolist() for name, value in job.objective.state_dict().items()}
-        moments = [entry for index, entry in job.optimizer.state_dict()["state"].items()][-1]
-        started.append((own, moments["exp_avg"].tolist()))
+        where = places(job.objective, job.dataset.labels[job.dataset.split["train"]])
+        blocks = {name: where[name].piece(value) for name, value in job.objective.state_dict().items()}
+        if len(job.optimizer.param_groups) > 1:
+            blocks["moments"] = list(job.optimizer.state_dict()["state"].values())[-1]["exp_avg"]
+        found[-1][0] = {name: value.tolist() for name, value in blocks.items()}
 
-    loop.save, loop.Job.load_state_dict = save_and_stop, load_and_look
+    loop.save, Job.load_state_dict = save_and_stop, load_and_look
     try:
-        result = train(Run.open(path))
-        result.pop("seconds")
-        return started, result
-    except Stopped:
-        return started, None
+        for path in paths:
+            found.append([None, None])
+            with contextlib.suppress(Stopped):
+                found[-1][1] = train(Run.open(path))
+                for changing in ("seconds", "versions"):
+                    found[-1][1].pop(changing)
     finally:
-        loop.save, loop.Job.load_state_dict = real_save, real_load
+        loop.save, Job.load_state_dict = real_save, real_load
+    return found
 
 
-@pytest.mark.parametrize(("method", "kind"), [("pauc", "rows"), ("auc-ct", "tasks"), ("sopa-s", "tasks")])
-def test_resumed_by_another_number_of_processes(tmp_path, method, kind):
-    """Saved by four: the same by four bit for bit; by two or one, from bit-identical block state."""
-    recipe = tiny_recipe(method, **SHORT, sampler={"kind": kind}, data={"tasks": 7})
-    undisturbed, stopped = (Run.create(tmp_path / name, recipe) for name in ("undisturbed", "stopped"))
-    expected = in_processes(4, train_until, undisturbed.path)[0][1]
-    in_processes(4, train_until, stopped.path, 4)
-    folders = {world: tmp_path / f"by-{world}" for world in (4, 2, 1)}
-    for folder in folders.values():
-        shutil.copytree(stopped.path, folder)
-    answers = {4: in_processes(4, train_until, folders[4]), 2: in_processes(2, train_until, folders[2])}
-    answers[1] = [train_until(folders[1])]
-    assert all(result == expected for _, result in answers[4])  # bit for bit
-    blocks = {world: _join(starts, method) for world, starts in answers.items()}
-    assert blocks[4] == blocks[2] == blocks[1]
-    for world in (2, 1):
-        for metric, value in expected["test"].items():
-            assert answers[world][0][1]["test"][metric] == pytest.approx(value, abs=2e-3)
+def started_from(answers, number):
+    """The block state of all processes that one of the runs was started from."""
+    parts = [answer[number][0] for answer in answers]
+    return {name: [row for part in parts for row in part[name]] for name in parts[0]}
 
 
-def _join(answers, method):
-    """Block state of all processes, by task (what is kept per positive: all numbers, in order of size)."""
-    states = [started[0] for started, _ in answers]
-    names = states[0][0]
-    joined_state = {name: [row for own, _ in states for row in own[name]] for name in names}
-    if method == "sopa-s":
-        return {name: sorted(rows) for name, rows in joined_state.items()}
-    return {**joined_state, "moments": [row for _, moments in states for row in moments]}
+@pytest.mark.slow
+@pytest.mark.parametrize(("before", "after"), [(4, (2, 1)), (1, (3,))])
+def test_resumed_by_another_number_of_processes(tmp_path, before, after):
+    """By as many, the same bit for bit; by others, from bit-identical block state to the same end."""
+    cases = [("pauc", "rows"), ("auc-ct", "tasks"), ("sopa-s", "tasks")]
+    recipes = [
+        tiny_recipe(method, **SHORT, sampler={"kind": kind}, data={"tasks": 7}) for method, kind in cases
+    ]
+    undisturbed, stopped = (
+        [Run.create(tmp_path / where / recipe.method, recipe).path for recipe in recipes]
+        for where in ("undisturbed", "stopped")
+    )
+    expected = run_in(before, undisturbed)[0]
+    run_in(before, stopped, 4)
+    answers = {}
+    for world in (before, *after):
+        copies = [Path(shutil.copytree(path, tmp_path / f"by-{world}" / path.name)) for path in stopped]
+        answers[world] = run_in(world, copies)
+    for number, (method, _) in enumerate(cases):
+        assert answers[before][0][number][1] == expected[number][1]  # bit for bit
+        for world in after:
+            assert started_from(answers[world], number) == started_from(answers[before], number)
+            for metric, value in expected[number][1]["test"].items():
+                found = answers[world][0][number][1]["test"][metric]
+                assert found == pytest.approx(value, abs=2e-3), method
+
+
+def run_in(world, paths, step=None):
+    return in_processes(world, train_until, paths, step) if world > 1 else [train_until(paths, step)]
 
 
 def scores_of(path, rows):

@@ -231,7 +231,8 @@ class ShardedObjective(Objective):
         """Names and this process's part of what is logged: the loss, and means over tasks."""
         found, share = self.inner.diagnostics(), len(self.shard) / self.num_tasks
         means = [value * share if share else torch.zeros_like(value) for value in found.values()]
-        return ["loss", *found], torch.stack([loss, *(mean.to(loss.dtype) for mean in means)])
+        dtype = self.inner.task_weight.dtype  # whatever that of a loss of no tasks is
+        return ["loss", *found], torch.stack([value.to(dtype) for value in (loss, *means)])
 
     def _divided(self, num_rows: int) -> list[int]:
         """Rows of a dense batch for each process; none gets one alone, which cannot be normalised."""
