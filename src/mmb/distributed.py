@@ -8,7 +8,7 @@ is `m / N`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -143,7 +143,11 @@ class _RowsToBlocks(torch.autograd.Function):
 
 
 def sum_gradients(
-    parameters: Iterable[nn.Parameter], numbers: Tensor, group: dist.ProcessGroup | None = None
+    parameters: Iterable[nn.Parameter],
+    numbers: Tensor,
+    group: dist.ProcessGroup | None = None,
+    by_block: Collection[nn.Parameter] = (),
+    blocks: Tensor | None = None,
 ) -> Tensor:
     """Replace every gradient by its sum over processes: one all-reduce (for each dtype there is).
 
@@ -151,22 +155,34 @@ def sum_gradients(
         parameters: The same on every process; those without a gradient count as zero.
         numbers: A vector that is summed along.
         group: The process group.
+        by_block: Those of the parameters that have a row for each block, and gradients only in the rows of
+            `blocks`: no others travel.
+        blocks: int64: the blocks drawn by all processes, each once.
 
     Returns:
         The sum of the numbers.
     """
     by_dtype: dict[torch.dtype, list[nn.Parameter]] = {}
+    rows = {id(parameter): blocks for parameter in by_block}
     summed = numbers
     for parameter in parameters:
         by_dtype.setdefault(parameter.dtype, []).append(parameter)
     for dtype, some in by_dtype.items():
-        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in some]
-        flat = torch.cat([*(gradient.flatten() for gradient in gradients), numbers.to(dtype)])
+        for p in some:
+            p.grad = torch.zeros_like(p) if p.grad is None else p.grad
+        sent = [_rows(p.grad, rows.get(id(p))) for p in some]
+        flat = torch.cat([*(part.flatten() for part in sent), numbers.to(dtype)])
         dist.all_reduce(flat, group=group)
-        *parts, summed = torch.split(flat, [*(p.numel() for p in some), len(numbers)])
-        for parameter, part in zip(some, parts, strict=True):
-            parameter.grad = part.view_as(parameter)
+        *parts, summed = torch.split(flat, [*(part.numel() for part in sent), len(numbers)])
+        for p, part, like in zip(some, parts, sent, strict=True):
+            part, where = part.view(like.shape), rows.get(id(p))
+            p.grad = part if where is None or p.grad is None else p.grad.index_copy_(0, where, part)
     return summed
+
+
+def _rows(values: Tensor | None, rows: Tensor | None) -> Tensor:
+    assert values is not None
+    return values if rows is None else values.index_select(0, rows)
 
 
 def gather_rows(values: Tensor, sizes: Sequence[int], group: dist.ProcessGroup | None = None) -> Tensor:

@@ -40,7 +40,8 @@ class ShardedObjective(Objective):
     tasks of this process: `m / N` of them.
 
     - Task-sampled batches: a process takes the sampled tasks that it owns (or none), and the gradients are
-      summed, with one all-reduce of the size of the model.
+      summed, with one all-reduce of the size of the encoder and the heads of all sampled tasks (of the size
+      of the model, if it is no [`MultiTask`][mmb.models.multitask.MultiTask]), whatever `m` is.
     - Dense batches: a process evaluates the model on its part of the rows. An objective with a term for
       each entry (cross-entropy, focal) needs nothing else; all others need all rows of a task at once,
       so that logits `[n/N, m]` are exchanged for `[n, m/N]`, and derivatives back. Gradients are summed in
@@ -120,7 +121,7 @@ class ShardedObjective(Objective):
         weights = torch.ones(len(keep), dtype=self.inner.task_weight.dtype, device=tasks.device)
         weights = weights if batch.weights is None else batch.weights[keep].to(weights.dtype)
         chosen = _choose(batch, keep)
-        return replace(chosen, weights=weights * (len(keep) / len(tasks)))
+        return replace(chosen, weights=weights * (len(keep) / len(tasks)), drawn=tasks)
 
     def input_rows(self, num_rows: int) -> slice:
         """Which rows of a dense batch this process evaluates; never none, if only for company."""
@@ -160,8 +161,12 @@ class ShardedObjective(Objective):
         for parameter in self.inner.parameters():  # as if the tasks had been there, unsampled
             parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
         names, numbers = self._numbers(loss)
-        weights = (p for p in model.parameters() if p.requires_grad)
-        return dict(zip(names, sum_gradients(weights, numbers, self.shard.group).unbind(), strict=True))
+        weights = [p for p in model.parameters() if p.requires_grad]
+        drawn = batch.drawn if isinstance(batch, TaskBatch) else None
+        heads = [model.weight, model.bias] if isinstance(model, MultiTask) and drawn is not None else []
+        drawn = None if drawn is None else drawn.to(numbers.device, non_blocking=True)
+        summed = sum_gradients(weights, numbers, self.shard.group, heads, drawn)
+        return dict(zip(names, summed.unbind(), strict=True))
 
     def _sampled(self, model: nn.Module, batch: Batch) -> Tensor:
         """Gradients of the sampled tasks of this process; returns its part of the loss."""

@@ -122,6 +122,7 @@ class Feed:
             self._here(draw.rows),
             lower,
             None if draw.weights is None else self._here(draw.weights),
+            None if draw.drawn is None else self._here(draw.drawn),
         )
 
     def _fold(self, inputs: Any, shape: torch.Size) -> Any:

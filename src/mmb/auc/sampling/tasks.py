@@ -27,6 +27,7 @@ class TaskDraw:
         weights: Importance of each task, [k]: the mean over the draw of `weights * delta` has the mean of
             delta over all usable tasks as its expectation. None when tasks are drawn uniformly (all ones).
         lower: Rows drawn independently for the same tasks, for the lower level; None if not asked for.
+        drawn: All tasks that were drawn, where these are one process's share of them.
     """
 
     tasks: Tensor
@@ -34,6 +35,7 @@ class TaskDraw:
     labels: Tensor
     weights: Tensor | None = None
     lower: TaskDraw | None = None
+    drawn: Tensor | None = None
 
     def batch(self, inputs: Any) -> TaskBatch:
         """Look the rows up.
@@ -52,6 +54,7 @@ class TaskDraw:
             rows=self.rows,
             lower=None if self.lower is None else self.lower.batch(inputs),
             weights=self.weights,
+            drawn=self.drawn,
         )
 
 
