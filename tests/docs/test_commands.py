@@ -5,15 +5,15 @@ import re
 import pytest
 
 from docs.conftest import ROOT
-from mmb.cli.parser import parse
+from mmb.cli.parser import COMMANDS, parse
 
 TEXTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def shown(path):
-    """Lines of a page's code blocks that call `mmb`, without comments and the dots of placeholders."""
-    for block in re.findall(r"^```\n(.*?)^```", path.read_text(), re.DOTALL | re.MULTILINE):
-        for line in block.splitlines():
+    """Lines of a page's plain code blocks that call `mmb`, without comments and the dots of placeholders."""
+    for fence, block in re.findall(r"^```(.*?)\n(.*?)^```", path.read_text(), re.DOTALL | re.MULTILINE):
+        for line in [] if fence else block.splitlines():
             if found := re.match(r"(?:torchrun .*-m )?(mmb .*)", line.split("#")[0].strip()):
                 yield found[1].replace("[RUN ...]", "RUN")
 
@@ -24,6 +24,11 @@ def test_commands_are_understood(line):
     assert module.__name__ == f"mmb.cli.{line.split()[1]}_command"
     recipe = getattr(options, "recipe", None)
     assert recipe is None or "=" in recipe or (ROOT / recipe).exists()
+
+
+def test_every_command_is_shown():
+    lines = [line for path in TEXTS for line in shown(path)]
+    assert {line.split()[1] for line in lines} == set(COMMANDS)
 
 
 def test_links_of_the_readme_lead_somewhere():
