@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import combinations
 
 import torch
+import torch.distributed as dist
 
 from mmb import auc
 from mmb.auc.sharded import ShardedObjective, owned_heads
@@ -13,8 +14,11 @@ from mmb.training.pieces import places
 from objective_bank import OBJECTIVES, Data, estimate, make_data, randomise_state
 
 NAMES = [*OBJECTIVES, "compositional"]
-KINDS = ["tasks", "weighted tasks", "rows", "weighted rows", "few rows"]
-STEPS, TASKS = 4, 7
+CASES = [(name, kind) for name in NAMES for kind in ("weighted tasks", "weighted rows")]
+CASES += [
+    (n, k) for n in ("partial-full", "focal", "sopa", "compositional") for k in ("tasks", "rows", "few rows")
+]
+STEPS, TASKS = 3, 7
 
 
 def make_objective(name, labels, model):
@@ -90,7 +94,25 @@ def every_objective() -> dict[str, dict[str, list]]:
     import warnings
 
     warnings.simplefilter("ignore")
-    return {f"{name}/{kind}": run_steps(name, kind, sharded=True) for name in NAMES for kind in KINDS}
+    return {f"{name}/{kind}": run_steps(name, kind, sharded=True) for name, kind in CASES}
+
+
+def bytes_reduced(kind: str) -> list[int]:
+    """Bytes that one step hands to all-reduces, with few tasks and with many."""
+    found, real = [], dist.all_reduce
+
+    def counting(tensor, *args, **kwargs):
+        found[-1] += tensor.numel() * tensor.element_size()
+        return real(tensor, *args, **kwargs)
+
+    dist.all_reduce = counting
+    for tasks in (10, 1000):
+        found.append(0)
+        data = make_data(tasks=tasks)
+        objective = make_sharded("partial-full" if kind == "sampled" else "compositional", data)
+        objective.backward(data.model, objective.share(data.sampled([1, 7, 9])))
+    dist.all_reduce = real
+    return found
 
 
 def mean_over_all_draws(name: str) -> dict[str, list]:

@@ -10,9 +10,9 @@ import torch
 from objective_bank import estimate, make_data
 from processes import in_processes
 from sharded_steps import (
-    KINDS,
-    NAMES,
+    CASES,
     TASKS,
+    bytes_reduced,
     every_objective,
     make_objective,
     means_over_all_draws,
@@ -24,7 +24,7 @@ from sharded_steps import (
 def in_one_process():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return {f"{name}/{kind}": run_steps(name, kind, sharded=False) for name in NAMES for kind in KINDS}
+        return {f"{name}/{kind}": run_steps(name, kind, sharded=False) for name, kind in CASES}
 
 
 @pytest.mark.parametrize("world", [2, 3, 4])
@@ -61,3 +61,11 @@ def test_unequal_numbers_of_tasks_leave_the_estimate_unbiased():
             found = [torch.cat(found)] if key.startswith("mean_") else found  # of each process's own tasks
             for one in found:
                 torch.testing.assert_close(one, expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["sampled", "compositional"])
+def test_what_travels_does_not_grow_with_the_number_of_tasks(kind):
+    """The encoder (4 x 6 weights, 6 biases), three heads of 7 numbers, and a few numbers that are logged."""
+    for few, many in in_processes(2, bytes_reduced, kind):
+        assert few == many
+        assert 8 * (30 + 21) < few <= 8 * (30 + 21 + 5)

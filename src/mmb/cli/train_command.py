@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import warnings
 from collections.abc import Iterator
 from itertools import count, takewhile
 from pathlib import Path
@@ -92,6 +93,7 @@ def train_and_show(run: Run, console: Console, ranks: Ranks) -> None:
     from mmb.training import train
 
     if not ranks.is_main:
+        warnings.simplefilter("ignore", UserWarning)  # the main process says the same
         train(run)
         return
     with console.progress() as progress:
