@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from mmb.auc.baselines import SOPA, CrossEntropy, Focal, MiniBatchPartialAUC, SOPAs
+from mmb.auc.baselines.minibatch_partial import top_part
 from mmb.auc.batches import Batch, TaskBatch
 from mmb.auc.margin import MarginObjective
 from mmb.auc.minmax import MinMaxAUC
@@ -219,7 +220,8 @@ def _minibatch(
     objective: MiniBatchPartialAUC, score: Score, x: Tree, dual: None, lower: None, batch: One
 ) -> Tensor:
     h = transformed(score(x["model"], batch["inputs"], batch["task"]), objective.scores)
-    top = objective.top(h.detach().unsqueeze(1), batch["negative"].unsqueeze(1)).squeeze(1)
+    share = own_value(objective.share, batch["task"]) if objective.anneal else objective.max_fpr
+    top = top_part(h.detach().unsqueeze(1), batch["negative"].unsqueeze(1), share).squeeze(1)
     tiny = torch.finfo(h.dtype).tiny
     positive, top = (w / w.sum().clamp(min=tiny) for w in (batch["positive"], top))
     return positive @ (objective.margin - h.unsqueeze(1) + h) ** 2 @ top

@@ -23,25 +23,35 @@ class MiniBatchPartialAUC(Objective):
     $$
 
     where *top* is the `max_fpr` share of the batch's negatives with the largest scores (by weight; the last
-    one counts with the fraction that is left) and both means are over the batch. No state: the price is that
-    the estimate is biased, the more so the smaller the batch.
+    one counts with the fraction that is left) and both means are over the batch. Nothing is tracked: the
+    price is that the estimate is biased, the more so the smaller the batch.
+
+    While the model cannot tell positives from the top negatives, it pays to give all rows the same score:
+    any spread puts the top negatives above the mean positive. Where tasks are hard, training from random
+    weights gets stuck there (on ToxCast at an AUC of 0.5). Then start from a model trained with
+    cross-entropy, or set `anneal`: the share starts at one and falls as training learns to rank.
 
     Args:
         labels: The training labels.
         max_fpr: The share of negatives, in (0, 1].
+        anneal: Over a task's first so many batches its share falls geometrically from one to `max_fpr`; 0
+            has it there from the start, as in the paper's comparison.
         margin: `c`.
         scores: `"sigmoid"` or `"logit"`.
         task_weighting: See [`Objective`][mmb.auc.objective.Objective].
 
     Raises:
-        ValueError: If `max_fpr` is outside (0, 1].
+        ValueError: If `max_fpr` is outside (0, 1] or `anneal` is negative.
     """
+
+    share: Tensor
 
     def __init__(
         self,
         labels: Labels | Tensor,
         *,
         max_fpr: float = 0.1,
+        anneal: int = 0,
         margin: float = 1.0,
         scores: Literal["sigmoid", "logit"] = "sigmoid",
         task_weighting: float = 0.0,
@@ -50,12 +60,17 @@ class MiniBatchPartialAUC(Objective):
         check_transform(scores, ("sigmoid", "logit"))
         if not 0 < max_fpr <= 1:
             raise ValueError(f"max_fpr must be in (0, 1], got {max_fpr}")
-        self.max_fpr, self.margin, self.scores = max_fpr, margin, scores
+        if anneal < 0:
+            raise ValueError(f"anneal must be a number of batches, 0 or more, got {anneal}")
+        self.max_fpr, self.anneal, self.margin, self.scores = max_fpr, anneal, margin, scores
+        if anneal:
+            self.register_buffer("share", torch.ones(self.num_tasks))
 
     def estimate(self, entries: Entries) -> tuple[Tensor, Gradients]:
         """$L_k$ averaged over the tasks of the batch; tasks that lack a class here count zero."""
         score, slope = squash(entries.logits, self.scores)
-        positive, top = _share(entries.positive), _share(self.top(score, entries.negative))
+        share = entries.gather(self.share) if self.anneal else self.max_fpr
+        positive, top = _normalised(entries.positive), _normalised(top_part(score, entries.negative, share))
         both = (positive.sum(0) > 0) & (top.sum(0) > 0)
         mean_positive, mean_top = (positive * score).sum(0), (top * score).sum(0)
         shortfall = self.margin + mean_top - mean_positive
@@ -64,17 +79,20 @@ class MiniBatchPartialAUC(Objective):
         d_score = positive * (from_positive - shortfall) + top * (from_top + shortfall)  # half of it
         scale = torch.where(both, entries.scale, 0.0)
         value = (scale * (variance + shortfall**2)).sum()
+        if self.training and isinstance(share, Tensor):
+            entries.scatter_(self.share, (share * self.max_fpr ** (1 / self.anneal)).clamp(min=self.max_fpr))
         return value, [(entries.logits, d_score * slope * (2 * scale))]
 
-    def top(self, score: Tensor, negative: Tensor) -> Tensor:
-        """Weights `[rows, k]` of the negatives, cut to the `max_fpr` share with the largest scores."""
-        order = torch.where(negative > 0, score, -torch.inf).argsort(0, descending=True)
-        weight = negative.gather(0, order)
-        before = weight.cumsum(0) - weight
-        room = (self.max_fpr * negative.sum(0) - before).clamp(min=0)
-        return torch.zeros_like(negative).scatter(0, order, torch.minimum(weight, room))
+
+def top_part(score: Tensor, negative: Tensor, share: Tensor | float) -> Tensor:
+    """Weights `[rows, k]` of the negatives, cut to the share (`[k]`) of them with the largest scores."""
+    order = torch.where(negative > 0, score, -torch.inf).argsort(0, descending=True)
+    weight = negative.gather(0, order)
+    before = weight.cumsum(0) - weight
+    room = (share * negative.sum(0) - before).clamp(min=0)
+    return torch.zeros_like(negative).scatter(0, order, torch.minimum(weight, room))
 
 
-def _share(weights: Tensor) -> Tensor:
+def _normalised(weights: Tensor) -> Tensor:
     """Weights that sum to one over the rows, or zeros."""
     return weights / weights.sum(0).clamp(min=torch.finfo(weights.dtype).tiny)
