@@ -30,13 +30,14 @@ def test_a_run_that_goes_on_may_still_learn():
     assert titles(_learning([0.5, 0.5], 0.01, "", finished=False)) == [("remark", "has not learned yet")]
 
 
-def facts(flip=False, shift=0.0, soft=0.1, dual_error=0.01, positives=60):
+def facts(flip=False, shift=0.0, soft=0.1, dual_error=0.01, positives=60, spread=1.0):
     """A run of three tasks on 400 rows a part that ranks well."""
     generator = torch.Generator().manual_seed(0)
     labels = torch.zeros(400, 3, dtype=torch.int8)
     labels[:positives] = 1
     logits = {
-        part: torch.randn(400, 3, generator=generator) + 2 * labels for part in ("train", "valid", "test")
+        part: spread * (torch.randn(400, 3, generator=generator) + 2 * labels)
+        for part in ("train", "valid", "test")
     }
     highest = torch.tensor([0.9, 0.3 if flip else 0.9, torch.nan])
     scores = Scores(100, ["a", "b", "c"], {}, logits, dict.fromkeys(logits, labels), torch.ones(2, 3), {})
@@ -63,6 +64,7 @@ def test_a_good_run_is_said_to_work():
         ({"dual_error": 0.5}, "duals lag behind", "lr_dual"),
         ({"shift": 0.2}, "decisions shift on test rows", "a, b, c"),
         ({"flip": True}, "some tasks are worse than chance", "chance: b."),
+        ({"spread": 0.02}, "all rows score alike", "objective.anneal"),
         ({"positives": 6}, "some tasks have few test rows", "3 of 3 tasks"),
     ],
 )

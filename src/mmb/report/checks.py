@@ -97,6 +97,14 @@ def _progress(facts: Facts) -> Iterator[Check]:
     noise = samples(facts.scores.logits["valid"], labels, facts.max_fpr)[name].mean(labels)
     error = float(noise.estimate().variance.sqrt())
     yield from _learning(curve, error, f"validation {TITLES[name]}", run.finished)
+    spread = float(facts.scores.logits["valid"].float().std(0).median())
+    if spread < 0.05:
+        text = (
+            f"The logits of a typical task differ by only {spread:.3f} (standard deviation) between rows. "
+            "Objectives that see the top negatives alone get stuck there on hard tasks: start from a model "
+            "trained with method=ce, raise objective.max_fpr, or, with method=mb, set objective.anneal=100."
+        )
+        yield Check("remark", "all rows score alike", text)
     areas = {
         part: float(
             metrics.roc_auc(
