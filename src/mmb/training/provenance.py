@@ -36,10 +36,12 @@ def provenance(device: torch.device) -> dict[str, Any]:
 
 
 def commit() -> str | None:
-    """The commit of the checkout the package is in; `MMB_COMMIT` where there is a copy without history."""
+    """The commit of the checkout the package is in; or `MMB_COMMIT`, for copies of one."""
+    if "MMB_COMMIT" in os.environ:
+        return os.environ["MMB_COMMIT"]
     command = ["git", "-C", str(Path(mmb.__file__).parent), "rev-parse", "--short=12", "HEAD"]
     try:
         found = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
     except (OSError, subprocess.TimeoutExpired):
-        return os.environ.get("MMB_COMMIT")
-    return found.stdout.strip() if found.returncode == 0 else os.environ.get("MMB_COMMIT")
+        return None
+    return found.stdout.strip() if found.returncode == 0 else None

@@ -137,10 +137,11 @@ def resolve(fragment: Fragment) -> Recipe:
     )
     if pretrain is None:
         return recipe
-    # The first phase differs in how it trains, not in what, nor in where it is computed.
-    shared = {"data": dict(recipe.data), "model": dict(recipe.model), "seed": recipe.seed}
+    # The first phase differs in how it trains (also in how much it drops), not in what, nor in where.
+    shared = {"data": dict(recipe.data), "seed": recipe.seed}
     where = {key: getattr(recipe.training, key) for key in ("device", "precision", "tensorboard")}
-    return replace(recipe, pretrain=resolve(merge(pretrain, {**shared, "training": where})))
+    first = merge({"model": dict(recipe.model)}, pretrain)
+    return replace(recipe, pretrain=resolve(merge(first, {**shared, "training": where})))
 
 
 def with_presets(fragment: Fragment) -> Fragment:
