@@ -240,7 +240,7 @@ class Theorem:
 
     @property
     def motion_dual(self) -> float:
-        """`C_alpha`, of `alpha_i(x)`."""
+        """Of `alpha_i(x) = alpha_i(x, y_i(x))`: `C_alpha sqrt(1 + C_y^2)`; the paper has `C_alpha` alone."""
         through_lower = math.hypot(1, self.motion_lower) if self.corrected else 1.0
         return self.constants.smoothness_upper / self.constants.strong_concavity * through_lower
 
@@ -253,7 +253,11 @@ class Theorem:
 
     @property
     def follow(self) -> float:
-        """Lipschitz constant of `v_i` in `(x, alpha, y)`."""
+        """Lipschitz constant of `v_i` in `(x, alpha, y)`: in `C_v`, and in what `v` costs by following it.
+
+        `(L_gyy Gamma + L_f) / mu_g`, where the paper has `L_g / mu_g`; squared and times 24 it weighs the
+        errors of the duals and lower variables in the lemma on `v`.
+        """
         c = self.constants
         moved = c.lipschitz_hessian * self.radius + c.smoothness_upper
         return (moved if self.corrected else c.smoothness_lower) / c.strong_convexity
