@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.rendezvous import rendezvous
 
 import mmb
 from mmb.auc import Objective
@@ -25,13 +26,10 @@ from mmb.auc.sharded import ShardedObjective
 from mmb.data import Dataset
 from mmb.distributed import gather_rows
 from mmb.training.recipe import Recipe
+from mmb.training.rendezvous import ProcessError, fresh_store
 
 _T = TypeVar("_T")
 _SAMPLE = 16  # rows of the data whose inputs are compared
-
-
-class ProcessError(Exception):
-    """Processes cannot work together, or one was lost; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +123,8 @@ def joined(device: torch.device) -> Iterator[Ranks]:
         device: Where this process computes; of several GPUs each process takes its own.
 
     Raises:
-        ProcessError: If another process is lost or does not answer in time, or there are too few GPUs.
+        ProcessError: If another process is lost or does not come or answer in time, or there are too few
+            GPUs.
     """
     started = int(os.environ.get("WORLD_SIZE", "1")) > 1 and not dist.is_initialized()
     seconds = float(os.environ.get("MMB_TIMEOUT", "1800"))
@@ -138,8 +137,13 @@ def joined(device: torch.device) -> Iterator[Ranks]:
             )
         torch.cuda.set_device(local)
     if started:
-        backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-        dist.init_process_group(backend, timeout=timedelta(seconds=seconds))
+        backend, timeout = (
+            "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
+            timedelta(seconds=seconds),
+        )
+        store, rank, size = next(rendezvous("env://", timeout=timeout))
+        store = fresh_store(store, rank, size, seconds)
+        dist.init_process_group(backend, timeout=timeout, store=store, rank=rank, world_size=size)
     ranks = Ranks.of_this_process()
     try:
         yield ranks
