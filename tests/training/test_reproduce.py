@@ -1,6 +1,5 @@
 """Studies: run once, a first phase shared, tables made from the logs alone and checked against them."""
 
-import json
 import statistics
 
 import pytest
@@ -8,6 +7,7 @@ import yaml
 
 from mmb.cli import main
 from mmb.training import reproduce
+from mmb.training.log import read_log
 from mmb.training.resolve import RecipeError
 from mmb.training.run import Run, RunError
 from tiny_runs import TINY
