@@ -56,7 +56,7 @@ def test_a_killed_worker_under_torchrun_leaves_no_trace(tmp_path):
     while newest_step(killed) < 100 and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.01)
     assert process.poll() is None, process.communicate()
-    os.kill(workers_of(process)[-1], signal.SIGKILL)
+    os.kill(workers_of(process)[0], signal.SIGKILL)  # the main one
     at = newest_step(killed)
     output, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors
