@@ -61,9 +61,7 @@ def test_a_first_phase_is_trained_once_for_all_rows(folder):
 
 def test_curves_go_on_where_the_first_phase_ended(folder):
     first, second = (
-        json.loads((folder / "results/synthetic" / path / "metrics.jsonl").open().readline())[
-            "steps_per_epoch"
-        ]
+        read_log(folder / "results/synthetic" / path)[0]["steps_per_epoch"]
         for path in ("start/seed-0", "table2/ce/seed-0")
     )
     lines = (folder / "results/synthetic/table2/curves.csv").read_text().split()
