@@ -7,8 +7,8 @@ Regressions on one encoder, for the general solver (`v1`, `v2`), on rows `r` of 
     g_i(x, y)    = 1/2 mean (y'phi(r) - t_i'psi(r))^2 + 1/20 |y|^2,      phi(r) = tanh(W r + b), x = (W, b)
     f_i(x, a, y) = (1 + a) 1/2 mean (y'phi(r) - t_i'psi(r))^2 - 1/2 a^2
 
-Classification tasks with one perceptron, for the objectives (`MinMaxAUC`, `CompositionalAUC`): there `x` has
-the heads of all tasks, too.
+Classification tasks with one perceptron, for the objectives (`MinMaxAUC`, `CompositionalAUC`): there `x` is
+the encoder, and a head for every task.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from mmb.distributed import Shard
 from mmb.models import mlp
 from mmb.trees import tree_leaves
 
-ROWS = 16  # rows a block sees in a step
+ROWS = 64  # rows a block sees in a step
 POOL, INPUTS, FEATURES = 4096, 512, 32  # of the regressions: x has 16,416 numbers, a head 32
 DATA_ROWS, DATA_INPUTS, HIDDEN = 512, 32, 64  # of the tasks: x has 2,112 + 65 m numbers, a copy 2,177
 Batch = dict[str, Tensor]

@@ -64,6 +64,7 @@ def run(case: Case, sampled: int, spells: int, patience: float) -> Found:
                     start = time.perf_counter()
                     case.step()
                     laps.append(time.perf_counter() - start)
+            dist.barrier()  # a few hundred bytes, once a spell
             wire = (loopback_bytes() - before) / length / dist.get_world_size()
         made.append({"others": use[0], "seconds": laps, "wire": wire, "reduced": sum(reduced) / length})
         quiet = [spell for spell in made if spell["others"] <= QUIET]
