@@ -1,6 +1,7 @@
 """Studies: run once, a first phase shared, tables made from the logs alone and checked against them."""
 
 import statistics
+from pathlib import Path
 
 import pytest
 import yaml
@@ -102,3 +103,10 @@ def test_rows_must_be_comparable(folder):
 def test_an_unknown_study_names_those_there_are(folder):
     with pytest.raises(RecipeError, match="there are: synthetic/table2"):
         reproduce.Study.read(folder / "recipes", "synthetic/table3")
+
+
+def test_committed_tables_are_what_their_logs_give():
+    root = Path(__file__).parents[2]
+    studies = reproduce.with_logs(root / "recipes/reproduce", root / "results")
+    assert studies
+    assert not reproduce.differences(studies, root / "results")
