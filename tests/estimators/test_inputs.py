@@ -15,7 +15,7 @@ from mmb.estimators import MultiTaskAUCClassifier
 from mmb.estimators.inputs import Rows, Standardiser
 from mmb.estimators.network import Network
 
-SMALL = {"hidden": (16,), "lr": 2e-2, "steps": 200, "random_state": 0}
+SMALL = {"hidden": (16,), "lr": 2e-2, "steps": 150, "networks": 2, "random_state": 0}
 
 
 def binary(rows=600, seed=0):
@@ -91,7 +91,7 @@ def test_series_of_strings(library):
     names = library.Series(["ill" if v else "well" for v in y])
     model = MultiTaskAUCClassifier(**SMALL).fit(library.DataFrame(x), names)
     assert model.classes_.tolist() == ["ill", "well"]
-    assert model.score(library.DataFrame(x), names) > 0.9
+    assert model.score(library.DataFrame(x), names) > 0.8
 
 
 @pytest.mark.parametrize("objective", ["ce", "pauc"])
@@ -112,7 +112,7 @@ def test_a_weight_is_a_repetition(objective):
                 objective=objective,
                 max_fpr=0.3,
                 lr=1e-3,
-                weight_decay=0.0,
+                alpha=0.0,
             )
         network.see(labels[rows], weights / weights.mean())
         batch = DenseBatch(torch.as_tensor(x)[rows].float(), labels[rows], weights / weights.mean())
@@ -124,9 +124,7 @@ def test_without_weights_objectives_see_what_they_would_see_themselves():
     x, y = many(60)
     labels, inputs = torch.as_tensor(y), torch.as_tensor(x).float()
     for name, kind, options in (("ce", CrossEntropy, {}), ("pauc", PartialAUC, {"max_fpr": 0.2})):
-        network = Network(
-            20, 3, hidden=(8,), dropout=0.0, objective=name, max_fpr=0.2, lr=1e-3, weight_decay=0.0
-        )
+        network = Network(20, 3, hidden=(8,), dropout=0.0, objective=name, max_fpr=0.2, lr=1e-3, alpha=0.0)
         network.see(labels, torch.ones(60))
         own, usual = (
             o.backward(network.model, DenseBatch(inputs, labels))
@@ -159,7 +157,7 @@ def test_rows_of_weight_zero_are_not_there():
 
 def test_parts_one_after_the_other():
     x, y = binary(2000)
-    model = MultiTaskAUCClassifier(hidden=(16,), batch_size=32, lr=3e-2, random_state=0)
+    model = MultiTaskAUCClassifier(hidden=(16,), batch_size=32, lr=3e-2, networks=2, random_state=0)
     scores = []
     for _ in range(6):
         for start in range(0, 1500, 300):

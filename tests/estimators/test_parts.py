@@ -6,8 +6,8 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 from mmb.auc import PartialAUC
-from mmb.estimators.calibration import Calibration, fit_log_odds, fpr_thresholds
-from mmb.estimators.holdout import hold_out
+from mmb.estimators.calibration import Calibration, fit_log_odds, fpr_thresholds, spread_as_averaged
+from mmb.estimators.folds import assign_folds
 
 
 def draw(rows=2000, tasks=3, seed=0):
@@ -85,28 +85,50 @@ def test_calibration_keeps_what_rows_do_not_tell():
     assert calibration.slope[2] != slope[2]
 
 
-def test_held_out_rows_have_their_share_of_every_task():
+def test_scores_are_spread_as_those_of_an_average():
+    """Networks that add noise to a common score: thresholds by one are right for the mean of four."""
+    generator = torch.Generator().manual_seed(0)
+    labels = (torch.rand(20_000, 2, generator=generator) < 0.2).to(torch.int8)
+    common = torch.randn(20_000, 2, generator=generator, dtype=torch.float64) + 2 * labels
+    noise = torch.randn(4, 20_000, 2, generator=generator, dtype=torch.float64)
+    noise[..., 1] *= 0.2
+    networks = common + noise
+    found = spread_as_averaged(networks[0], networks.mean(0), labels, torch.ones(20_000))
+    for value in (0, 1):
+        there = labels == value
+        for task in range(2):
+            one, mean = found[there[:, task], task], networks.mean(0)[there[:, task], task]
+            assert float(one.std()) == pytest.approx(float(mean.std()), rel=0.03)
+            assert float(one.mean()) == pytest.approx(float(mean.mean()), abs=0.03)
+    cut = fpr_thresholds(found, labels, torch.ones(20_000), 0.1)
+    rate = ((networks.mean(0) > cut) & (labels == 0)).sum(0) / (labels == 0).sum(0)
+    torch.testing.assert_close(rate, torch.full((2,), 0.1), atol=0.01, rtol=0)
+    alone = fpr_thresholds(networks[0], labels, torch.ones(20_000), 0.1)
+    assert float((networks.mean(0)[:, 0] > alone[0])[labels[:, 0] == 0].double().mean()) < 0.08
+
+
+def test_every_fold_has_its_share_of_every_task():
     generator = torch.Generator().manual_seed(0)
     rates = torch.tensor([0.3, 0.1, 0.02])
     labels = (torch.rand(2000, 3, generator=generator) < rates).to(torch.int8)
-    held = hold_out(labels, 0.2, generator)
-    assert held.float().mean() == pytest.approx(0.2, abs=0.002)
-    shares = (labels[held] == 1).sum(0) / (labels == 1).sum(0)
-    torch.testing.assert_close(shares, torch.full((3,), 0.2), atol=0.05, rtol=0)
+    fold = assign_folds(labels, 4, generator)
+    assert fold.bincount().tolist() == [500] * 4
+    for number in range(4):
+        shares = (labels[fold == number] == 1).sum(0) / (labels == 1).sum(0)
+        torch.testing.assert_close(shares, torch.full((3,), 0.25), atol=0.05, rtol=0)
 
 
-def test_the_last_positive_stays_in_training():
+def test_no_network_goes_without_a_class():
     labels = torch.zeros(50, 3, dtype=torch.int8)
     labels[7, 0] = 1  # one positive
     labels[:, 1], labels[9, 1] = 1, 0  # one negative
     labels[:5, 2] = 1
     for seed in range(20):
-        held = hold_out(labels, 0.5, torch.Generator().manual_seed(seed))
-        assert not held[7]
-        assert not held[9]
-        assert held.any()
+        fold = assign_folds(labels, 3, torch.Generator().manual_seed(seed))
+        assert fold[7] == fold[9] == -1
+        assert (fold >= 0).sum() == 48
 
 
-def test_nothing_is_held_out_of_a_share_of_nothing():
+def test_one_network_gets_all_rows():
     labels = (torch.arange(20) % 2).to(torch.int8).unsqueeze(1)
-    assert not hold_out(labels, 0.0, torch.Generator()).any()
+    assert (assign_folds(labels, 1, torch.Generator()) == -1).all()

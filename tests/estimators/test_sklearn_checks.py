@@ -5,7 +5,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from mmb.estimators import MultiTaskAUCClassifier
 
-SMALL = {"hidden": (16,), "lr": 2e-2, "steps": 100}
+SMALL = {"hidden": (16,), "lr": 3e-2, "steps": 50, "networks": 2}
 STOCHASTIC = "rows are held out and drawn into batches at random: weights equal repetition on average only"
 EXPECTED = {
     "check_sample_weight_equivalence_on_dense_data": STOCHASTIC,

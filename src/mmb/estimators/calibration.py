@@ -50,6 +50,40 @@ class Calibration:
         self.cut = torch.where(usable, torch.where(cut.isnan(), self.cut, cut), 0.0)
 
 
+def spread_as_averaged(held_out: Tensor, average: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
+    r"""Held-out scores of single networks, moved together as much as those of the average would be.
+
+    Networks differ by chance, and their average less so; a threshold placed by the scores of single networks
+    would let fewer negatives pass than it should. With $h$ the score of a row by the network that was trained
+    without it and $\bar s$ the mean of all $K$ networks, $\mathrm{Var}(h - \bar s)$ is $(1 - 1/K)$ times the
+    variance by chance, which is what averaging takes away: within each class
+
+    $$
+    h \mapsto \mathrm{E} h + \sqrt{1 - \mathrm{Var}(h - \bar s) / \mathrm{Var}(h)} \, (h - \mathrm{E} h).
+    $$
+
+    Args:
+        held_out: $h$, `[n, m]`.
+        average: $\bar s$, `[n, m]`.
+        labels: int8 `[n, m]` with -1 for missing.
+        weights: Of the rows, `[n]`.
+
+    Returns:
+        `[n, m]`.
+    """
+    found = held_out.clone()
+    for value in (0, 1):
+        there = labels == value
+        share = there * weights.double().unsqueeze(1)
+        share = share / share.sum(0).clamp(min=1e-12)
+        centre, gap = (share * held_out).sum(0), held_out - average
+        by_chance = (share * (gap - (share * gap).sum(0)).square()).sum(0)
+        spread = (share * (held_out - centre).square()).sum(0)
+        shrink = (1 - by_chance / spread.clamp(min=1e-12)).clamp(min=0).sqrt()
+        found = torch.where(there, centre + shrink * (held_out - centre), found)
+    return found
+
+
 def fit_log_odds(scores: Tensor, labels: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
     r"""Slope and offset of each task such that $\text{sigmoid}(a z + b)$ is a probability (Platt, 1999).
 

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from mmb import metrics
 from mmb._extras import require
 from mmb.auc.labels import MISSING
-from mmb.estimators.calibration import Calibration
-from mmb.estimators.holdout import hold_out
+from mmb.estimators.calibration import Calibration, spread_as_averaged
+from mmb.estimators.ensemble import Ensemble
 from mmb.estimators.inputs import Rows, Standardiser
-from mmb.estimators.network import Network, Part, both_classes
+from mmb.estimators.network import Network, Part, class_mass
 from mmb.estimators.parameters import check_parameters
 from mmb.estimators.targets import read_targets
 
@@ -38,8 +38,8 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
     It maximises the area under each task's ROC curve up to a false positive rate, calls positive what lies
     above the score at which that rate is reached, and gives calibrated probabilities. It should work untuned:
-    inputs are standardised (outliers levelled off), a share of the rows is held out to choose among the
-    weights of the training run, to calibrate, and to place the thresholds.
+    inputs are standardised (outliers levelled off), and a few networks are averaged, each trained without
+    another share of the rows, by which probabilities and thresholds are placed.
 
     What `y` may be:
 
@@ -59,13 +59,14 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             and at which `predict` operates. In (0, 1].
         hidden: Widths of the hidden layers; empty for a linear model.
         dropout: Share of the hidden units dropped in training.
-        lr: Step size of AdamW.
-        weight_decay: Of AdamW.
+        lr: Step size of Adam.
+        alpha: Strength of the squared penalty on the weights, beside the summed loss of all labels, as in
+            `MLPClassifier`: the more labels, the less it matters.
         batch_size: Rows of a step.
         steps: Number of steps; None is twenty passes over the data, and at least 400.
         warm_up: Share of the steps by cross-entropy, in [0, 1].
-        validation_fraction: Share of the rows held out, in [0, 1). With 0, and where there are too few rows,
-            all rows do both.
+        networks: How many networks to train, each without another share of the rows. Their scores are
+            averaged; probabilities and thresholds are placed by the scores of the rows held out.
         threshold: Probability above which `predict` calls a row positive; None is each task's own, at
             `max_fpr`.
         random_state: Seed of everything random; the global generators are left alone.
@@ -73,7 +74,8 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     Attributes:
         classes_: The classes, sorted; for `[n, m]` the numbers of the tasks.
         thresholds_: For each task the probability above which `predict` calls a row positive, `[m]`.
-        validation_score_: The mean partial AUC of the held-out rows; NaN where it cannot be told.
+        validation_score_: The mean partial AUC of the rows, each scored by the network that was trained
+            without it; NaN after `partial_fit` alone.
         n_features_in_: Number of columns of `X`.
         feature_names_in_: Their names, where `X` has some.
     """
@@ -86,13 +88,13 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         *,
         max_fpr: float = 0.1,
         hidden: Sequence[int] = (256, 256),
-        dropout: float = 0.1,
+        dropout: float = 0.25,
         lr: float = 3e-3,
-        weight_decay: float = 1e-2,
+        alpha: float = 10.0,
         batch_size: int = 128,
         steps: int | None = None,
-        warm_up: float = 0.5,
-        validation_fraction: float = 0.15,
+        warm_up: float = 0.25,
+        networks: int = 4,
         threshold: float | None = None,
         random_state: Any = None,
     ) -> None:
@@ -101,11 +103,11 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self.hidden = hidden
         self.dropout = dropout
         self.lr = lr
-        self.weight_decay = weight_decay
+        self.alpha = alpha
         self.batch_size = batch_size
         self.steps = steps
         self.warm_up = warm_up
-        self.validation_fraction = validation_fraction
+        self.networks = networks
         self.threshold = threshold
         self.random_state = random_state
 
@@ -133,38 +135,19 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         x, labels, weights = self._read(X, y, sample_weight, None, fresh=True)
         self._start(x, labels.shape[1])
         self._standardiser.learn(x, weights.numpy())
-        generator = torch.Generator().manual_seed(self._seed)
-        held = hold_out(labels, self.validation_fraction, generator)
-        valid = self._part(x, labels, weights, held)
-        if not bool(both_classes(valid.labels).any()):  # too few rows to tell anything by: all of them train
-            held[:] = False
-        train = self._part(x, labels, weights, ~held)
-        network = self._network
-        network.see(train.labels, train.weights)
-        if not bool(network.usable.all()):
-            names = (~network.usable).nonzero().squeeze(1).tolist()
+        mass = class_mass(labels, weights)
+        if not bool((mass > 0).all()):
+            names = (mass == 0).any(0).nonzero().squeeze(1).tolist()
             warnings.warn(
                 f"y: {len(names)} of {labels.shape[1]} tasks have no positive or no negative and get "
                 f"constant scores: {names[:20]}",
                 stacklevel=2,
             )
-        steps = self.steps or max(_FEWEST_STEPS, _PASSES * math.ceil(len(train.labels) / self.batch_size))
-        if bool(network.usable.any()):
-            with _own_randomness(self._seed):
-                network.train(
-                    train,
-                    steps=steps,
-                    warm_up_steps=round(self.warm_up * steps),
-                    batch_size=self.batch_size,
-                    generator=generator,
-                    decay=True,
-                    assess=(lambda model: self._partial_auc(model, valid)) if bool(held.any()) else None,
-                )
-        network.model.double()
-        self._calibrate(train)
-        if bool(held.any()):
-            self._calibrate(valid)
-        self.validation_score_ = self._partial_auc(network.model, valid) if bool(held.any()) else math.nan
+        steps = self.steps or max(_FEWEST_STEPS, _PASSES * math.ceil(len(labels) / self.batch_size))
+        part = Part(Rows(x, self._standardiser), labels, weights)
+        held_out, mean = self._ensemble.cross_fit(part, steps, round(self.warm_up * steps), self.batch_size)
+        self._calibrate(spread_as_averaged(held_out, mean, labels, weights), labels, weights)
+        self.validation_score_ = self._mean_area(held_out, labels)
         return self
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
@@ -186,7 +169,7 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             ValueError: As `fit`; or if the first call has no `classes`.
         """
         check_parameters(self)
-        first = not hasattr(self, "_network")
+        first = not hasattr(self, "_ensemble")
         if first and classes is None and np.shape(y)[1:] in ((), (1,)):
             raise ValueError("classes: the first call of partial_fit needs all classes of y, got None")
         x, labels, weights = self._read(X, y, sample_weight, classes, fresh=first)
@@ -194,21 +177,10 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             self._start(x, labels.shape[1])
             self.validation_score_ = math.nan
         self._standardiser.learn(x, weights.numpy())
-        network, part = self._network, self._part(x, labels, weights, slice(None))
-        network.see(labels, weights)
-        if bool(network.usable.any()):
-            seed = self._seed + network.steps_done
-            network.model.float()
-            with _own_randomness(seed):
-                network.train(
-                    part,
-                    steps=math.ceil(len(labels) / self.batch_size),
-                    warm_up_steps=_FIRST_STEPS,
-                    batch_size=self.batch_size,
-                    generator=torch.Generator().manual_seed(seed),
-                )
-        network.model.double()
-        self._calibrate(part)
+        part = Part(Rows(x, self._standardiser), labels, weights)
+        steps = math.ceil(len(labels) / self.batch_size)
+        self._ensemble.train(part, steps, _FIRST_STEPS, self.batch_size)
+        self._calibrate(self._ensemble.scores(part.rows), labels, weights)
         return self
 
     def decision_function(self, X: Any) -> Array:
@@ -295,29 +267,19 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
     def _start(self, x: Any, num_tasks: int) -> None:
         """Forget what was learned: a new network, no scaling, no calibration."""
-        self._seed = int(_utils.check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        seed = int(_utils.check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        options = {
+            name: getattr(self, name) for name in ("objective", "max_fpr", "hidden", "dropout", "lr", "alpha")
+        }
+        self._ensemble = Ensemble(self.networks, seed, partial(Network, x.shape[1], num_tasks, **options))
         self._standardiser = Standardiser(_sparse.issparse(x))
-        with _own_randomness(self._seed):
-            self._network = Network(
-                x.shape[1],
-                num_tasks,
-                hidden=self.hidden,
-                dropout=self.dropout,
-                objective=self.objective,
-                max_fpr=self.max_fpr,
-                lr=self.lr,
-                weight_decay=self.weight_decay,
-            )
+        self._mass = torch.zeros(2, num_tasks, dtype=torch.float64)
         self._calibration = Calibration(num_tasks)
 
-    def _part(self, x: Any, labels: Tensor, weights: Tensor, rows: Any) -> Part:
-        numbers = rows.numpy() if isinstance(rows, Tensor) else rows
-        return Part(Rows(x[numbers], self._standardiser), labels[rows], weights[rows])
-
-    def _calibrate(self, part: Part) -> None:
+    def _calibrate(self, scores: Tensor, labels: Tensor, weights: Tensor) -> None:
         """Place probabilities and thresholds by some rows, where they have the classes it takes."""
-        scores = part.rows.scores(self._network.model)
-        self._calibration.fit(scores, part.labels, part.weights, self.max_fpr, self._network.mass)
+        self._mass += class_mass(labels, weights)
+        self._calibration.fit(scores, labels, weights, self.max_fpr, self._mass)
         if self.threshold is not None:
             self._calibration.cut.fill_(math.log(self.threshold / (1 - self.threshold)))
         self.thresholds_ = self._calibration.cut.sigmoid().numpy()
@@ -328,18 +290,7 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         x = _validation.validate_data(
             self, X, accept_sparse="csr", dtype=(np.float64, np.float32), reset=False
         )
-        return self._calibration(Rows(x, self._standardiser).scores(self._network.model))
-
-    def _partial_auc(self, model: nn.Module, part: Part) -> float:
-        return self._mean_area(part.rows.scores(model), part.labels)
+        return self._calibration(self._ensemble.scores(Rows(x, self._standardiser)))
 
     def _mean_area(self, scores: Tensor, labels: Tensor) -> float:
         return float(metrics.roc_auc(scores, labels, self.max_fpr).nanmean())
-
-
-@contextmanager
-def _own_randomness(seed: int) -> Iterator[None]:
-    """Initial weights and dropout draw from torch's default generator: seed it here, put it back after."""
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
-        yield

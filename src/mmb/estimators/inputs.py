@@ -56,6 +56,10 @@ class Rows:
         self._dense: dict[torch.dtype, Tensor] = {}
         self._chunk = max(1, _CHUNK // x.shape[1])
 
+    def only(self, chosen: Tensor) -> Rows:
+        """The rows where the bool `[n]` says so."""
+        return Rows(self._x[chosen.numpy()], self._standardise)
+
     def take(self, rows: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
         """Inputs `[k, d]` of the rows `[k]`."""
         if _sparse.issparse(self._x):

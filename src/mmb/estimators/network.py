@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, islice, repeat
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from mmb.auc import CrossEntropy, DenseBatch, Labels, MinMaxAUC, Objective, PairwisePartialAUC, PartialAUC
 from mmb.auc.sampling import RichRowSampler, RowDraw
@@ -26,7 +25,6 @@ OBJECTIVES: dict[str, Callable[..., Objective]] = {
 
 _WARM_STARTED = (MinMaxAUC, PartialAUC, PairwisePartialAUC)
 _RICH = 0.5  # share of the rows of a step that are positives of some task
-_ASSESSMENTS = 20  # how often the model is valued while it trains
 
 
 class Part(NamedTuple):
@@ -41,6 +39,10 @@ class Part(NamedTuple):
     rows: Rows
     labels: Tensor
     weights: Tensor
+
+    def only(self, chosen: Tensor) -> Part:
+        """The rows where the bool `[n]` says so."""
+        return Part(self.rows.only(chosen), self.labels[chosen], self.weights[chosen])
 
 
 class Network:
@@ -57,7 +59,7 @@ class Network:
         objective: A name in `OBJECTIVES`.
         max_fpr: For the objectives that have such a limit.
         lr: Step size of Adam.
-        weight_decay: Of AdamW.
+        alpha: Strength of the squared penalty on the weights, beside the summed loss of all labels.
     """
 
     def __init__(
@@ -70,7 +72,7 @@ class Network:
         objective: str,
         max_fpr: float,
         lr: float,
-        weight_decay: float,
+        alpha: float,
     ) -> None:
         both = Labels(torch.tensor([[0], [1]], dtype=torch.int8).expand(2, num_tasks))  # the true ones: `see`
         options = {"max_fpr": max_fpr} if objective.startswith("pauc") else {}
@@ -79,14 +81,9 @@ class Network:
         self.objective = OBJECTIVES[objective](both, **options)
         self.mass = torch.zeros(2, num_tasks, dtype=torch.float64)  # of the negatives, of the positives
         self.num_rows = 0.0
-        self.lr, self.steps_done = lr, 0
-        self.optimizer = torch.optim.AdamW(
-            [
-                {"params": list(self.model.parameters()), "weight_decay": weight_decay},
-                {"params": list(self.objective.parameters()), "weight_decay": 0.0},
-            ],
-            lr,
-        )
+        self.lr, self.alpha, self.steps_done = lr, alpha, 0
+        groups = [{"params": list(part.parameters())} for part in (self.model, self.objective)]
+        self.optimizer = torch.optim.Adam([group for group in groups if group["params"]], lr)
 
     @property
     def usable(self) -> Tensor:
@@ -96,14 +93,15 @@ class Network:
     def see(self, labels: Tensor, weights: Tensor) -> None:
         """Add the labels `[n, m]` of rows with weights `[n]` to those the class rates are taken of."""
         self.num_rows += float(weights.sum())
-        for value in (0, 1):
-            self.mass[value] += ((labels == value) * weights.double().unsqueeze(1)).sum(0)
+        self.mass += class_mass(labels, weights)
         for objective in (self.warm_up, self.objective):
             objective.num_rows = self.num_rows  # type: ignore[assignment]  # weights need not be whole
             objective.num_usable = int(self.usable.sum())
             objective.negatives.copy_(torch.where(self.mass[0] > 0, self.mass[0], 1.0))
             objective.positives.copy_(torch.where(self.mass[1] > 0, self.mass[1], 1.0))
             objective.task_weight.copy_(self.usable)
+        # the loss is a mean over tasks of means over labels: the penalty fades as labels come
+        self.optimizer.param_groups[0]["weight_decay"] = self.alpha / float(self.mass.sum())
 
     def train(
         self,
@@ -114,7 +112,6 @@ class Network:
         batch_size: int,
         generator: torch.Generator,
         decay: bool = False,
-        assess: Callable[[nn.Module], float] | None = None,
     ) -> None:
         """Train on some rows.
 
@@ -126,10 +123,8 @@ class Network:
             generator: Draws the rows.
             decay: Whether the step size rises at the start and falls to zero, by half a cosine; else it
                 stays.
-            assess: Values the model; the weights end as those of the highest value. None takes the last.
         """
-        best, kept, every = -math.inf, None, max(1, steps // _ASSESSMENTS)
-        self.model.train()
+        self.model.float().train()
         for step, draw in enumerate(islice(_draws(part.labels, batch_size, generator), steps)):
             if self.steps_done == warm_up_steps and isinstance(self.objective, _WARM_STARTED):
                 self.objective.warm_start(part.rows.scores(self.model), part.labels)
@@ -142,13 +137,12 @@ class Network:
             objective.backward(self.model, batch)
             self.optimizer.step()
             self.steps_done += 1
-            if assess is not None and ((step + 1) % every == 0 or step + 1 == steps):
-                value = assess(self.model)
-                if value > best:
-                    best, kept = value, copy.deepcopy(self.model.state_dict())
-        if kept is not None:
-            self.model.load_state_dict(kept)
-        self.model.eval()
+        self.model.double().eval()  # so that predictions do not depend on how many rows are asked for
+
+
+def class_mass(labels: Tensor, weights: Tensor) -> Tensor:
+    """Weight of the negatives and of the positives of each task, float64 `[2, m]`."""
+    return torch.stack([((labels == value) * weights.double().unsqueeze(1)).sum(0) for value in (0, 1)])
 
 
 def both_classes(labels: Tensor) -> Tensor:

@@ -18,11 +18,11 @@ def check_parameters(its: Any) -> None:
         "hidden": (all(width >= 1 for width in its.hidden), "positive widths"),
         "dropout": (0 <= its.dropout < 1, "in [0, 1)"),
         "lr": (its.lr > 0, "positive"),
-        "weight_decay": (its.weight_decay >= 0, "not negative"),
+        "alpha": (its.alpha >= 0, "not negative"),
         "batch_size": (its.batch_size >= 1, "at least 1"),
         "steps": (its.steps is None or its.steps >= 1, "at least 1, or None"),
         "warm_up": (0 <= its.warm_up <= 1, "in [0, 1]"),
-        "validation_fraction": (0 <= its.validation_fraction < 1, "in [0, 1)"),
+        "networks": (its.networks >= 1, "at least 1"),
         "threshold": (its.threshold is None or 0 < its.threshold < 1, "in (0, 1) or None"),
         "objective": (its.objective in OBJECTIVES, f"one of {', '.join(OBJECTIVES)}"),
     }
