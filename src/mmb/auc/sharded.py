@@ -25,7 +25,7 @@ from mmb.models.multitask import MultiTask
 from mmb.trees import tree_map
 
 _OfTasks = TypeVar("_OfTasks", TaskBatch, TaskDraw)
-_NEW_NAME = "forward_sync_buffers"  # since torch 2.13
+_NEW_NAME = "forward_sync_buffers"  # in newer versions of torch
 _BUFFERS_APART: dict[str, Any] = {
     _NEW_NAME if _NEW_NAME in signature(DistributedDataParallel).parameters else "broadcast_buffers": False
 }
@@ -250,13 +250,9 @@ class ShardedObjective(Objective):
 
     def _columns(self, values: Any) -> Any:
         """The columns of the tasks of `inner`, where there are columns."""
-        if self._by_entry:
+        if self._by_entry or values is None or values.dim() != 2:
             return values
-        return (
-            values[:, self.shard.start : self.shard.stop]
-            if values is not None and values.dim() == 2
-            else values
-        )
+        return values[:, self.shard.start : self.shard.stop]
 
     def _network(self, model: nn.Module) -> DistributedDataParallel:
         """The model, with gradients that are summed during backward."""
