@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from mmb.auc import CrossEntropy, Labels
-from mmb.auc.sampling import RichRowSampler
+from mmb.auc import CompositionalAUC, CrossEntropy, Labels
+from mmb.auc.sampling import RichRowSampler, TaskSampler
 from mmb.data import Dataset
 from mmb.data.graphs import FixedGraphs, GraphBatch
 from mmb.models.gin import gin
-from mmb.training.feed import Feed, fixed_shapes
+from mmb.training.feed import Feed
 from mmb.training.job import Job, check_capture, make_job, make_optimizer
 from mmb.training.log import Window
 from mmb.training.recipe import OptimizerSettings
@@ -29,30 +29,34 @@ def molecules(rows=300):
     return Dataset("graphs", random_graphs(rows, generator), labels, split, ("a", "b", "c"))
 
 
-@pytest.mark.parametrize("rich", [0.0, 0.5])
-def test_batches_of_graphs_have_one_shape(rich):
+@pytest.mark.parametrize("kind", ["uniform", "rich", "tasks", "tasks apart"])
+def test_batches_of_graphs_have_one_shape(kind):
     dataset = molecules()
-    sampler = RichRowSampler(dataset.labels[dataset.split["train"]], 32, rich)
+    labels = dataset.labels[dataset.split["train"]]
+    if kind.startswith("tasks"):
+        sampler = TaskSampler(labels, 2, 16, independent_lower=kind == "tasks apart")
+    else:
+        sampler = RichRowSampler(labels, 32, 0.5 if kind == "rich" else 0.0)
     before = sampler.state_dict()
-    fixed = fixed_shapes(dataset, sampler)
-    assert all(
-        torch.equal(torch.as_tensor(before[k]), torch.as_tensor(v)) for k, v in sampler.state_dict().items()
-    )
-    feed = iter(Feed(fixed, sampler, torch.Generator()))
-    batches = [next(feed) for _ in range(100)]
-    shapes = [[tensor.shape for tensor in tensors(batch)] for batch in batches if len(batch.labels) == 32]
+    feed = Feed(dataset, sampler, torch.Generator(), kind == "tasks apart", one_shape=True)
+    after = sampler.state_dict()
+    assert (after["epoch"], after["step"]) == (0, 0)
+    assert torch.equal(after["generator"], before["generator"])
+    batches = [batch for batch, _ in zip(feed, range(100), strict=False) if batch.rows.numel() == 32]
+    shapes = [[tensor.shape for tensor in tensors(batch)] for batch in batches]
     assert len(shapes) > 85
     assert all(shape == shapes[0] for shape in shapes)
-    drawn = max(int(batch.inputs.node_mask.sum()) for batch in batches if len(batch.labels) == 32)
-    assert len(batches[0].inputs.node_mask) < drawn + 2 * 128  # and little of it is padding
+    graphs = [getattr(batch.inputs, "inputs", batch.inputs) for batch in batches]
+    drawn = max(int(one.node_mask.sum(-1).max()) for one in graphs)
+    assert graphs[0].node_mask.shape[-1] < drawn + 2 * 128  # and little of it is padding
 
 
 def test_graphs_that_do_not_fit_keep_their_shape():
     graphs = random_graphs(10, torch.Generator().manual_seed(0))
     rows = torch.arange(4)
     nodes, edges = graphs.sizes(rows)
-    assert isinstance(replace(graphs, room=(4, nodes + 1, edges))[rows], FixedGraphs)
-    for room in ((4, nodes, edges), (4, nodes + 1, edges - 1), (5, nodes + 1, edges)):
+    assert isinstance(replace(graphs, room=(nodes + 1, edges))[rows], FixedGraphs)
+    for room in ((nodes, edges), (nodes + 1, edges - 1)):
         assert type(replace(graphs, room=room)[rows]) is GraphBatch
 
 
@@ -60,7 +64,7 @@ def test_graphs_that_do_not_fit_keep_their_shape():
     ("changes", "device", "message"),
     [
         ({}, "cpu", "needs a GPU, and the device is cpu"),
-        ({"sampler": {"kind": "tasks"}}, "cuda", "sampler.kind=rows"),
+        ({"method": "auc-ct", "objective": {"copies_device": "cpu"}}, "cuda", "copies_device=null"),
         ({"schedule": {"decay_blocks": True}}, "cuda", "schedule.decay_blocks=false"),
     ],
 )
@@ -72,13 +76,21 @@ def test_refused_where_it_cannot_work(changes, device, message):
 
 @needs_gpu
 @pytest.mark.parametrize("optimizer", [{"name": "adam"}, {"name": "momentum", "lr": 0.1, "clip": 1.0}])
-@pytest.mark.parametrize("method", ["ce", "auc", "pauc", "pauc-full", "mb"])
-def test_same_training_as_without(method, optimizer):
+@pytest.mark.parametrize(
+    ("method", "kind"),
+    [
+        *((name, "rows") for name in ("ce", "auc", "pauc", "pauc-full", "mb")),
+        ("pauc", "tasks"),
+        ("auc-ct", "tasks"),
+    ],
+)
+def test_same_training_as_without(method, kind, optimizer):
     found = []
     for capture in (False, True):
         recipe = tiny_recipe(
             method,
             model={"dropout": 0.0},
+            sampler={"kind": kind},
             optimizer=optimizer,
             schedule={"name": "cosine"},
             training={"capture": capture, "device": "cuda"},
@@ -97,22 +109,27 @@ def test_same_training_as_without(method, optimizer):
 
 
 @needs_gpu
-def test_same_training_on_graphs():
+@pytest.mark.parametrize("method", ["ce", "auc-ct"])
+def test_same_training_on_graphs(method):
     found = []
     for capture in (False, True):
         dataset = molecules().to("cuda")
         labels = Labels(dataset.labels[dataset.split["train"]].cpu())
-        sampler = RichRowSampler(labels, 32, 0.5)
         torch.manual_seed(0)
-        model, objective = gin(3, layers=2, width=16, dropout=0.0).cuda(), CrossEntropy(labels).cuda()
+        model = gin(3, layers=2, width=16, dropout=0.0).cuda()
+        if method == "auc-ct":
+            objective = CompositionalAUC(labels, model).cuda()
+            sampler = TaskSampler(labels, 2, 16, independent_lower=True)
+        else:
+            objective, sampler = CrossEntropy(labels).cuda(), RichRowSampler(labels, 32, 0.5)
         settings = OptimizerSettings("sgd", lr=0.05)
         job = Job(
-            tiny_recipe("ce", optimizer={"name": "sgd"}),
+            tiny_recipe(method, optimizer={"name": "sgd"}),
             dataset,
             model,
             objective,
             make_optimizer(settings, model, objective, capture),
-            Feed(fixed_shapes(dataset, sampler) if capture else dataset, sampler, torch.Generator()),
+            Feed(dataset, sampler, torch.Generator(), method == "auc-ct", one_shape=capture),
             20,
             10,
             Window(),

@@ -105,7 +105,7 @@ class GraphInputs:
         edge_ptr: `int64 [n + 1]`, likewise for edges.
         host_ptr: `int64 [2, n + 1]`, both pointers on the host: they give the size of a batch without
             waiting for the device.
-        room: If given, `(count, nodes, edges)`: batches of `count` rows that fit come padded to this size.
+        room: If given, nodes and edges that batches are padded to, where they fit.
     """
 
     atom_codes: Tensor
@@ -117,7 +117,7 @@ class GraphInputs:
     atom_ptr: Tensor
     edge_ptr: Tensor
     host_ptr: Tensor
-    room: tuple[int, int, int] | None = None
+    room: tuple[int, int] | None = None
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Tensor]) -> Self:
@@ -157,10 +157,8 @@ class GraphInputs:
         """
         nodes, edges = self.sizes(rows.cpu())
         rows = rows.to(self.atom_ptr.device, non_blocking=True)
-        if self.room is not None and len(rows) == self.room[0]:
-            _, more_nodes, more_edges = self.room
-            if nodes < more_nodes and edges <= more_edges:
-                return self.fixed(rows, more_nodes, more_edges)
+        if self.room is not None and nodes < self.room[0] and edges <= self.room[1]:
+            return self.fixed(rows, *self.room)
         graph, node, graph_ptr = _ragged(self.atom_ptr, rows, nodes)
         graph_of_edge, edge, _ = _ragged(self.edge_ptr, rows, edges)
         degree = self.degrees[node].long()
@@ -180,6 +178,12 @@ class GraphInputs:
     def sizes(self, rows: Tensor) -> tuple[int, int]:
         """Number of nodes and of directed edges of some rows (on the host) together."""
         nodes, edges = (self.host_ptr[:, rows + 1] - self.host_ptr[:, rows]).sum(1).tolist()
+        return nodes, edges
+
+    def largest(self, rows: Tensor) -> tuple[int, int]:
+        """Most nodes and most edges that any run of rows has, of runs `[k, r]` on the host."""
+        sizes = self.host_ptr[:, rows + 1] - self.host_ptr[:, rows]
+        nodes, edges = sizes.sum(2).amax(1).tolist()
         return nodes, edges
 
     def fixed(self, rows: Tensor, nodes: int, edges: int) -> FixedGraphs:

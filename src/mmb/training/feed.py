@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice, pairwise
 from typing import Any
 
@@ -38,6 +38,9 @@ class Feed:
         prefetch: Told the tasks of the next batch before each batch is handed out.
         sharded: The objective, where many processes share it. Batches then have the inputs that this process
             evaluates; all processes draw the same.
+        one_shape: Whether batches are to have one shape also where rows differ in size, and everything on the
+            device: graphs are then padded to what the sampler draws. Batches that do not fit keep the shape
+            they have.
     """
 
     def __init__(
@@ -48,6 +51,7 @@ class Feed:
         tasks_apart: bool = False,
         prefetch: Callable[[Tensor], None] | None = None,
         sharded: ShardedObjective | None = None,
+        one_shape: bool = False,
     ) -> None:
         self.dataset = dataset
         self.sampler = sampler
@@ -57,6 +61,14 @@ class Feed:
         self.sharded = sharded
         self._rows = dataset.split["train"]
         self._position = sampler.state_dict()
+        self._tasks_on_host = tasks_apart and not one_shape
+        self._task_room: tuple[int, int] | None = None
+        if one_shape and isinstance(dataset.inputs, GraphInputs):
+            room = room_for_draws(dataset.inputs, self._rows, sampler, tasks_apart)
+            if tasks_apart:
+                self._task_room = room
+            else:
+                self.dataset = replace(dataset, inputs=replace(dataset.inputs, room=room))
 
     def __iter__(self) -> Iterator[Batch]:
         drawn: deque[tuple[_Drawn, _Drawn]] = deque()
@@ -116,53 +128,62 @@ class Feed:
 
     def _sampled(self, draw: TaskDraw, inputs: Any, lower: TaskBatch | None = None) -> TaskBatch:
         return TaskBatch(
-            self._fold(inputs, draw.rows.shape),
+            self._fold(inputs, draw.rows),
             self._here(draw.labels),
-            draw.tasks if self.tasks_apart else self._here(draw.tasks),
+            draw.tasks if self._tasks_on_host else self._here(draw.tasks),
             self._here(draw.rows),
             lower,
             None if draw.weights is None else self._here(draw.weights),
             None if draw.drawn is None else self._here(draw.drawn),
         )
 
-    def _fold(self, inputs: Any, shape: torch.Size) -> Any:
-        """Model input of `tasks * rows` rows, divided by task; None for no tasks."""
-        if shape[0] == 0:
+    def _fold(self, inputs: Any, rows: Tensor) -> Any:
+        """Model input of the rows `[tasks, rows]`, divided by task; None for no tasks."""
+        if len(rows) == 0:
             return None
         if isinstance(inputs, Tensor):
-            return inputs.reshape(*shape, *inputs.shape[1:])
+            return inputs.reshape(*rows.shape, *inputs.shape[1:])
         if self.tasks_apart and isinstance(inputs, GraphBatch):
-            return stack_tasks(inputs, shape[0])
+            return stack_tasks(inputs, len(rows), *self._room_for(rows))
         return Flat(inputs)
+
+    def _room_for(self, rows: Tensor) -> tuple[int | None, int | None]:
+        """Nodes and edges to pad each task's graphs to, where they are to have one size and fit."""
+        if self._task_room is None or not isinstance(self.dataset.inputs, GraphInputs):
+            return None, None
+        nodes, edges = self.dataset.inputs.largest(self._rows[rows])
+        fits = nodes < self._task_room[0] and edges <= self._task_room[1]
+        return self._task_room if fits else (None, None)
 
     def _here(self, tensor: Tensor) -> Tensor:
         return tensor.to(self.dataset.device, non_blocking=True)
 
 
-def fixed_shapes(dataset: Dataset, sampler: Draws) -> Dataset:
-    """The data set with batches of one shape also where rows differ in size.
+def room_for_draws(inputs: GraphInputs, rows: Tensor, sampler: Draws, tasks_apart: bool) -> tuple[int, int]:
+    """Nodes and edges that hold what a sampler draws, nearly always: seven standard deviations of room.
 
-    They are padded to what the sampler draws; batches that exceed the mean of some draws by seven standard
-    deviations keep the shape they have.
+    Args:
+        inputs: The graphs.
+        rows: The rows that draws count in.
+        sampler: Some draws of it are tried; it stands where it stood afterwards.
+        tasks_apart: Whether room is for each task of a draw, or for a whole draw.
     """
-    inputs = dataset.inputs
-    if not isinstance(inputs, GraphInputs):
-        return dataset
-    before, train = sampler.state_dict(), dataset.split["train"]
-    trial: Iterator[Any] = islice(iter(sampler), _TRIAL_DRAWS)
-    draws = [train[draw.rows.flatten()] for draw in trial]
+    before = sampler.state_dict()
+    trial: list[Any] = list(islice(iter(sampler), _TRIAL_DRAWS))
     sampler.load_state_dict(before)
-    sizes = torch.tensor([inputs.sizes(rows) for rows in draws if len(rows) == len(draws[0])]).double()
+    whole = [draw.rows for draw in trial if draw.rows.shape == trial[0].rows.shape]
+    runs = [run for drawn in whole for run in (drawn if tasks_apart else [drawn.flatten()])]
+    sizes = torch.tensor([inputs.sizes(rows[run]) for run in runs]).double()
     bound = sizes.mean(0) + 7 * sizes.std(0) if len(sizes) > 1 else 1.2 * sizes[0]
     nodes, edges = (int(size) // 128 * 128 + 128 for size in bound.tolist())
-    return replace(dataset, inputs=replace(inputs, room=(len(draws[0]), nodes, edges)))
+    return nodes, edges
 
 
+@dataclass(frozen=True)
 class Flat:
     """Model input of the rows of several tasks, task by task, that cannot be folded to `[tasks, rows]`."""
 
-    def __init__(self, inputs: Any) -> None:
-        self.inputs = inputs
+    inputs: Any
 
     def flatten_tasks(self) -> Any:
         """The model input."""

@@ -19,7 +19,7 @@ from mmb.models.batch_norm import freeze_batch_norm
 from mmb.training.components import complete_model, load_data, make_model, make_objective
 from mmb.training.distributed import ONE, Ranks, check_agreement
 from mmb.training.divided import Division
-from mmb.training.feed import Draws, Feed, fixed_shapes
+from mmb.training.feed import Draws, Feed
 from mmb.training.log import Window
 from mmb.training.memory import check_room
 from mmb.training.presets import METHODS
@@ -151,12 +151,13 @@ def make_job(recipe: Recipe, ranks: Ranks = ONE) -> Job:
         objective=objective,
         optimizer=make_optimizer(recipe.optimizer, model, objective, recipe.training.capture),
         feed=Feed(
-            fixed_shapes(dataset, sampler) if recipe.training.capture else dataset,
+            dataset,
             sampler,
             augmentation,
             METHODS[recipe.method].own_weights,
             getattr(objective, "prefetch", None),
             objective if isinstance(objective, ShardedObjective) else None,
+            recipe.training.capture,
         ),
         steps=steps,
         steps_per_epoch=sampler.steps_per_epoch,
@@ -208,7 +209,10 @@ def check_capture(recipe: Recipe, device: torch.device, ranks: Ranks = ONE) -> N
     for problem, meets in (
         (f"needs a GPU, and the device is {device}", device.type != "cuda"),
         (f"needs one process, and there are {ranks.size}", ranks.size > 1),
-        ("needs batches of one shape: set sampler.kind=rows", recipe.sampler.kind != "rows"),
+        (
+            "needs weight copies on the GPU: set objective.copies_device=null",
+            recipe.objective.get("copies_device") is not None,
+        ),
         (
             "fixes the step sizes of block variables: set schedule.decay_blocks=false",
             recipe.schedule.decay_blocks,

@@ -17,6 +17,7 @@ from mmb.auc import Batch
 from mmb.training.distributed import clip_gradients
 from mmb.training.evaluate import autocast
 from mmb.training.job import Job
+from mmb.training.presets import METHODS
 
 _WARM_UP = 3  # steps before capture, in which libraries choose kernels and the optimizer makes its state
 
@@ -48,10 +49,11 @@ class Step:
 
 
 class CapturedStep(Step):
-    """The same step with the network compiled, and all its kernels launched as one CUDA graph.
+    """The same step with all its kernels launched as one CUDA graph.
 
-    A graph works on fixed addresses, so each batch is copied to where the first one was. Batches of another
-    shape than that one (the last of an epoch, graphs that do not fit) take the plain step.
+    The network is compiled, too, for batches of rows; not in compositional training, which differentiates it
+    twice. A graph works on fixed addresses, so each batch is copied to where the first one was. Batches of
+    another shape than that one (the last of an epoch, graphs that do not fit) take the plain step.
 
     Args:
         job: The parts of the run, on a GPU, with an optimizer that can be captured.
@@ -59,7 +61,8 @@ class CapturedStep(Step):
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
-        self._network: Any = torch.compile(job.model, dynamic=False)
+        whole = job.recipe.sampler.kind == "rows" and not METHODS[job.recipe.method].own_weights
+        self._network: Any = torch.compile(job.model, dynamic=False) if whole else job.model
         self._stream = torch.cuda.Stream(job.dataset.device)  # type: ignore[no-untyped-call]
         self._warm = 0
         self._batch: Batch | None = None
