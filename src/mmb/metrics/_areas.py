@@ -121,14 +121,14 @@ def evaluate(scores: Tensor, labels: Tensor, max_fpr: float = 0.1) -> dict[str, 
 def _roc_auc(ranks: Ranks, max_fpr: float | None) -> Tensor:
     if max_fpr is None:
         # A sum of integers in float64: exact, whatever the order in which a device adds them.
-        twice = ranks.mean((ranks.fp_above + ranks.fp).double())
-        return ranks.result(1 - twice / (2 * ranks.negatives))
+        twice = (ranks.above + ranks.through).sub_(ranks.tp_above).sub_(ranks.tp)  # fp_above + fp
+        return ranks.result(1 - ranks.mean(twice.double()) / (2 * ranks.negatives))
     area, random, perfect = _area(ranks, ranks.negatives * max_fpr), max_fpr**2 / 2, max_fpr
     return ranks.result((1 + (area - random) / (perfect - random)) / 2)
 
 
 def _average_precision(ranks: Ranks) -> Tensor:
-    return ranks.result(ranks.mean(ranks.tp / ranks.through.double()))
+    return ranks.result(ranks.mean(ranks.tp.double().div_(ranks.through)))
 
 
 def _area(ranks: Ranks, limit: Tensor) -> Tensor:
@@ -137,10 +137,13 @@ def _area(ranks: Ranks, limit: Tensor) -> Tensor:
     Each of the P positives lifts the curve by 1/P, evenly between `fp_above` and `fp`, so it adds the
     integral of a ramp: `(min(limit, fp) - fp_above)_+^2 / (2 (fp - fp_above)) + (limit - fp)_+`.
     """
-    right = limit[ranks.task]
-    width = (ranks.fp - ranks.fp_above).clamp(min=1)  # without ties it is 0, and so is what is divided by it
-    ramp = (right.minimum(ranks.fp) - ranks.fp_above).clamp(min=0).square() / (2 * width)
-    return ranks.mean(ramp + (right - ranks.fp).clamp(min=0)) / ranks.negatives
+    part = limit[ranks.task].sub_(ranks.fp).clamp_(min=0)
+    tied = ranks.tied  # few, if any: all others have no ramp
+    fp, fp_above = ranks.through[tied] - ranks.tp[tied], ranks.above[tied] - ranks.tp_above[tied]
+    width = (fp - fp_above).clamp(min=1)  # 0 where positives tie among themselves, as is what it divides
+    rise = (limit[ranks.task[tied]].minimum(fp) - fp_above).clamp(min=0)
+    part[tied] += rise.square() / (2 * width)
+    return ranks.mean(part) / ranks.negatives
 
 
 def _false_positives_at(ranks: Ranks, tpr: float) -> Tensor:

@@ -36,6 +36,7 @@ class Ranks:
     through: Tensor  # [r] entries at or above it, itself included
     tp_above: Tensor  # [r] positives strictly above it
     tp: Tensor  # [r] positives at or above it, itself included
+    tied: Tensor  # which positives tie with another entry
     positives: Tensor  # [m] float64
     negatives: Tensor  # [m] float64
     one_task: bool
@@ -107,6 +108,7 @@ def rank(entries: Sorted) -> Ranks:
         through=through,
         tp_above=tp_above,
         tp=tp,
+        tied=tied,
         positives=positives.double(),
         negatives=(entries.labelled - positives).double(),
         one_task=entries.one_task,
