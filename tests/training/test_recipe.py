@@ -7,6 +7,7 @@ import yaml
 
 from mmb.training import METHODS, RecipeError, merge, parse_overrides, read_recipe, resolve
 from mmb.training.resolve import describe_keys, make_parser, to_plain, with_presets
+from tiny_runs import tiny_recipe
 
 DIGITS = {"method": "pauc", "data": {"name": "digits"}}
 
@@ -146,3 +147,7 @@ def test_every_key_has_help(name, method):
         if action.option_strings and "." in action.dest:
             assert f"--{action.dest}" in text
             assert action.help, f"no help for {action.dest}"
+
+
+def test_a_section_may_be_empty():
+    assert tiny_recipe("ce", objective={}, sampler={}) == tiny_recipe("ce")

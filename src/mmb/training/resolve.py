@@ -207,7 +207,7 @@ def _check_keys(fragment: Fragment, known: list[str]) -> None:
     for key in _leaves(fragment):
         # A grid names keys of the recipe; several, with spaces, take the same value.
         for name in key.removeprefix("grid.").split() if key.startswith("grid.") else [key]:
-            if name not in known:
+            if name not in known and not any(other.startswith(f"{name}.") for other in known):
                 raise RecipeError(f"there is no key {name!r}{nearest(name, known)}")
 
 
