@@ -27,6 +27,16 @@ def test_tox21():
         assert f"{measured[method]['pauc']['mean']:.3f}" in README
 
 
+def test_molpcba():
+    made = table_rows((ROOT / "results" / "README.md").read_text(), "| method | test AUC")
+    rows = table_rows(CHOOSE, "| | AUC | partial AUC |")
+    assert rows
+    for name, shown in rows.items():
+        assert shown == [cell.split(" ")[0] for cell in made[name][:3]], name
+    for name in ("pairwise pAUC", "MMB-pAUC", "CE"):
+        assert made[name][1].split(" ")[0] in README
+
+
 def test_costs():
     log = (ROOT / "results/objectives/objectives.txt").read_text().split("task-sampled")[0]
     for name, shown in table_rows(CHOOSE, "| | cost | state").items():
