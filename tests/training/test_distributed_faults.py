@@ -78,7 +78,7 @@ def hang(path):
     def step_or_sleep(self, batch):
         count.append(1)
         if len(count) == 4 and Ranks.of_this_process().rank == 1:
-            time.sleep(10)
+            time.sleep(13)
         return real(self, batch)
 
     step.Step.__call__ = step_or_sleep
@@ -93,7 +93,7 @@ def hang(path):
 @pytest.mark.parametrize("kind", ["rows", "tasks"])
 def test_a_process_that_hangs_is_named_in_time(tmp_path, kind):
     run = Run.create(tmp_path / "run", tiny_recipe("pauc", sampler={"kind": kind}))
-    message, _ = in_processes(2, hang, run.path, timeout=4)[0]
+    message, _ = in_processes(2, hang, run.path, timeout=6)[0]
     assert "process 0 of 2: another process did not answer in time" in message
     assert "mmb resume" in message
     assert not run.finished
