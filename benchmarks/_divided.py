@@ -51,8 +51,8 @@ class Case(Protocol):
 class SolverCase:
     """The general solver."""
 
-    def __init__(self, hypergradient: mmb.Hypergradient, num_blocks: int) -> None:
-        self.num_blocks, self.shard, self.shares = num_blocks, _shard(num_blocks), []
+    def __init__(self, hypergradient: mmb.Hypergradient, num_blocks: int, shard: Shard | None) -> None:
+        self.num_blocks, self.shard, self.shares = num_blocks, shard, []
         same = torch.Generator().manual_seed(0)
         self.rows = torch.randn(POOL, INPUTS, generator=same)
         self.features = torch.tanh(self.rows @ torch.randn(INPUTS, FEATURES, generator=same) / INPUTS**0.5)
@@ -88,14 +88,13 @@ class SolverCase:
 class ObjectiveCase:
     """An objective on task-sampled batches, and SGD."""
 
-    def __init__(self, compositional: bool, num_blocks: int) -> None:
+    def __init__(self, compositional: bool, num_blocks: int, shard: Shard | None) -> None:
         self.shares, self.compositional = [], compositional
         generator = torch.Generator().manual_seed(0)
         self.inputs = torch.randn(DATA_ROWS, DATA_INPUTS, generator=generator)
         self.labels = Labels(torch.randint(2, (DATA_ROWS, num_blocks), dtype=torch.int8, generator=generator))
         torch.manual_seed(0)  # the start of the model
         self.model = mlp(DATA_INPUTS, [HIDDEN], num_blocks)
-        shard = _shard(num_blocks)
         part = self.model if shard is None or not compositional else owned_heads(self.model, shard)
 
         def make(labels: Labels) -> Objective:
@@ -139,16 +138,12 @@ class AllReduce:
         return 0
 
 
-CASES: dict[str, Callable[[int], Case]] = {
-    "Solver, v1": lambda m: SolverCase(mmb.MomentumHessian(beta=0.2, initial=2.0), m),
-    "Solver, v2": lambda m: SolverCase(mmb.QuadraticSGD(lr=0.3), m),
-    "MinMaxAUC": lambda m: ObjectiveCase(False, m),
-    "CompositionalAUC": lambda m: ObjectiveCase(True, m),
+CASES: dict[str, Callable[[int, Shard | None], Case]] = {
+    "Solver, v1": lambda m, shard: SolverCase(mmb.MomentumHessian(beta=0.2, initial=2.0), m, shard),
+    "Solver, v2": lambda m, shard: SolverCase(mmb.QuadraticSGD(lr=0.3), m, shard),
+    "MinMaxAUC": lambda m, shard: ObjectiveCase(False, m, shard),
+    "CompositionalAUC": lambda m, shard: ObjectiveCase(True, m, shard),
 }
-
-
-def _shard(num_blocks: int) -> Shard | None:
-    return Shard.of_this_process(num_blocks) if dist.get_world_size() > 1 else None
 
 
 def _loss(x: Any, head: Tensor, batch: Batch) -> Tensor:

@@ -11,9 +11,10 @@ is predicted by
 
     t(N) = compute(k) + latency + 2 (N - 1) / N * bytes / bandwidth
 
-with `compute` the line through the times of one process at 16, 32 and 64 sampled blocks, k the mean over
-steps of the most blocks that a process had, and latency and bandwidth of bare all-reduces. The same formula
-says what more processes would give, each on a machine of its own, with another bandwidth.
+with `compute` the line through the times at 16, 32 and 64 sampled blocks of two processes beside each other
+that do not divide their blocks (so that they share the machine's memory and caches as those do that divide
+them), k the mean over steps of the most blocks that a process had, and latency and bandwidth of bare
+all-reduces. The same formula says what more processes would give with another bandwidth.
 
 Two processes on two cores suffer from whatever else is running. Steps are timed in spells, and a spell in
 which others used more than a twentieth of the machine is made again, for a while; the quietest count.
@@ -40,8 +41,10 @@ from torch import Tensor
 
 from _divided import CASES, AllReduce, Case
 from _timing import machine, median_ms, print_json, print_table
+from mmb.distributed import Shard
 
 SAMPLED = 64
+COMPUTED = (SAMPLED // 4, SAMPLED // 2, SAMPLED)
 SPELL = 0.25  # seconds between two looks at the counters, about
 QUIET = 0.05  # share of the machine that others may use
 PROCESSES = [1, 2, 4, 8, 16, 32, 64]  # of the model
@@ -157,10 +160,14 @@ def worker(rank: int, world: int, port: int, folder: str, blocks: list[int], *ef
     for size in REDUCED if world > 1 else []:
         found["all_reduce", size] = run(AllReduce(size), 0, *effort)["seconds"]
     for name, make in CASES.items():
-        for num_blocks in blocks:
-            case = make(num_blocks)
-            for sampled in (SAMPLED // 4, SAMPLED // 2, SAMPLED) if world == 1 else (SAMPLED,):
-                found[name, num_blocks, sampled] = run(case, sampled, *effort)
+        for m in blocks:
+            if world > 1:
+                whole = make(m, None)
+                for sampled in COMPUTED:
+                    found["compute", name, m, sampled] = run(whole, sampled, *effort)["seconds"]
+                del whole
+            case = make(m, Shard.of_this_process(m) if world > 1 else None)
+            found[name, m] = run(case, SAMPLED, *effort)
     torch.save(found, Path(folder) / f"{rank}.pt")
     dist.barrier()
     dist.destroy_process_group()
@@ -186,7 +193,7 @@ def line(points: dict[int, float]) -> tuple[float, float]:
 
 def summarize(name: str, m: int, rounds: list[list[Found]]) -> dict[str, Any]:
     """One line of the table; `rounds` have what each process found."""
-    key = name, m, SAMPLED
+    key = name, m
     everyone = [rank[key] for ranks in rounds for rank in ranks]
     shares = [zip(*(rank[key]["shares"] for rank in ranks), strict=True) for ranks in rounds]
     return {
@@ -241,9 +248,9 @@ def report(
             fixed, per_block = line(
                 {
                     sampled: statistics.median(
-                        s for ranks in alone for s in ranks[0][name, m, sampled]["seconds"]
+                        s for ranks in together for rank in ranks for s in rank["compute", name, m, sampled]
                     )
-                    for sampled in (SAMPLED // 4, SAMPLED // 2, SAMPLED)
+                    for sampled in COMPUTED
                 }
             )
             one["compute_ms"] = [1e3 * fixed, 1e3 * per_block]
