@@ -151,3 +151,9 @@ def test_every_key_has_help(name, method):
 
 def test_a_section_may_be_empty():
     assert tiny_recipe("ce", objective={}, sampler={}) == tiny_recipe("ce")
+
+
+@pytest.mark.parametrize("section", ["objective", "sampler", "training"])
+def test_a_section_must_be_a_mapping(section):
+    with pytest.raises(RecipeError, match=rf"{section} must be a mapping of keys to values, got 3"):
+        resolve({"method": "ce", "data": {"name": "digits"}, section: 3})

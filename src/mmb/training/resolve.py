@@ -119,6 +119,9 @@ def resolve(fragment: Fragment) -> Recipe:
         ImportError: If what the recipe names needs an optional extra.
     """
     merged = with_presets(fragment)
+    for section in ("model", "objective", *SETTINGS):
+        if not isinstance(merged.get(section, {}), Mapping):
+            raise RecipeError(f"{section} must be a mapping of keys to values, got {merged[section]!r}")
     limit = (merged.get("training") or {}).get("max_fpr")
     if limit is not None and "max_fpr" in inspect.signature(objective_class(merged["method"])).parameters:
         merged = merge({"objective": {"max_fpr": limit}}, merged)  # train for what is reported
