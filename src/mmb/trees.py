@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
 from typing import Any, TypeAlias
 
 import torch
@@ -23,6 +25,7 @@ __all__ = [
     "ravel_blocks",
     "scale_blocks",
     "scatter_",
+    "tensors",
     "tree_leaves",
     "tree_map",
     "unravel_blocks",
@@ -89,3 +92,18 @@ def unravel_blocks(flat: Tensor, like: Tree) -> Tree:
 
 def _per_block(factors: Tensor, leaf: Tensor) -> Tensor:
     return factors.reshape(-1, *(1,) * (leaf.ndim - 1))
+
+
+def tensors(value: Any) -> Iterator[Tensor]:
+    """All tensors in a nest of dataclasses, mappings, lists and tuples, in order."""
+    if isinstance(value, Tensor):
+        yield value
+    elif is_dataclass(value):
+        for field in fields(value):
+            yield from tensors(getattr(value, field.name))
+    elif isinstance(value, Mapping):
+        for part in value.values():
+            yield from tensors(part)
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from tensors(part)

@@ -14,7 +14,8 @@ from mmb.training.feed import Feed
 from mmb.training.job import Job, check_capture, make_job, make_optimizer
 from mmb.training.log import Window
 from mmb.training.recipe import OptimizerSettings
-from mmb.training.step import CapturedStep, Step, tensors
+from mmb.training.step import CapturedStep, Step
+from mmb.trees import tensors
 from random_graphs import random_graphs
 from tiny_runs import tiny_recipe
 

@@ -27,6 +27,7 @@ from mmb.data import Dataset
 from mmb.distributed import gather_rows
 from mmb.training.recipe import Recipe
 from mmb.training.rendezvous import ProcessError, fresh_store
+from mmb.trees import tensors
 
 _T = TypeVar("_T")
 _SAMPLE = 16  # rows of the data whose inputs are compared
@@ -229,8 +230,6 @@ def _flat(nested: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
 
 def _data_facts(dataset: Dataset) -> dict[str, str]:
     """Sizes and fingerprints: of all labels, the split, and the inputs of a few rows."""
-    from mmb.training.step import tensors
-
     rows = torch.linspace(0, len(dataset) - 1, min(_SAMPLE, len(dataset))).long()
     parts = {
         "the labels": [dataset.labels],

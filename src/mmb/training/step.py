@@ -6,8 +6,6 @@ the kernels of a step once, as a CUDA graph, and launches them all at once from 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass
 from typing import Any
 
 import torch
@@ -18,6 +16,7 @@ from mmb.training.distributed import clip_gradients
 from mmb.training.evaluate import autocast
 from mmb.training.job import Job
 from mmb.training.presets import METHODS
+from mmb.trees import tensors
 
 _WARM_UP = 3  # steps before capture, in which libraries choose kernels and the optimizer makes its state
 
@@ -107,18 +106,3 @@ class CapturedStep(Step):
 def make_step(job: Job) -> Step:
     """The step that the recipe asks for."""
     return CapturedStep(job) if job.recipe.training.capture else Step(job)
-
-
-def tensors(value: Any) -> Iterator[Tensor]:
-    """All tensors in a nest of dataclasses, mappings, lists and tuples, in order."""
-    if isinstance(value, Tensor):
-        yield value
-    elif is_dataclass(value):
-        for field in fields(value):
-            yield from tensors(getattr(value, field.name))
-    elif isinstance(value, Mapping):
-        for part in value.values():
-            yield from tensors(part)
-    elif isinstance(value, list | tuple):
-        for part in value:
-            yield from tensors(part)
