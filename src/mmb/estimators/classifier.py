@@ -30,6 +30,7 @@ _sparse = require("scipy.sparse", extra="estimators")
 
 Array = np.ndarray[Any, Any]
 _PASSES, _FEWEST_STEPS = 20, 400  # of a fit, where `steps` does not say
+_TUNING, _TUNING_LR = 0.5, 0.3  # steps for the objective and their size, beside those by cross-entropy
 _FIRST_STEPS = 100  # by cross-entropy, where data comes in parts
 
 
@@ -54,7 +55,8 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
     Args:
         objective: `"pauc"` (partial AUC up to `max_fpr`), `"pauc-pairwise"` (the same, by pairs), `"auc"`
-            (the whole area) or `"ce"` (cross-entropy). All but the last start with cross-entropy.
+            (the whole area) or `"ce"` (cross-entropy). All but the last start with cross-entropy, and go
+            back to where that ended unless the partial AUC of the held-out rows has gained since.
         max_fpr: Largest false positive rate: of the partial AUC that is maximised and that `score` returns,
             and at which `predict` operates. In (0, 1].
         hidden: Widths of the hidden layers; empty for a linear model.
@@ -63,8 +65,8 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         alpha: Strength of the squared penalty on the weights, beside the summed loss of all labels, as in
             `MLPClassifier`: the more labels, the less it matters.
         batch_size: Rows of a step.
-        steps: Number of steps; None is twenty passes over the data, and at least 400.
-        warm_up: Share of the steps by cross-entropy, in [0, 1].
+        steps: Number of steps by cross-entropy; None is twenty passes over the data, and at least 400. Then
+            follow half as many for the objective.
         networks: How many networks to train, each without another share of the rows. Their scores are
             averaged; probabilities and thresholds are placed by the scores of the rows held out.
         threshold: Probability above which `predict` calls a row positive; None is each task's own, at
@@ -74,8 +76,9 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     Attributes:
         classes_: The classes, sorted; for `[n, m]` the numbers of the tasks.
         thresholds_: For each task the probability above which `predict` calls a row positive, `[m]`.
-        validation_score_: The mean partial AUC of the rows, each scored by the network that was trained
-            without it; NaN after `partial_fit` alone.
+        objective_: What the weights were trained for last: `objective`, or `"ce"` where that did better.
+        validation_score_: The partial AUC of the rows that each network was trained without, averaged over
+            tasks and networks; NaN where nothing could be held out.
         n_features_in_: Number of columns of `X`.
         feature_names_in_: Their names, where `X` has some.
     """
@@ -93,7 +96,6 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         alpha: float = 10.0,
         batch_size: int = 128,
         steps: int | None = None,
-        warm_up: float = 0.25,
         networks: int = 4,
         threshold: float | None = None,
         random_state: Any = None,
@@ -106,7 +108,6 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self.alpha = alpha
         self.batch_size = batch_size
         self.steps = steps
-        self.warm_up = warm_up
         self.networks = networks
         self.threshold = threshold
         self.random_state = random_state
@@ -145,9 +146,17 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             )
         steps = self.steps or max(_FEWEST_STEPS, _PASSES * math.ceil(len(labels) / self.batch_size))
         part = Part(Rows(x, self._standardiser), labels, weights)
-        held_out, mean = self._ensemble.cross_fit(part, steps, round(self.warm_up * steps), self.batch_size)
-        self._calibrate(spread_as_averaged(held_out, mean, labels, weights), labels, weights)
-        self.validation_score_ = self._mean_area(held_out, labels)
+        stages = [(steps, self.lr), (max(1, round(_TUNING * steps)), _TUNING_LR * self.lr)]
+        found = self._ensemble.cross_fit(
+            part,
+            stages[:1] if self.objective == "ce" else stages,
+            self.batch_size,
+            self._mean_area,
+        )
+        self.objective_ = self.objective if found.stage else "ce"
+        self.validation_score_ = float(found.values.nanmean())
+        scores = spread_as_averaged(found.held_out, found.average, labels, weights)
+        self._calibrate(scores, labels, weights)
         return self
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
@@ -175,11 +184,11 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         x, labels, weights = self._read(X, y, sample_weight, classes, fresh=first)
         if first:
             self._start(x, labels.shape[1])
-            self.validation_score_ = math.nan
+            self.objective_, self.validation_score_ = self.objective, math.nan
         self._standardiser.learn(x, weights.numpy())
         part = Part(Rows(x, self._standardiser), labels, weights)
         steps = math.ceil(len(labels) / self.batch_size)
-        self._ensemble.train(part, steps, _FIRST_STEPS, self.batch_size)
+        self._ensemble.train(part, steps, _FIRST_STEPS, self.batch_size, self.lr)
         self._calibrate(self._ensemble.scores(part.rows), labels, weights)
         return self
 
@@ -269,7 +278,7 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         """Forget what was learned: a new network, no scaling, no calibration."""
         seed = int(_utils.check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         options = {
-            name: getattr(self, name) for name in ("objective", "max_fpr", "hidden", "dropout", "lr", "alpha")
+            name: getattr(self, name) for name in ("objective", "max_fpr", "hidden", "dropout", "alpha")
         }
         self._ensemble = Ensemble(self.networks, seed, partial(Network, x.shape[1], num_tasks, **options))
         self._standardiser = Standardiser(_sparse.issparse(x))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import copy
+import math
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,6 +14,23 @@ from torch import Tensor
 from mmb.estimators.folds import assign_folds
 from mmb.estimators.inputs import Rows
 from mmb.estimators.network import Network, Part
+
+
+class CrossFit(NamedTuple):
+    """What training without each fold in turn has found.
+
+    Attributes:
+        stage: After which stage of training.
+        values: What the held-out logits of each fold were valued.
+        held_out: Logits `[n, m]` of the rows by the network that was trained without them; the mean of all
+            where none was, because the others would lack a class.
+        average: Logits `[n, m]`, the mean of all networks.
+    """
+
+    stage: int
+    values: Tensor
+    held_out: Tensor
+    average: Tensor
 
 
 class Ensemble:
@@ -32,40 +52,71 @@ class Ensemble:
         """Logits `[n, m]`."""
         return torch.stack([rows.scores(network.model) for network in self.networks]).mean(0)
 
-    def cross_fit(self, part: Part, steps: int, warm_up_steps: int, batch_size: int) -> tuple[Tensor, Tensor]:
-        """Train each network without its fold of the rows.
+    def cross_fit(
+        self,
+        part: Part,
+        stages: Sequence[tuple[int, float]],
+        batch_size: int,
+        assess: Callable[[Tensor, Tensor], float],
+    ) -> CrossFit:
+        """Train each network without its fold of the rows, in stages; go back a stage that has not helped.
+
+        A second stage is kept if its folds gained, on average, no less than the standard error of that.
 
         Args:
             part: All rows.
-            steps: Number of steps of each network.
-            warm_up_steps: How many of them are by cross-entropy.
+            stages: Number of steps of each stage, and their size; the first is by cross-entropy, a second for
+                the objective.
             batch_size: Rows of a step.
+            assess: Values logits `[n, m]` beside labels `[n, m]`; NaN where it cannot.
 
         Returns:
-            Logits `[n, m]` of the rows by the network that was trained without them (the mean of all where
-            none was, because the others would lack a class), and the mean of all.
+            What was found after the stage whose weights are kept.
         """
         fold = assign_folds(part.labels, len(self.networks), torch.Generator().manual_seed(self.seed))
-        held_out = torch.zeros(part.labels.shape, dtype=torch.float64)
-        average = torch.zeros_like(held_out)
-        for number, network in enumerate(self.networks):
-            self._train(number, part.only(fold != number), steps, warm_up_steps, batch_size, decay=True)
-            scores = part.rows.scores(network.model)
-            held_out[fold == number] = scores[fold == number].double()
-            average += scores / len(self.networks)
-        held_out[fold == -1] = average[fold == -1]
-        return held_out, average
+        parts = [part.only(fold != number) for number in range(len(self.networks))]
+        for network, own in zip(self.networks, parts, strict=True):
+            network.see(own.labels, own.weights)
+        kept: list[tuple[CrossFit, list[dict[str, Any]]]] = []
+        for stage, (steps, lr) in enumerate(stages):
+            held_out = torch.zeros(part.labels.shape, dtype=torch.float64)
+            average = torch.zeros_like(held_out)
+            for number, own in enumerate(parts):
+                self._train(number, own, steps, stages[0][0], batch_size, lr, decay=True)
+                scores = part.rows.scores(self.networks[number].model)
+                held_out[fold == number] = scores[fold == number].double()
+                average += scores / len(self.networks)
+            held_out[fold == -1] = average[fold == -1]
+            own_rows = [fold == number for number in range(len(parts))]
+            values = torch.tensor(
+                [assess(held_out[k], part.labels[k]) if bool(k.any()) else math.nan for k in own_rows]
+            )
+            if not kept or _has_gained(values - kept[0][0].values):
+                states = [copy.deepcopy(network.model.state_dict()) for network in self.networks]
+                kept = [(CrossFit(stage, values, held_out, average), states)]
+        (best, states), *_ = kept
+        for network, state in zip(self.networks, states, strict=True):
+            network.model.load_state_dict(state)
+        return best
 
-    def train(self, part: Part, steps: int, warm_up_steps: int, batch_size: int) -> None:
-        """Train all networks on the same rows, at a constant step size; arguments as of `cross_fit`."""
-        for number in range(len(self.networks)):
-            self._train(number, part, steps, warm_up_steps, batch_size, decay=False)
+    def train(self, part: Part, steps: int, warm_up_steps: int, batch_size: int, lr: float) -> None:
+        """Train all networks on the same rows, at a constant step size.
+
+        Args:
+            part: The rows.
+            steps: Number of steps.
+            warm_up_steps: How many of all steps, those of earlier calls included, are by cross-entropy.
+            batch_size: Rows of a step.
+            lr: Step size.
+        """
+        for number, network in enumerate(self.networks):
+            network.see(part.labels, part.weights)
+            self._train(number, part, steps, warm_up_steps, batch_size, lr, decay=False)
 
     def _train(
-        self, number: int, part: Part, steps: int, warm_up_steps: int, batch_size: int, decay: bool
+        self, number: int, part: Part, steps: int, warm_up_steps: int, batch_size: int, lr: float, decay: bool
     ) -> None:
         network = self.networks[number]
-        network.see(part.labels, part.weights)
         if not bool(network.usable.any()):
             return  # nothing to learn from
         seed = self.seed + number + network.steps_done
@@ -75,9 +126,19 @@ class Ensemble:
                 steps=steps,
                 warm_up_steps=warm_up_steps,
                 batch_size=batch_size,
+                lr=lr,
                 generator=torch.Generator().manual_seed(seed),
                 decay=decay,
             )
+
+
+def _has_gained(gains: Tensor) -> bool:
+    """Whether the mean is no less than its standard error; true where nothing can be told."""
+    gains = gains[gains.isfinite()]
+    if len(gains) == 0:
+        return True
+    error = gains.std(correction=min(1, len(gains) - 1)) / math.sqrt(len(gains))
+    return bool(gains.mean() >= error)
 
 
 @contextmanager

@@ -58,7 +58,6 @@ class Network:
         dropout: Share of the hidden units dropped in training.
         objective: A name in `OBJECTIVES`.
         max_fpr: For the objectives that have such a limit.
-        lr: Step size of Adam.
         alpha: Strength of the squared penalty on the weights, beside the summed loss of all labels.
     """
 
@@ -71,7 +70,6 @@ class Network:
         dropout: float,
         objective: str,
         max_fpr: float,
-        lr: float,
         alpha: float,
     ) -> None:
         both = Labels(torch.tensor([[0], [1]], dtype=torch.int8).expand(2, num_tasks))  # the true ones: `see`
@@ -81,9 +79,9 @@ class Network:
         self.objective = OBJECTIVES[objective](both, **options)
         self.mass = torch.zeros(2, num_tasks, dtype=torch.float64)  # of the negatives, of the positives
         self.num_rows = 0.0
-        self.lr, self.alpha, self.steps_done = lr, alpha, 0
+        self.alpha, self.steps_done = alpha, 0
         groups = [{"params": list(part.parameters())} for part in (self.model, self.objective)]
-        self.optimizer = torch.optim.Adam([group for group in groups if group["params"]], lr)
+        self.optimizer = torch.optim.Adam([group for group in groups if group["params"]])
 
     @property
     def usable(self) -> Tensor:
@@ -110,6 +108,7 @@ class Network:
         steps: int,
         warm_up_steps: int,
         batch_size: int,
+        lr: float,
         generator: torch.Generator,
         decay: bool = False,
     ) -> None:
@@ -120,6 +119,7 @@ class Network:
             steps: Number of steps.
             warm_up_steps: How many of all steps, those of earlier calls included, are by cross-entropy.
             batch_size: Rows of a step.
+            lr: Step size of Adam.
             generator: Draws the rows.
             decay: Whether the step size rises at the start and falls to zero, by half a cosine; else it
                 stays.
@@ -129,7 +129,7 @@ class Network:
             if self.steps_done == warm_up_steps and isinstance(self.objective, _WARM_STARTED):
                 self.objective.warm_start(part.rows.scores(self.model), part.labels)
             for group in self.optimizer.param_groups:
-                group["lr"] = self.lr * (_one_cycle((step + 1) / steps) if decay else 1.0)
+                group["lr"] = lr * (_one_cycle((step + 1) / steps) if decay else 1.0)
             importance = part.weights[draw.rows] * (1.0 if draw.weights is None else draw.weights)
             batch = DenseBatch(part.rows.take(draw.rows), part.labels[draw.rows], importance)
             self.optimizer.zero_grad()

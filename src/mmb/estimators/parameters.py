@@ -21,7 +21,6 @@ def check_parameters(its: Any) -> None:
         "alpha": (its.alpha >= 0, "not negative"),
         "batch_size": (its.batch_size >= 1, "at least 1"),
         "steps": (its.steps is None or its.steps >= 1, "at least 1, or None"),
-        "warm_up": (0 <= its.warm_up <= 1, "in [0, 1]"),
         "networks": (its.networks >= 1, "at least 1"),
         "threshold": (its.threshold is None or 0 < its.threshold < 1, "in (0, 1) or None"),
         "objective": (its.objective in OBJECTIVES, f"one of {', '.join(OBJECTIVES)}"),
