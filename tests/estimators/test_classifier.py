@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
 
 from mmb.data import synthetic
-from mmb.estimators import MultiTaskAUCClassifier
+from mmb.estimators import MultiTaskAUCClassifier, ensemble
 
 SMALL = {"hidden": (16,), "lr": 2e-2, "steps": 150, "networks": 2, "random_state": 0}
 
@@ -51,6 +51,17 @@ def test_every_objective_learns(objective):
     own = roc_auc_score(y[400:], model.decision_function(x[400:]), max_fpr=0.1)
     assert own > roc_auc_score(y[400:], linear.decision_function(x[400:]), max_fpr=0.1) - 0.02
     assert own == pytest.approx(model.score(x[400:], y[400:]))
+
+
+@pytest.mark.parametrize("gained", [True, False])
+def test_tuning_is_kept_where_held_out_rows_gain(gained, monkeypatch):
+    """Cross-entropy comes first, and is gone back to bit for bit where the objective did not help."""
+    monkeypatch.setattr(ensemble, "_has_gained", lambda gains: gained)
+    x, y = binary(300)
+    first, tuned = (MultiTaskAUCClassifier(name, **SMALL).fit(x, y) for name in ("ce", "pauc"))
+    assert (first.objective_, tuned.objective_) == ("ce", "pauc" if gained else "ce")
+    assert np.array_equal(tuned.decision_function(x), first.decision_function(x)) != gained
+    assert (tuned.validation_score_ == first.validation_score_) != gained
 
 
 def test_score_leaves_gaps_and_tasks_without_a_class_out(fitted_many):
@@ -206,7 +217,6 @@ def test_pipeline_cross_validation_and_grid_search():
         ("alpha", -1.0),
         ("batch_size", 0),
         ("steps", 0),
-        ("warm_up", 2.0),
         ("networks", 0),
         ("threshold", 1.0),
     ],

@@ -111,7 +111,6 @@ def test_a_weight_is_a_repetition(objective):
                 dropout=0.0,
                 objective=objective,
                 max_fpr=0.3,
-                lr=1e-3,
                 alpha=0.0,
             )
         network.see(labels[rows], weights / weights.mean())
@@ -124,7 +123,7 @@ def test_without_weights_objectives_see_what_they_would_see_themselves():
     x, y = many(60)
     labels, inputs = torch.as_tensor(y), torch.as_tensor(x).float()
     for name, kind, options in (("ce", CrossEntropy, {}), ("pauc", PartialAUC, {"max_fpr": 0.2})):
-        network = Network(20, 3, hidden=(8,), dropout=0.0, objective=name, max_fpr=0.2, lr=1e-3, alpha=0.0)
+        network = Network(20, 3, hidden=(8,), dropout=0.0, objective=name, max_fpr=0.2, alpha=0.0)
         network.see(labels, torch.ones(60))
         own, usual = (
             o.backward(network.model, DenseBatch(inputs, labels))

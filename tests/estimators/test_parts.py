@@ -1,5 +1,7 @@
 """The small parts of the estimator, by closed forms and beside scikit-learn."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +9,7 @@ from sklearn.linear_model import LogisticRegression
 
 from mmb.auc import PartialAUC
 from mmb.estimators.calibration import Calibration, fit_log_odds, fpr_thresholds, spread_as_averaged
+from mmb.estimators.ensemble import _has_gained
 from mmb.estimators.folds import assign_folds
 
 
@@ -127,6 +130,23 @@ def test_no_network_goes_without_a_class():
         fold = assign_folds(labels, 3, torch.Generator().manual_seed(seed))
         assert fold[7] == fold[9] == -1
         assert (fold >= 0).sum() == 48
+
+
+@pytest.mark.parametrize(
+    ("gains", "kept"),
+    [
+        ([0.1, 0.1, 0.1], True),
+        ([0.3, -0.1, 0.1], False),  # mean 0.1, standard error 0.115
+        ([0.4, 0.0, 0.1], True),  # mean 0.167, standard error 0.12
+        ([0.2, -0.2, 0.1], False),
+        ([-0.1, -0.1, -0.1], False),
+        ([math.nan, 0.1, math.nan], True),
+        ([math.nan, -0.1, math.nan], False),
+        ([math.nan, math.nan], True),
+    ],
+)
+def test_a_gain_has_to_be_more_than_noise(gains, kept):
+    assert _has_gained(torch.tensor(gains)) == kept
 
 
 def test_one_network_gets_all_rows():

@@ -1,0 +1,241 @@
+"""Untuned: partial AUC of the estimator beside cross-entropy, logistic regression and gradient boosting.
+
+Every method has its defaults, on every data set. Seeds split the data anew and seed the methods; differences
+are paired by seed. Partial AUC is McClish's, up to a false positive rate of 0.1, on rows that were held out
+of everything; the mean over the tasks. Logistic regression (on standardised columns) and gradient boosting
+are fitted task by task on the rows that have a label.
+
+    python benchmarks/estimator.py [--root FOLDER-OF-DATA] [--seeds 5] [--sets wine digits]
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+import time
+import warnings
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from sklearn import datasets
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from _timing import machine, print_json, print_table
+from mmb import metrics
+from mmb.data import digits, synthetic, tox21
+from mmb.estimators import MultiTaskAUCClassifier
+from mmb.estimators.folds import assign_folds
+
+MAX_FPR = 0.1
+
+
+class Split(NamedTuple):
+    """Rows to fit on and rows to test on; labels int8 [n, m] with -1 for missing."""
+
+    x: np.ndarray
+    y: np.ndarray
+    test_x: np.ndarray
+    test_y: np.ndarray
+
+
+def split(x: np.ndarray, y: np.ndarray, seed: int) -> Split:
+    """Hold out 30 % at random, stratified."""
+    fold = assign_folds(torch.as_tensor(y), 10, torch.Generator().manual_seed(seed)).numpy()
+    test = (fold >= 0) & (fold < 3)
+    return Split(x[~test], y[~test], x[test], y[test])
+
+
+def one_hot(classes: np.ndarray) -> np.ndarray:
+    return (classes[:, None] == np.unique(classes)).astype(np.int8)
+
+
+def breast_cancer(seed: int, root: Path | None) -> Split:
+    """569 tumours, 30 measurements; of the malignant ones every fifth is kept, 11 % of the rows."""
+    x, benign = datasets.load_breast_cancer(return_X_y=True)
+    malignant = np.flatnonzero(benign == 0)
+    kept = np.sort(np.concatenate([np.flatnonzero(benign), malignant[seed % 5 :: 5]]))
+    return split(x[kept], (1 - benign[kept, None]).astype(np.int8), seed)
+
+
+def wine(seed: int, root: Path | None) -> Split:
+    """178 wines of 3 growers, 13 measurements; a task for each grower."""
+    x, grower = datasets.load_wine(return_X_y=True)
+    return split(x, one_hot(grower), seed)
+
+
+def diabetes(seed: int, root: Path | None) -> Split:
+    """442 patients, 10 measurements; positive is the tenth whose illness progressed most."""
+    x, progress = datasets.load_diabetes(return_X_y=True)
+    return split(x, (progress >= np.quantile(progress, 0.9))[:, None].astype(np.int8), seed)
+
+
+def rare_digits(seed: int, root: Path | None) -> Split:
+    """1,797 images of 8 x 8; ten tasks, four fifths of the positives to fit on are gaps."""
+    data = digits.load(seed=seed)
+    fit, test = data.split["train"], torch.cat([data.split["valid"], data.split["test"]])
+    x, y = data.inputs.double().numpy(), data.labels.numpy()
+    return Split(x[fit], y[fit], x[test], y[test])
+
+
+def made_up(seed: int, root: Path | None) -> Split:
+    """2,000 rows, 20 columns, 10 related tasks with 5 % positives and 20 % gaps."""
+    data = synthetic.load(rows=4000, tasks=10, missing_rate=0.2, seed=seed)
+    x, y = data.inputs.double().numpy(), data.labels.numpy()
+    return Split(x[:2000], y[:2000], x[2000:], y[2000:])
+
+
+def hypercubes(seed: int, root: Path | None) -> Split:
+    """5,000 rows, 30 columns of which 10 matter; one task, 2 % positives in several clusters."""
+    x, y = datasets.make_classification(
+        10_000, 30, n_informative=10, n_clusters_per_class=4, weights=[0.98], flip_y=0.005, random_state=seed
+    )
+    return split(x, y[:, None].astype(np.int8), seed)
+
+
+def toxicity(seed: int, root: Path | None) -> Split:
+    """7,831 compounds, fingerprints of 1,024 bits; 12 tasks with 3 to 16 % positives and 17 % gaps."""
+    data = tox21.load(root, features="fingerprint", bits=1024)
+    return split(data.inputs[torch.arange(len(data))].double().numpy(), data.labels.numpy(), seed)
+
+
+SETS: dict[str, Callable[[int, Path | None], Split]] = {
+    "breast cancer": breast_cancer,
+    "wine": wine,
+    "diabetes": diabetes,
+    "digits": rare_digits,
+    "synthetic": made_up,
+    "hypercubes": hypercubes,
+    "tox21": toxicity,
+}
+
+
+BACK: dict[str, list[bool]] = defaultdict(list)  # whether each fit went back to cross-entropy
+
+
+def by_network(objective: str) -> Callable[[Split, int], np.ndarray]:
+    def scores(data: Split, seed: int) -> np.ndarray:
+        model = MultiTaskAUCClassifier(objective, max_fpr=MAX_FPR, random_state=seed)
+        labels = data.y if data.y.shape[1] > 1 else data.y[:, 0]
+        model.fit(data.x, labels)
+        BACK[objective].append(model.objective_ != objective)
+        return model.decision_function(data.test_x).reshape(len(data.test_x), -1)
+
+    return scores
+
+
+def by_task(make: Callable[[int], Any]) -> Callable[[Split, int], np.ndarray]:
+    def column(data: Split, seed: int, task: int) -> np.ndarray:
+        there = data.y[:, task] >= 0
+        model = make(seed).fit(data.x[there], data.y[there, task])
+        return np.asarray(model.decision_function(data.test_x))
+
+    return lambda data, seed: np.column_stack([column(data, seed, k) for k in range(data.y.shape[1])])
+
+
+METHODS: dict[str, Callable[[Split, int], np.ndarray]] = {
+    "pauc": by_network("pauc"),
+    "pauc-pairwise": by_network("pauc-pairwise"),
+    "auc": by_network("auc"),
+    "ce": by_network("ce"),
+    "logistic": by_task(lambda seed: make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))),
+    "boosting": by_task(lambda seed: HistGradientBoostingClassifier(random_state=seed)),
+}
+
+
+def area(scores: np.ndarray, labels: np.ndarray) -> float:
+    return float(metrics.roc_auc(torch.as_tensor(scores), torch.as_tensor(labels), MAX_FPR).nanmean())
+
+
+def mean_and_error(values: list[float]) -> tuple[float, float]:
+    return statistics.mean(values), statistics.stdev(values) / math.sqrt(len(values))
+
+
+def compare(found: dict[str, dict[str, list[float]]], other: str) -> Iterator[tuple[str, float, float]]:
+    """How much better `pauc` is than another method on each data set, paired by seed, and overall."""
+    means = []
+    for name, values in found.items():
+        mean, error = mean_and_error([a - b for a, b in zip(values["pauc"], values[other], strict=True)])
+        means.append(mean)
+        yield name, mean, error
+    if len(means) > 1:
+        yield "mean of the sets", *mean_and_error(means)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--root", type=Path, default=None, help="where the molecules lie; left out without")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--sets", nargs="+", default=list(SETS), choices=list(SETS))
+    parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
+    options = parser.parse_args()
+    if options.root is None:
+        options.sets = [name for name in options.sets if name != "tox21"]
+    warnings.filterwarnings("ignore", module="sklearn")
+    found: dict[str, dict[str, list[float]]] = {}
+    seconds: dict[str, dict[str, float]] = {}
+    for name in options.sets:
+        found[name], seconds[name] = {m: [] for m in options.methods}, dict.fromkeys(options.methods, 0.0)
+        for seed in range(options.first_seed, options.first_seed + options.seeds):
+            data = SETS[name](seed, options.root)
+            for method in options.methods:
+                started = time.process_time()
+                found[name][method].append(area(METHODS[method](data, seed), data.test_y))
+                seconds[name][method] += (time.process_time() - started) / options.seeds
+        line = (f"{m} {statistics.mean(values):.4f}" for m, values in found[name].items())
+        print(f"{name} {data.x.shape} {data.y.shape[1]} tasks:", *line, sep="  ", flush=True)
+    cells = {name: {m: mean_and_error(v) for m, v in values.items()} for name, values in found.items()}
+    print_table(
+        f"partial AUC up to {MAX_FPR}, mean (standard error) of {options.seeds} seeds",
+        ["", *options.methods],
+        [
+            [name, *(f"{mean:.4f} ({error:.4f})" for mean, error in row.values())]
+            for name, row in cells.items()
+        ],
+    )
+    others = [m for m in options.methods if m != "pauc"] if "pauc" in options.methods else []
+    differences = {other: list(compare(found, other)) for other in others}
+    if others:
+        print_table(
+            "pauc minus the others, paired by seed: mean (standard error)",
+            ["", *others],
+            [
+                [line[0][0], *(f"{mean:+.4f} ({error:.4f})" for _, mean, error in line)]
+                for line in zip(*differences.values(), strict=True)
+            ],
+        )
+    print_table(
+        "processor seconds of a fit and its predictions",
+        ["", *options.methods],
+        [[name, *(f"{value:.1f}" for value in row.values())] for name, row in seconds.items()],
+    )
+    for name, fits in BACK.items():
+        print(f"\n{name}: {sum(fits)} of {len(fits)} fits went back to the weights of cross-entropy", end="")
+    print()
+    print_json(
+        {
+            "benchmark": "estimator",
+            "max_fpr": MAX_FPR,
+            "seeds": list(range(options.first_seed, options.first_seed + options.seeds)),
+            "machine": machine(),
+            "partial_auc": found,
+            "differences": {
+                other: {name: [round(mean, 5), round(error, 5)] for name, mean, error in lines}
+                for other, lines in differences.items()
+            },
+            "went_back_to_cross_entropy": {name: sum(fits) for name, fits in BACK.items()},
+            "seconds": seconds,
+        }
+    )
+
+
+if __name__ == "__main__":
+    main()
