@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -54,14 +55,18 @@ class Rows:
     def __init__(self, x: Any, standardise: Standardiser) -> None:
         self._x, self._standardise = x, standardise
         self._dense: dict[torch.dtype, Tensor] = {}
+        self._rows = torch.arange(x.shape[0])
         self._chunk = max(1, _CHUNK // x.shape[1])
 
     def only(self, chosen: Tensor) -> Rows:
-        """The rows where the bool `[n]` says so."""
-        return Rows(self._x[chosen.numpy()], self._standardise)
+        """The rows where the bool `[n]` says so; the data itself is shared."""
+        part = copy.copy(self)
+        part._rows = self._rows[chosen]
+        return part
 
-    def take(self, rows: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Inputs `[k, d]` of the rows `[k]`."""
+    def take(self, places: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Inputs `[k, d]` of the rows at some places `[k]`."""
+        rows = self._rows[places]
         if _sparse.issparse(self._x):
             return self._standardise(self._x[rows.numpy()], dtype)
         if dtype not in self._dense:
@@ -73,7 +78,7 @@ class Rows:
         training, dtype = model.training, next(model.parameters()).dtype
         model.eval()
         with torch.no_grad():
-            parts = torch.split(torch.arange(self._x.shape[0]), self._chunk)
+            parts = torch.split(torch.arange(len(self._rows)), self._chunk)
             found = torch.cat([model(self.take(part, dtype)) for part in parts])
         model.train(training)
         return found
