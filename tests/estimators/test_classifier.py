@@ -212,6 +212,7 @@ def test_pipeline_cross_validation_and_grid_search():
         ("objective", "nonsense"),
         ("max_fpr", 0.0),
         ("hidden", (0,)),
+        ("hidden", 64),
         ("dropout", 1.0),
         ("lr", 0.0),
         ("alpha", -1.0),
@@ -232,6 +233,8 @@ def test_bad_labels_are_named():
         MultiTaskAUCClassifier().fit(x, np.full(4, np.nan))
     with pytest.raises(ValueError, match="labels must be 0, 1 or missing"):
         MultiTaskAUCClassifier().fit(x, np.full((4, 2), 3))
+    with pytest.raises(ValueError, match=r"y: a matrix of tasks has 0, 1 and gaps .* got <U3, first yes"):
+        MultiTaskAUCClassifier().fit(x, [["yes", "no"]] * 4)
     with pytest.raises(ValueError, match=r"every weight is zero|at least one non-zero"):
         MultiTaskAUCClassifier().fit(x, [0, 1, 0, 1], sample_weight=np.zeros(4))
     model = MultiTaskAUCClassifier(hidden=(4,), steps=2).fit(x, [0, 1, 0, 1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from mmb.estimators.network import OBJECTIVES
@@ -15,7 +16,10 @@ def check_parameters(its: Any) -> None:
     """
     ranges = {
         "max_fpr": (0 < its.max_fpr <= 1, "in (0, 1]"),
-        "hidden": (all(width >= 1 for width in its.hidden), "positive widths"),
+        "hidden": (
+            isinstance(its.hidden, Sequence) and all(width >= 1 for width in its.hidden),
+            "a sequence of positive widths",
+        ),
         "dropout": (0 <= its.dropout < 1, "in [0, 1)"),
         "lr": (its.lr > 0, "positive"),
         "alpha": (its.alpha >= 0, "not negative"),

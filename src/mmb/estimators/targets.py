@@ -53,7 +53,12 @@ def read_targets(
     )
     y = y if keep is None else y[keep]
     if y.ndim == 2 and y.shape[1] > 1:
-        values = np.asarray(y, dtype=np.float64)
+        try:
+            values = np.asarray(y, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"y: a matrix of tasks has 0, 1 and gaps (NaN or {MISSING}), got {y.dtype}, first {y.flat[0]}"
+            ) from error
         labels = as_labels(torch.as_tensor(np.where(values == MISSING, np.nan, values)))
         classes, multilabel = np.arange(y.shape[1]), True
     else:
