@@ -154,6 +154,12 @@ def area(scores: np.ndarray, labels: np.ndarray) -> float:
     return float(metrics.roc_auc(torch.as_tensor(scores), torch.as_tensor(labels), MAX_FPR).nanmean())
 
 
+def false_positive_rate(scores: np.ndarray, labels: np.ndarray) -> float:
+    """Of `predict`, which calls positive what has a decision above zero; the mean over the tasks."""
+    negative = labels == 0
+    return float(np.mean((negative & (scores > 0)).sum(0) / negative.sum(0)))
+
+
 def mean_and_error(values: list[float]) -> tuple[float, float]:
     return statistics.mean(values), statistics.stdev(values) / math.sqrt(len(values))
 
@@ -181,14 +187,18 @@ def main() -> None:
         options.sets = [name for name in options.sets if name != "tox21"]
     warnings.filterwarnings("ignore", module="sklearn")
     found: dict[str, dict[str, list[float]]] = {}
+    rates: dict[str, dict[str, list[float]]] = {}
     seconds: dict[str, dict[str, float]] = {}
     for name in options.sets:
-        found[name], seconds[name] = {m: [] for m in options.methods}, dict.fromkeys(options.methods, 0.0)
+        found[name], rates[name] = ({m: [] for m in options.methods} for _ in range(2))
+        seconds[name] = dict.fromkeys(options.methods, 0.0)
         for seed in range(options.first_seed, options.first_seed + options.seeds):
             data = SETS[name](seed, options.root)
             for method in options.methods:
                 started = time.process_time()
-                found[name][method].append(area(METHODS[method](data, seed), data.test_y))
+                scores = METHODS[method](data, seed)
+                found[name][method].append(area(scores, data.test_y))
+                rates[name][method].append(false_positive_rate(scores, data.test_y))
                 seconds[name][method] += (time.process_time() - started) / options.seeds
         line = (f"{m} {statistics.mean(values):.4f}" for m, values in found[name].items())
         print(f"{name} {data.x.shape} {data.y.shape[1]} tasks:", *line, sep="  ", flush=True)
@@ -212,6 +222,18 @@ def main() -> None:
                 for line in zip(*differences.values(), strict=True)
             ],
         )
+    networks = [method for method in options.methods if method in BACK]
+    print_table(
+        f"false positive rate of predict on the test rows, {MAX_FPR} asked for: mean (standard error)",
+        ["", *networks],
+        [
+            [
+                name,
+                *(f"{mean:.3f} ({error:.3f})" for mean, error in (mean_and_error(row[m]) for m in networks)),
+            ]
+            for name, row in rates.items()
+        ],
+    )
     print_table(
         "processor seconds of a fit and its predictions",
         ["", *options.methods],
@@ -231,6 +253,7 @@ def main() -> None:
                 other: {name: [round(mean, 5), round(error, 5)] for name, mean, error in lines}
                 for other, lines in differences.items()
             },
+            "false_positive_rate": {name: {m: row[m] for m in networks} for name, row in rates.items()},
             "went_back_to_cross_entropy": {name: sum(fits) for name, fits in BACK.items()},
             "seconds": seconds,
         }
