@@ -100,7 +100,7 @@ class ObjectiveCase:
         def make(labels: Labels) -> Objective:
             return CompositionalAUC(labels, part) if compositional else MinMaxAUC(labels)
 
-        self.sharded = None if shard is None else ShardedObjective(self.labels, make)
+        self.sharded = None if shard is None else ShardedObjective(self.labels, make, shard.group)
         self.objective: Objective = make(self.labels) if self.sharded is None else self.sharded
         self.optimizer = torch.optim.SGD([*self.model.parameters(), *self.objective.parameters()], lr=1e-3)
 

@@ -11,10 +11,10 @@ is predicted by
 
     t(N) = compute(k) + latency + 2 (N - 1) / N * bytes / bandwidth
 
-with `compute` the line through the times at 16, 32 and 64 sampled blocks of two processes beside each other
-that do not divide their blocks (so that they share the machine's memory and caches as those do that divide
-them), k the mean over steps of the most blocks that a process had, and latency and bandwidth of bare
-all-reduces. The same formula says what more processes would give with another bandwidth.
+with `compute` the line through the times at 16, 32 and 64 sampled blocks of two processes that do the same,
+each in a group of its own (so that they share the machine's memory and caches, but nothing is sent), k the
+mean over steps of the most blocks that a process had, and latency and bandwidth of bare all-reduces. The
+same formula says what more processes would give with another bandwidth.
 
 Two processes on two cores suffer from whatever else is running. Steps are timed in spells, and a spell in
 which others used more than a twentieth of the machine is made again, for a while; the quietest count.
@@ -157,12 +157,13 @@ def worker(rank: int, world: int, port: int, folder: str, blocks: list[int], *ef
     address = f"tcp://127.0.0.1:{port}"
     dist.init_process_group("gloo", address, rank=rank, world_size=world, timeout=timedelta(seconds=120))
     found: Found = {}
+    groups = [dist.new_group([number]) for number in range(world)]
     for size in REDUCED if world > 1 else []:
         found["all_reduce", size] = run(AllReduce(size), 0, *effort)["seconds"]
     for name, make in CASES.items():
         for m in blocks:
             if world > 1:
-                whole = make(m, None)
+                whole = make(m, Shard.of_this_process(m, groups[rank]))
                 for sampled in COMPUTED:
                     found["compute", name, m, sampled] = run(whole, sampled, *effort)["seconds"]
                 del whole
