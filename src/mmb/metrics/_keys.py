@@ -71,8 +71,8 @@ def _sort_by_radix(keys: Tensor, positive: Tensor, counts: Tensor) -> tuple[Tens
         for key, mark, count in zip(keys, positive, counts.tolist(), strict=True):
             ordered, order = key.sort()
             found.append((ordered[:count], mark[order[:count]]))
-    sorted_keys, marks = zip(*found, strict=True)
-    return torch.cat(sorted_keys), torch.cat(marks)
+        sorted_keys, marks = zip(*found, strict=True)
+        return torch.cat(sorted_keys), torch.cat(marks)
 
 
 @contextmanager
