@@ -37,6 +37,15 @@ def test_molpcba():
         assert made[name][1].split(" ")[0] in README
 
 
+def test_estimator():
+    measured, shown = (
+        table_rows((ROOT / path).read_text(), "| | rows to fit")
+        for path in ("results/estimator/README.md", "docs/estimator.md")
+    )
+    assert measured
+    assert shown == measured
+
+
 def test_costs():
     log = (ROOT / "results/objectives/objectives.txt").read_text().split("task-sampled")[0]
     for name, shown in table_rows(CHOOSE, "| | cost | state").items():
