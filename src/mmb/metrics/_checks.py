@@ -36,9 +36,9 @@ def check_labels(labels: Tensor) -> tuple[Tensor, Tensor | None]:
         missing, mark = labels.isnan(), "NaN"
     else:  # torch takes -1 for 255 when it compares it with an unsigned tensor
         missing, mark = (labels == -1) & labels.dtype.is_signed, "-1"
-    wrong = ~(labelled | missing)
-    if wrong.view(torch.uint8).any():
-        row, task = wrong.nonzero()[0].tolist()
+    known = labelled | missing
+    if not known.view(torch.uint8).all():
+        row, task = (~known).nonzero()[0].tolist()
         raise ValueError(
             f"labels must be 0, 1 or missing ({mark} in {labels.dtype}), "
             f"got {labels[row, task].item()} at row {row}, task {task}"
