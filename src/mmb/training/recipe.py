@@ -92,7 +92,8 @@ class TrainingSettings:
         tensorboard: Whether to write TensorBoard events beside metrics.jsonl.
         precision: "float32", or "bfloat16" for autocast.
         capture: On a GPU: launch the kernels of a step all at once, as a CUDA graph, and with batches of rows
-            compile the network. Several times faster for small networks; the first steps may take a minute.
+            compile the network. Meant for small networks, whose kernels take no longer to run than to launch;
+            the first steps may take a minute.
         batch_norm: "track" keeps running statistics of the batches as they are drawn; "recalibrate" estimates
             them anew on uniformly drawn training rows before each evaluation, right where batches are rich in
             positives; "frozen" keeps those of the initial weights, also in training.
