@@ -52,17 +52,18 @@ def run(options: argparse.Namespace, console: Console) -> None:
 
 def show(study: Any, trials: int, console: Console) -> None:
     """Show the best trials and where the recipe is."""
+    from mmb.training.tables import make_table
+
     records, best, metric = study.trials(), study.best(), study.recipe.training.select
     states = Counter(record["state"] for record in records)
     complete = [record for record in records if record["state"] == "complete"]
     complete.sort(key=lambda record: -record["value"])
-    table = require("rich.table", extra="training").Table(title=f"best trials, validation {metric}")
-    for name in ("trial", metric, *study.recipe.grid):
-        table.add_column(name)
-    for record in complete[:_SHOWN]:
-        params = (str(record["params"][key]) for key in study.recipe.grid)
-        table.add_row(str(record["number"]), f"{record['value']:.4f}", *params)
-    console.show(table)
+    keys = list(study.recipe.grid)
+    rows = [
+        [record["number"], record["value"], *(str(record["params"][key]) for key in keys)]
+        for record in complete[:_SHOWN]
+    ]
+    console.show(make_table(f"best trials, validation {metric}", ["trial", metric, *keys], rows))
     console.show("trials: " + ", ".join(f"{count} {state}" for state, count in states.items()))
     if len(records) < trials:
         console.say(f"the grid has {len(records)} combinations; all were tried")

@@ -11,14 +11,18 @@ from mmb.training.recipe import Recipe
 
 
 def make_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], caption: str = "") -> Any:
-    """A table (rich) with numbers at four digits and gaps as a dash."""
-    table = require("rich.table", extra="training").Table(title=title, caption=caption)
+    """A table (rich) with numbers at four digits and gaps as a dash; names are shown as they are."""
+    text = require("rich.text", extra="training").Text  # rich would take `[nm]` in a plain string for markup
+    table = require("rich.table", extra="training").Table(
+        title=text(title, "table.title"), caption=text(caption, "table.caption") if caption else None
+    )
     for index, column in enumerate(columns):
         longest = max((len(row[index]) for row in rows if isinstance(row[index], str)), default=0)
-        prose = index > 0 and longest > 24  # may be broken over lines
-        table.add_column(column, justify="left" if prose or index == 0 else "right", no_wrap=not prose)
+        prose = longest > (24 if index else 48)  # may be broken over lines
+        justify = "left" if prose or index == 0 else "right"
+        table.add_column(text(column), justify=justify, no_wrap=not prose, overflow="fold")
     for row in rows:
-        table.add_row(*(_cell(value) for value in row))
+        table.add_row(*(text(_cell(value)) for value in row))
     return table
 
 
@@ -30,14 +34,20 @@ def as_text(table: Any) -> str:
 
 
 def result_table(result: dict[str, Any]) -> str:
-    """The table of one run: a line per task, and the mean."""
+    """The table of one run: a line per task, and the mean; of validation rows if test rows were not seen."""
+    part = "test" if "test" in result else "valid"
     fpr = result["max_fpr"]
     columns = ["task", "train +", "train -", "AUC", f"pAUC {fpr:g}", "AP", "FPR", "TPR"]
     tasks = result["tasks"]
-    keys = ["name", "positives", "negatives", "test_auc", "test_pauc", "test_ap", "test_fpr", "test_tpr"]
+    keys = [
+        "name",
+        "positives",
+        "negatives",
+        *(f"{part}_{key}" for key in ("auc", "pauc", "ap", "fpr", "tpr")),
+    ]
     rows = [list(row) for row in zip(*(tasks[key] for key in keys), strict=True)]
-    rows.append(["mean", None, None, *(result["test"][key] for key in ("auc", "pauc", "ap")), None, None])
-    title = f"{result['data']}, {result['method']}, seed {result['seed']}: test rows"
+    rows.append(["mean", None, None, *(result[part][key] for key in ("auc", "pauc", "ap")), None, None])
+    title = f"{result['data']}, {result['method']}, seed {result['seed']}: {part} rows"
     return as_text(make_table(title, columns, rows, definitions(result)))
 
 
