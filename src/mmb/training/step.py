@@ -6,19 +6,23 @@ the kernels of a step once, as a CUDA graph, and launches them all at once from 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from mmb.auc import Batch
 from mmb.training.distributed import clip_gradients
 from mmb.training.evaluate import autocast
 from mmb.training.job import Job
 from mmb.training.presets import METHODS
+from mmb.training.traced import TracedBackward
 from mmb.trees import tensors
 
-_WARM_UP = 3  # steps before capture, in which libraries choose kernels and the optimizer makes its state
+Estimate = Callable[[Batch], dict[str, Tensor]]  # adds to `.grad`, returns numbers worth logging
+_WARM_UP = 3  # steps before capture, in which kernels are compiled and the optimizer makes its state
 
 
 class Step:
@@ -35,12 +39,12 @@ class Step:
 
     def __call__(self, batch: Batch) -> dict[str, Tensor]:
         """Take a step on a batch; returns numbers worth logging, left on the device."""
-        self.job.optimizer.zero_grad()
-        return self._estimate_and_move(self.job.model, batch)
+        return self._estimate_and_move(partial(self.job.objective.backward, self.job.model), batch)
 
-    def _estimate_and_move(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+    def _estimate_and_move(self, estimate: Estimate, batch: Batch) -> dict[str, Tensor]:
+        self.job.optimizer.zero_grad()
         with autocast(self.job.dataset.device, self._precision):
-            numbers = self.job.objective.backward(model, batch)
+            numbers = estimate(batch)
         if self._clip is not None:
             numbers["gradient_norm"] = clip_gradients(self.job.model, self.job.objective, self._clip)
         self.job.optimizer.step()
@@ -50,9 +54,10 @@ class Step:
 class CapturedStep(Step):
     """The same step with all its kernels launched as one CUDA graph.
 
-    The network is compiled, too, for batches of rows; not in compositional training, which differentiates it
-    twice. A graph works on fixed addresses, so each batch is copied to where the first one was. Batches of
-    another shape than that one (the last of an epoch, graphs that do not fit) take the plain step.
+    What is captured is compiled, too: for batches of rows the network, in compositional training, which
+    differentiates it twice, the whole estimate. A graph works on fixed addresses, so each batch is copied to
+    where the first one was. Batches of another shape than that one (the last of an epoch, graphs that do not
+    fit) take the plain step.
 
     Args:
         job: The parts of the run, on a GPU, with an optimizer that can be captured.
@@ -60,8 +65,13 @@ class CapturedStep(Step):
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
-        whole = job.recipe.sampler.kind == "rows" and not METHODS[job.recipe.method].own_weights
-        self._network: Any = torch.compile(job.model, dynamic=False) if whole else job.model
+        self._estimate: Estimate
+        if METHODS[job.recipe.method].own_weights:
+            self._estimate = TracedBackward(job.objective, job.model)
+        else:
+            whole = job.recipe.sampler.kind == "rows"
+            network: Any = torch.compile(job.model, dynamic=False) if whole else job.model
+            self._estimate = partial(job.objective.backward, network)
         self._stream = torch.cuda.Stream(job.dataset.device)  # type: ignore[no-untyped-call]
         self._warm = 0
         self._batch: Batch | None = None
@@ -75,32 +85,29 @@ class CapturedStep(Step):
         places, values = list(tensors(self._batch)), list(tensors(batch))
         if [place.shape for place in places] != [value.shape for value in values]:
             return super().__call__(batch)
-        if self._warm < _WARM_UP:
-            self._warm += 1
-            return self._on_the_side(batch)
-        if not self._numbers:
-            self._capture()
         for place, value in zip(places, values, strict=True):
             if place is not value:
                 place.copy_(value, non_blocking=True)
+        if self._warm < _WARM_UP:
+            self._warm += 1
+            return self._on_the_side(self._batch)
+        if not self._numbers:
+            self._capture(self._batch)
         self._graph.replay()
         return {name: value.clone() for name, value in self._numbers.items()}
 
     def _on_the_side(self, batch: Batch) -> dict[str, Tensor]:
         """A real step on another stream, as capture needs before it."""
-        self.job.optimizer.zero_grad()
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
-            numbers = self._estimate_and_move(self._network, batch)
+            numbers = self._estimate_and_move(self._estimate, batch)
         torch.cuda.current_stream().wait_stream(self._stream)
         return numbers
 
-    def _capture(self) -> None:
-        """Record a step; nothing is computed."""
-        assert self._batch is not None
-        self.job.optimizer.zero_grad()  # gradients are made anew, in the memory of the graph
+    def _capture(self, batch: Batch) -> None:
+        """Record a step; nothing is computed, and gradients are made anew in the memory of the graph."""
         with torch.cuda.graph(self._graph, stream=self._stream):
-            self._numbers = self._estimate_and_move(self._network, self._batch)
+            self._numbers = self._estimate_and_move(self._estimate, batch)
 
 
 def make_step(job: Job) -> Step:
