@@ -109,6 +109,19 @@ def test_runs_with_other_rows_are_refused(runs, tmp_path):
         write_report([other], tmp_path / "report.html", max_fpr=1.5)
 
 
+def test_runs_without_a_class_or_without_rows_to_test_on(tmp_path):
+    rows = ["a,y,part", *(f"{k % 7},{k % 2},{'train' if k < 40 else 'valid'}" for k in range(60))]
+    for name, test_rows in (("one-class", ["1,0,test", "2,0,test"]), ("no-rows", [])):
+        (tmp_path / f"{name}.csv").write_text("\n".join([*rows, *test_rows]) + "\n")
+        data = {"name": "csv", "path": str(tmp_path / f"{name}.csv"), "labels": "y", "split_column": "part"}
+        run = Run.create(tmp_path / name, tiny_recipe("ce", data=data, training={"steps": 2}))
+        train(run)
+    content = write_report([Run.open(tmp_path / "one-class")], tmp_path / "report.html")
+    assert content["runs"][0]["means"] == {"auc": None, "pauc": None, "ap": None}
+    with pytest.raises(RunError, match="no labelled test rows"):
+        write_report([Run.open(tmp_path / "no-rows")], tmp_path / "report.html")
+
+
 def test_another_limit_changes_partial_areas_and_thresholds(runs, tmp_path):
     content = write_report(runs[1:2], tmp_path / "report.html", max_fpr=0.3)
     found = run_scores(runs[1])

@@ -72,6 +72,18 @@ def test_same_seed_same_run_other_seed_other_run(tmp_path):
     assert torch.equal(torch.get_rng_state(), before)
 
 
+def test_a_run_without_test_rows_finishes(tmp_path):
+    _, result = trained(tmp_path / "run", data={"fractions": [0.6, 0.4, 0.0]})
+    assert result["test"] == {"auc": None, "pauc": None, "ap": None}
+    assert result["tasks"]["test_auc"] == [None] * 4
+    assert result["valid"]["auc"] > 0
+
+
+def test_a_run_without_validation_rows_says_so(tmp_path):
+    with pytest.raises(ValueError, match="among the validation rows, so no weights can be selected"):
+        trained(tmp_path / "run", data={"fractions": [0.6, 0.0, 0.4]})
+
+
 def test_early_stopping(tmp_path):
     settings = {"optimizer": {"lr": 1e-9}, "training": {"patience": 2, "steps": 400}}
     run, result = trained(tmp_path / "run", "ce", **settings)

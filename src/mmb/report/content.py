@@ -19,7 +19,7 @@ from mmb.report.runs import methods_of, run_names
 from mmb.report.scores import Scores, run_scores
 from mmb.report.values import numbers
 from mmb.training import METHODS, Run, RunError, tracking
-from mmb.training.evaluate import decision_thresholds, mean_metrics, rates_at, task_metrics
+from mmb.training.evaluate import decision_thresholds, rates_at, task_metrics
 from mmb.training.log import read_log
 from mmb.training.resolve import to_plain
 
@@ -41,7 +41,7 @@ def page_content(runs: Sequence[Run], max_fpr: float | None, say: Callable[[str]
         What is embedded in the page, plain JSON.
 
     Raises:
-        RunError: If runs have different test rows or tasks, or one has no checkpoint.
+        RunError: If runs have different test rows or tasks, or none, or one has no checkpoint.
         ValueError: If `max_fpr` is outside (0, 1].
     """
     max_fpr = runs[0].recipe.training.max_fpr if max_fpr is None else max_fpr
@@ -55,6 +55,11 @@ def page_content(runs: Sequence[Run], max_fpr: float | None, say: Callable[[str]
     methods, member = methods_of(runs)
     names = run_names(runs, methods, member)
     labels = scores[0].labels["test"]
+    if not bool((labels >= 0).any()):
+        raise RunError(
+            f"the data of the run in {runs[0].path} has no labelled test rows, and those are what a page is "
+            f"about: give the data another split"
+        )
     areas = [samples(found.logits["test"], labels, max_fpr) for found in scores]
     compared = compare(areas, member, labels)
     shown = [
@@ -102,7 +107,7 @@ def run_content(run: Run, scores: Scores, areas: dict[str, Sample], max_fpr: flo
     return {
         "facts": run_facts(run, scores, log),
         "recipe": require("yaml", extra="training").safe_dump(to_plain(run.recipe), sort_keys=False),
-        "means": {name: round(value, 5) for name, value in mean_metrics(found).items()},
+        "means": {name: numbers(values.nanmean()) for name, values in found.items()},
         "curves": _curves(log),
         "tasks": tasks,
         "roc": page_curves(logits, labels, max_fpr),
