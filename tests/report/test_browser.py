@@ -5,9 +5,12 @@ import json
 import pytest
 
 from mmb._extras import require
+from mmb.report import write_report
 from mmb.report.page import page
+from mmb.training import Run, train
 from report.browser import Browser, find_browser
 from report.conftest import NAMES
+from tiny_runs import tiny_recipe
 
 pytestmark = pytest.mark.skipif(
     find_browser() is None, reason="no chromium or google-chrome on PATH; Debian: apt-get install chromium"
@@ -231,3 +234,23 @@ def test_focus_walks_down_a_long_table(browser, written, tmp_path):
         browser.run("new Promise(done => requestAnimationFrame(() => setTimeout(done)))")
     assert browser.run("document.activeElement.textContent") == "task 60"
     assert browser.errors == []
+
+
+def test_runs_without_any_metric_are_shown_with_dashes(browser, tmp_path):
+    rows = ["a,y,part", *(f"{k % 7},{k % 2},{'train' if k < 40 else 'valid'}" for k in range(60)), "1,0,test"]
+    (tmp_path / "data.csv").write_text("\n".join(rows) + "\n")
+    data = {"name": "csv", "path": str(tmp_path / "data.csv"), "labels": "y", "split_column": "part"}
+    runs = [
+        Run.create(tmp_path / method, tiny_recipe(method, data=data, training={"steps": 2}))
+        for method in ("ce", "pauc")
+    ]
+    for run in runs:
+        train(run)
+    write_report(runs, tmp_path / "report.html")
+    browser.open(tmp_path / "report.html")
+    assert browser.errors == []
+    assert "nothing to compare" in browser.run("byId('compare-words').textContent")
+    cells = browser.run(
+        "[...document.querySelectorAll('#methods tbody tr')].map(r => r.lastChild.textContent)"
+    )
+    assert cells == ["–", "–"]

@@ -32,8 +32,8 @@ function showVerdicts() {
 function showComparison() {
   const withArea = (area) => `${number(area.value)} (${range(area.low, area.high)})`;
   const meanAP = (index) => {
-    const values = page.runs.filter((run) => run.method === index).map((run) => run.means.ap);
-    return values.reduce((sum, value) => sum + value, 0) / values.length;
+    const values = page.runs.filter((run) => run.method === index).map((run) => run.means.ap).filter(known);
+    return values.length ? values.reduce((sum, value) => sum + value, 0) / values.length : null;
   };
   const several = page.methods.some((method) => method.runs > 1);
   plainTable(byId("methods"), "Mean over tasks on test rows, with 95 % interval",
@@ -64,6 +64,7 @@ function inWords() {
   const metric = page.select === "auc" ? "auc" : "pauc";
   const order = page.methods.map((_, index) => index).sort((a, b) => page.methods[b][metric].value - page.methods[a][metric].value);
   const best = order[0];
+  if (!known(page.methods[best][metric].value)) return "No task has both classes among the test rows, so there is nothing to compare.";
   const clear = page.pairs.filter((pair) => (pair.a === best || pair.b === best) && known(pair[metric].adjusted) && pair[metric].adjusted < SIGNIFICANT);
   const beaten = clear.map((pair) => page.methods[pair.a === best ? pair.b : pair.a].name);
   const others = order.length - 1;
