@@ -6,43 +6,20 @@ from pathlib import Path
 import pytest
 import yaml
 
-from mmb.cli import main
 from mmb.training import reproduce
 from mmb.training.log import read_log
 from mmb.training.resolve import RecipeError
 from mmb.training.run import Run, RunError
-from tiny_runs import TINY
+from small_studies import call, write_study
 
-ROWS = {
-    **TINY,
-    "training": {**TINY["training"], "steps": 6, "evaluate_every": 3},
-    "init_heads": True,
-    "pretrain": {"base": "start.yaml"},
-}
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("studies")
-    table = folder / "recipes" / "synthetic" / "table2"
-    table.mkdir(parents=True)
-
-    def write(path, content):
-        path.write_text(yaml.safe_dump(content))
-
-    write(table.parent / "rows.yaml", ROWS)
-    write(table.parent / "start.yaml", {"method": "ce", "training": {"steps": 4, "evaluate_every": 2}})
-    for method in ("ce", "pauc"):
-        write(table / f"{method}.yaml", {"base": "../rows.yaml", "method": method})
-    about = {"title": "A table", "metric": "pauc", "rows": ["ce", "pauc"]}
-    write(table / "study.yaml", {**about, "paper": {"pauc": 0.7374}, "notes": "Why."})
-    assert call(folder, "table2", "--data", "synthetic", "--seeds", "2") == 0
+    folder = write_study(tmp_path_factory.mktemp("studies"), paper={"pauc": 0.7374})
+    assert call(folder, "table2", "--seeds", "2") == 0
     return folder
-
-
-def call(folder, *arguments):
-    places = ["--recipes", folder / "recipes", "--output", folder / "runs", "--results", folder / "results"]
-    return main(["reproduce", *map(str, [*arguments, *places])])
 
 
 def test_the_table_is_what_the_runs_came_to(folder):
@@ -86,8 +63,18 @@ def test_checking_finds_what_was_changed_by_hand(folder, capsys):
 def test_finished_runs_are_not_run_again(folder):
     result = folder / "runs/synthetic/table2/ce/seed-0/result.json"
     before = result.stat().st_mtime_ns
-    assert call(folder, "table2", "--data", "synthetic", "--seeds", "2") == 0
+    assert call(folder, "table2", "--seeds", "2") == 0
     assert result.stat().st_mtime_ns == before
+
+
+def test_some_rows_are_run_alone(tmp_path, capsys):
+    write_study(tmp_path)
+    assert call(tmp_path, "table2", "--seeds", "1", "--rows", "mauc") == 2
+    assert "no row 'mauc'; rows are ce, pauc" in capsys.readouterr().err
+    assert call(tmp_path, "table2", "--seeds", "1", "--rows", "pauc") == 0
+    assert [path.name for path in (tmp_path / "results/synthetic/table2").iterdir() if path.is_dir()] == [
+        "pauc"
+    ]
 
 
 def test_rows_must_be_comparable(folder):
@@ -96,7 +83,7 @@ def test_rows_must_be_comparable(folder):
     kept = path.read_text()
     path.write_text(yaml.safe_dump({"base": "../rows.yaml", "method": "pauc", "training": {"steps": 7}}))
     with pytest.raises(RunError, match="not a fair comparison: steps differs"):
-        reproduce.plan(study, 1, folder / "elsewhere")
+        reproduce.plan(study, 1, folder / "elsewhere", folder / "results")
     path.write_text(kept)
 
 
@@ -105,8 +92,34 @@ def test_an_unknown_study_names_those_there_are(folder):
         reproduce.Study.read(folder / "recipes", "synthetic/table3")
 
 
+@pytest.mark.parametrize(
+    ("about", "message"),
+    [
+        ({"metric": "accuracy"}, "metric must be one of auc, pauc, ap, got 'accuracy'"),
+        ({"compare": "seconds"}, "compare must be one of rows, steps"),
+        ({"panels": {"A panel": ["ce", "mb"]}}, "no row 'mb'"),
+    ],
+)
+def test_what_is_wrong_with_a_study_is_named(tmp_path, about, message):
+    write_study(tmp_path, **about)
+    with pytest.raises(RecipeError, match=message):
+        reproduce.Study.read(tmp_path / "recipes", "synthetic/table2")
+
+
 def test_committed_tables_are_what_their_logs_give():
-    root = Path(__file__).parents[2]
-    studies = reproduce.with_logs(root / "recipes/reproduce", root / "results")
+    studies = reproduce.with_logs(ROOT / "recipes/reproduce", ROOT / "results")
     assert studies
-    assert not reproduce.differences(studies, root / "results")
+    assert not reproduce.differences(studies, ROOT / "results")
+
+
+@pytest.mark.parametrize("name", reproduce.names(ROOT / "recipes/reproduce"))
+def test_committed_studies_can_be_run(name, tmp_path):
+    """Recipes resolve, rows are comparable, every row has a title and every figure a row."""
+    study = reproduce.Study.read(ROOT / "recipes/reproduce", name)
+    planned = reproduce.plan_choices(study, tmp_path) if study.choices else []
+    if not study.choices:
+        planned = reproduce.plan(study, 1, tmp_path, tmp_path)
+    rows = sum(max(1, len(study.choices.get(row, ()))) for row in study.recipes)
+    assert sum(one.name.startswith(name) for one in planned) == rows
+    assert all(study.metric == one.run.recipe.training.select for one in planned if one.after)
+    assert {*study.titles} <= {*study.recipes}

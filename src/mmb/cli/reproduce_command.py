@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mmb.cli.console import Console
 from mmb.cli.parser import UsageError
+
+if TYPE_CHECKING:
+    from mmb.training.reproduce import Planned
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -14,6 +18,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("table", nargs="?", help="table1, table2 or ablation")
     parser.add_argument("--data", default="molpcba", help="data set")
     parser.add_argument("--seeds", type=int, default=3, help="number of seeds")
+    parser.add_argument("--rows", nargs="+", metavar="ROW", help="run these rows only")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at a time, each a process of its own")
+    parser.add_argument(
+        "--choose",
+        action="store_true",
+        help="try the choices of each row, on validation rows alone; the table then has the best",
+    )
     parser.add_argument(
         "--check",
         action="store_true",
@@ -30,31 +41,81 @@ def run(options: argparse.Namespace, console: Console) -> None:
     """Run what is missing of a study and make its table; or check tables against logs."""
     if options.check:
         check(options, console)
-    elif options.table is None:
+        return
+    if options.table is None:
         raise UsageError("name a table: table1, table2 or ablation; or use --check")
-    elif options.seeds < 1:
-        raise UsageError(f"--seeds must be at least 1, got {options.seeds}")
+    for name in ("seeds", "jobs"):
+        if getattr(options, name) < 1:
+            raise UsageError(f"--{name} must be at least 1, got {getattr(options, name)}")
+    if options.choose:
+        choose(options, console)
     else:
-        train(options, console)
+        make_table(options, console)
 
 
-def train(options: argparse.Namespace, console: Console) -> None:
-    """Train the runs that are not finished, keep their logs, make the table."""
-    from mmb.cli.watching import ProgressWatch
-    from mmb.training.compare import train_all
-    from mmb.training.reproduce import Study, document, keep_logs, plan, with_logs, write_results
+def make_table(options: argparse.Namespace, console: Console) -> None:
+    """Train the runs of a table that are not finished, keep their logs, make the table."""
+    from mmb.training.reproduce import Study, document, plan, with_logs, write_results
 
     study = Study.read(options.recipes, f"{options.data}/{options.table}")
-    runs = plan(study, options.seeds, options.output)
-    console.say(f"{study.name}: {len(runs)} runs in {options.output}")
-    with console.progress() as progress:
-        bar = progress.add_task(study.name, total=len(runs), unit="runs", numbers="")
-        watch = ProgressWatch(progress, console)
-        train_all(runs, 1, watch, lambda done: progress.update(bar, completed=done))
-    keep_logs(runs, options.output, options.results)
-    write_results(with_logs(options.recipes, options.results), options.results)
-    console.show(document(study, options.results))
+    planned = plan(study, options.seeds, options.output, options.results, options.rows)
+    failed = train(planned, study.name, options, console)
+    studies = with_logs(options.recipes, options.results)
+    write_results(studies, options.results)
+    if study in studies:
+        console.show(document(study, options.results))
+    complain(failed, len(planned))
     console.result({"study": study.name, "results": str(options.results / study.name)})
+
+
+def choose(options: argparse.Namespace, console: Console) -> None:
+    """Try the choices of each row that were not tried yet, and show what is best on the validation rows."""
+    from mmb.training.reproduce import Study, choices_table, plan_choices
+
+    study = Study.read(options.recipes, f"{options.data}/{options.table}")
+    planned = plan_choices(study, options.output, options.rows)
+    failed = train(planned, f"choices of {study.name}", options, console)
+    console.show(choices_table(study, options.results))
+    complain(failed, len(planned))
+    console.result({"study": study.name, "results": str(options.results / study.name / "choices")})
+
+
+def train(
+    planned: list[Planned], title: str, options: argparse.Namespace, console: Console
+) -> dict[str, str]:
+    """Train what is not finished, and keep the log of each run as soon as it ends; returns what failed."""
+    from mmb.cli.watching import ProgressWatch
+    from mmb.training.reproduce import keep_logs, train_all
+
+    console.say(f"{title}: {len(planned)} runs in {options.output}")
+    keep_logs(planned, options.results)
+    with console.progress() as progress:
+        done = sum(one.run.finished for one in planned)
+        bar = progress.add_task(title, total=len(planned), completed=done, unit="runs", numbers="")
+
+        def ended(one: Planned, problem: str | None) -> None:
+            keep_logs([one], options.results)
+            progress.advance(bar)
+            if problem is None:
+                result = one.run.result()
+                value = f"{result['selected_by']} {result['valid'][result['selected_by']]:.4f}"
+                problem = f"validation {value} in {result['seconds']:.0f} s"
+            console.say(f"{one.name}: {problem}")
+
+        return train_all(planned, options.jobs, ProgressWatch(progress, console), ended)
+
+
+def complain(failed: dict[str, str], runs: int) -> None:
+    """Fail if a run has failed.
+
+    Raises:
+        RunError: Naming each, and why.
+    """
+    from mmb.training.run import RunError
+
+    if failed:
+        each = "".join(f"\n  {name}: {problem}" for name, problem in failed.items())
+        raise RunError(f"{len(failed)} of {runs} runs failed; error.txt in their folders says where:{each}")
 
 
 def check(options: argparse.Namespace, console: Console) -> None:

@@ -50,8 +50,10 @@ def finish(run: Run, job: Job, step: int, best_step: int | None, seconds: float)
     per_task = {"valid": task_metrics(logits, labels, max_fpr)}
     fprs = sorted({*FPRS, max_fpr})
     thresholds = decision_thresholds(logits, labels, fprs)
-    logits, labels = part_logits(job, "test")
-    per_task["test"] = task_metrics(logits, labels, max_fpr)
+    judged = "test" if recipe.training.test else "valid"
+    if judged == "test":
+        logits, labels = part_logits(job, "test")
+        per_task["test"] = task_metrics(logits, labels, max_fpr)
     fpr, tpr = rates_at(logits, labels, thresholds[fprs.index(max_fpr)])
     result = {
         "method": recipe.method,
@@ -67,8 +69,8 @@ def finish(run: Run, job: Job, step: int, best_step: int | None, seconds: float)
             "name": list(job.dataset.task_names),
             **_counts(job),
             **{f"{part}_{name}": plain(v) for part, found in per_task.items() for name, v in found.items()},
-            "test_fpr": plain(fpr),
-            "test_tpr": plain(tpr),
+            f"{judged}_fpr": plain(fpr),
+            f"{judged}_tpr": plain(tpr),
         },
         **provenance(job.dataset.device),
     }

@@ -85,6 +85,8 @@ class TrainingSettings:
         evaluate_every: Steps between evaluations on the validation rows; null is once per epoch.
         select: Validation metric that selects the weights: "auc", "pauc" (up to max_fpr, McClish) or "ap".
         max_fpr: False positive rate of the partial AUC that is reported, and of the thresholds for decisions.
+        test: Whether the selected weights are judged on the test rows in the end. Turn it off for runs that
+            settings are chosen by: the test rows then stay unseen.
         patience: Stop after so many evaluations without a better one; null never stops early.
         checkpoint_every: Steps between checkpoints; null is at every evaluation.
         keep_checkpoints: How many of the newest checkpoints to keep beside the best.
@@ -107,6 +109,7 @@ class TrainingSettings:
     evaluate_every: int | None = None
     select: Literal["auc", "pauc", "ap"] = "pauc"
     max_fpr: float = 0.1
+    test: bool = True
     patience: int | None = None
     checkpoint_every: int | None = None
     keep_checkpoints: int = 2
