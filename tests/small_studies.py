@@ -15,15 +15,15 @@ START = {"method": "ce", "training": {"steps": 4, "evaluate_every": 2}}
 ABOUT = {"title": "A table", "metric": "pauc", "rows": ["ce", "pauc"], "notes": "Why."}
 
 
-def write_study(folder, table="table2", start=None, rows=None, **about):
-    """Write the study synthetic/TABLE; `rows` has changes to the recipe of a row."""
+def write_study(folder, table="table2", start=None, changes=None, **about):
+    """Write the study synthetic/TABLE; `changes` has changes to the recipe of a row."""
     place = folder / "recipes" / "synthetic" / table
     place.mkdir(parents=True, exist_ok=True)
     about = {**ABOUT, **about}
     (place.parent / "rows.yaml").write_text(yaml.safe_dump(ROWS))
     (place.parent / "start.yaml").write_text(yaml.safe_dump({**START, **(start or {})}))
     for row in about["rows"]:
-        recipe = {"base": "../rows.yaml", "method": row, **(rows or {}).get(row, {})}
+        recipe = {"base": "../rows.yaml", "method": row, **(changes or {}).get(row, {})}
         (place / f"{row}.yaml").write_text(yaml.safe_dump(recipe))
     (place / "study.yaml").write_text(yaml.safe_dump(about, sort_keys=False))
     return folder

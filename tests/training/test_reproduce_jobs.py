@@ -18,7 +18,7 @@ DIVERGES = {"optimizer": {"name": "sgd", "lr": 1e30}}
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    folder = write_study(tmp_path_factory.mktemp("jobs"), rows={"ce": DIVERGES})
+    folder = write_study(tmp_path_factory.mktemp("jobs"), changes={"ce": DIVERGES})
     code = call(folder, "table2", "--seeds", "1", "--jobs", "2")
     return folder, code
 
