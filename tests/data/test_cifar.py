@@ -124,3 +124,43 @@ def test_a_broken_batch_is_named(tmp_path, damage):
     batch.write_bytes(content[damage])
     with pytest.raises(DamagedDataError, match="cifar-10-batches-py"):
         small.prepare(tmp_path / "root")
+
+
+@pytest.mark.parametrize("name", ["cifar10", "cifar100"])
+def test_positives_can_be_made_rare_in_training(tmp_path, name):
+    small, *_ = image_sets.small_cifar(name, "binary", tmp_path, per_class=(40, 3))
+    small.get(tmp_path / "root", tmp_path)
+    whole = small.load(tmp_path / "root")
+    rate = 0.5 / len(whole.task_names)  # half of their share
+    rare, again, other = (small.load(tmp_path / "root", positive_rate=rate, seed=s) for s in (0, 0, 1))
+    assert torch.equal(rare.labels, again.labels)
+    rows = rare.split["train"]
+    assert torch.equal(rows, whole.split["train"])
+    counts = rare.describe()["counts"]["train"]
+    negatives = 36 * (len(whole.task_names) - 1)  # of every task
+    assert counts["negative"] == [negatives] * len(whole.task_names)
+    assert counts["positive"] == [round(rate * negatives / (1 - rate))] * len(whole.task_names)
+    changed = rare.labels != whole.labels
+    assert (whole.labels[changed] == 1).all()
+    assert (rare.labels[changed] == -1).all()
+    assert not changed[rare.split["valid"]].any()
+    assert not changed[rare.split["test"]].any()
+    assert not torch.equal(other.labels[rows] == 1, rare.labels[rows] == 1)
+
+
+@pytest.mark.parametrize("rate", [0, 1, 0.2, 0.0001])
+def test_a_share_of_positives_that_cannot_be_is_refused(tmp_path, rate):
+    small, *_ = image_sets.small_cifar("cifar10", "binary", tmp_path)
+    small.get(tmp_path / "root", tmp_path)
+    with pytest.raises(ValueError, match=r"positive_rate must .* at most 0.1, their share, got"):
+        small.load(tmp_path / "root", positive_rate=rate)
+
+
+def test_every_positive_is_as_likely_to_be_kept():
+    labels = torch.tensor([[1], [0], [1], [0], [1], [0], [0]], dtype=torch.int8)
+    kept = torch.zeros(7)
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(300):
+        kept += (cifar.with_rare_positives(labels, 0.2, generator) == 1).squeeze(1)
+    assert kept.sum() == 300  # one of three
+    assert (kept[[0, 2, 4]] - 100).abs().max() < 5 * (300 * 2 / 9) ** 0.5

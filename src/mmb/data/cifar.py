@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from torch import Tensor
 
 from mmb._extras import require
 from mmb.data import cache
 from mmb.data.archives import copy_file, read_members, verify
-from mmb.data.dataset import Dataset
+from mmb.data.dataset import MISSING, Dataset
 from mmb.data.download import DownloadError, from_address, from_npm
 from mmb.data.errors import DamagedDataError, DataError, MissingDataError
 from mmb.data.image_files import Decoder, ImageEncoder
@@ -165,20 +166,31 @@ class CifarSet:
         return cache.write(folder, {"images": images, "classes": classes}, facts)
 
     def load(
-        self, root: Path, *, valid_per_class: float = 0.1, augment_pixels: int = 4, seed: int = 0
+        self,
+        root: Path,
+        *,
+        valid_per_class: float = 0.1,
+        positive_rate: float | None = None,
+        augment_pixels: int = 4,
+        seed: int = 0,
     ) -> Dataset:
         """Load the data set, preparing it first where that was not done yet.
 
         Args:
             root: Where data sets are kept.
             valid_per_class: Share of each class's training images that is held out for validation.
+            positive_rate: Makes positives rare in training: each task keeps so many of its positives, drawn
+                at random, that they are this share of its labelled training images; the others are missing
+                labels of that task, and negatives of the other tasks as before. Validation and test images
+                keep all labels. None keeps all.
             augment_pixels: Augmentation shifts images by up to this many pixels, and mirrors half of them.
-            seed: Seed of which images are held out.
+            seed: Seed of which images are held out, and of which positives are kept.
 
         Returns:
             The data set: one task per class, inputs `[n, 3, 32, 32]`.
 
         Raises:
+            ValueError: If positives have a smaller share than `positive_rate` already, or none would be left.
             MissingDataError: If neither cache nor archive is there; the message says how to get it.
         """
         folder = root / self.name / "images"
@@ -188,16 +200,19 @@ class CifarSet:
         shares = (1 - valid_per_class, valid_per_class, 0.0)
         split = stratified_split(classes[: facts["train"]], shares, generator)
         split["test"] = torch.arange(facts["train"], len(classes))
+        labels = torch.nn.functional.one_hot(classes, self.classes).to(torch.int8)
+        if positive_rate is not None:
+            labels[split["train"]] = with_rare_positives(labels[split["train"]], positive_rate, generator)
         return Dataset(
             name=self.name,
             inputs=ImageTensor(
                 tensors["images"], Pixels.of(self.mean, self.std, pad=augment_pixels, flip=True)
             ),
-            labels=torch.nn.functional.one_hot(classes, self.classes).to(torch.int8),
+            labels=labels,
             split=split,
             task_names=tuple(facts["class_names"]),
             encoder=ImageEncoder(Decoder(32), self.mean, self.std),
-            details={"seed": seed, "archive": facts["archive"]},
+            details={"seed": seed, "archive": facts["archive"], "positive_rate": positive_rate},
         )
 
     def _find(self, folder: Path) -> tuple[Archive, Path]:
@@ -233,6 +248,32 @@ class CifarSet:
             attempts,
             f"download {self.url} elsewhere, and name its folder: mmb data get {self.name} --from DIR",
         )
+
+
+def with_rare_positives(labels: Tensor, rate: float, generator: torch.Generator) -> Tensor:
+    r"""Labels of which each task keeps $\mathrm{round}(r\, n_- / (1 - r))$ positives, drawn uniformly.
+
+    Args:
+        labels: `int8 [n, m]` with -1 for gaps.
+        rate: The share $r$ of positives among the labelled rows that is left.
+        generator: Draws which.
+
+    Returns:
+        The labels, with -1 for the other positives.
+
+    Raises:
+        ValueError: If a task has fewer positives than that, or none would be left.
+    """
+    positive = labels == 1
+    kept = (rate / (1 - rate) * (labels == 0).sum(0)).round().long() if 0 < rate < 1 else torch.zeros(1)
+    if bool((kept < 1).any()) or bool((kept > positive.sum(0)).any()):
+        most = float((positive.sum(0) / (labels >= 0).sum(0)).min())
+        raise ValueError(
+            f"positive_rate must leave each task a positive and be at most {most:g}, their share, got {rate}"
+        )
+    # Random numbers put positives in random order, before everything else.
+    order = torch.rand(labels.shape, generator=generator).masked_fill(~positive, 2.0).argsort(0).argsort(0)
+    return labels.masked_fill(positive & (order >= kept), MISSING)
 
 
 def _file(path: Path) -> Path:

