@@ -6,6 +6,8 @@ no weights, no code of the objectives.
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 
@@ -33,7 +35,9 @@ def exact_blocks(objective, logits, labels, k):
         chosen = (phi[0] - phi[1]) / (rates[0] - rates[1]) if len(rates) == 2 else phi[0] / rates[0]
     else:
         chosen = torch.ones_like(down)
-    centre = cuts[0] if kind == "recentred" else 0.0
+    centre = 0.0
+    if kind == "recentred":
+        centre = cuts[0] if cuts else math.log(len(up) / len(down))
     if kind in ("sigmoid", "recentred"):
         up, down = torch.sigmoid(up - centre), torch.sigmoid(down - centre)
     if not hasattr(objective, "dual"):

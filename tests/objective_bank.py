@@ -13,6 +13,7 @@ from mmb.models import MultiTask, mlp
 OBJECTIVES = {
     "minmax": lambda y, **o: auc.MinMaxAUC(y, **o),
     "minmax-logit": lambda y, **o: auc.MinMaxAUC(y, scores="logit", margin=0.7, **o),
+    "minmax-recentred": lambda y, **o: auc.MinMaxAUC(y, scores="recentred", **o),
     "partial-full": lambda y, **o: auc.PartialAUC(y, max_fpr=0.3, gradient="full", **o),
     "partial-practical": lambda y, **o: auc.PartialAUC(y, max_fpr=0.3, gradient="practical", **o),
     "partial-two-widths": lambda y, **o: auc.PartialAUC(

@@ -79,7 +79,7 @@ def gradients(objective, model):
 
 @pytest.mark.parametrize("gradient", ["exact", "first_order"])
 @pytest.mark.parametrize("feed", BATCHES)
-@pytest.mark.parametrize("scores", ["sigmoid", "logit"])
+@pytest.mark.parametrize("scores", ["sigmoid", "logit", "recentred"])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-6)])
 def test_equals_the_general_solver(gradient, feed, scores, dtype, tolerance):
     objective, model = make(dtype=dtype, gradient=gradient, scores=scores, task_weighting=0.5)

@@ -13,6 +13,7 @@ from objective_bank import estimate, make, make_data
 BILEVEL = [
     "minmax",
     "minmax-logit",
+    "minmax-recentred",
     "partial-full",
     "partial-two-widths",
     "partial-range",

@@ -43,6 +43,7 @@ class CompositionalAUC(MinMaxAUC):
 
     `CE_i` weighs both classes alike, $\tfrac12 E_+[\log(1 + e^{-s})] + \tfrac12 E_-[\log(1 + e^s)]$:
     on batches that are half positive it is the plain mean, and it is one function however rows are drawn.
+    `s` are logits; with recentred scores, logits less the task's centre.
 
     All sampled tasks are evaluated at once, with batched products. What that asks of the model:
 
@@ -60,7 +61,9 @@ class CompositionalAUC(MinMaxAUC):
     Args:
         labels: The training labels.
         model: The model to be trained; the copies start at its weights.
-        inner_lr: $\tilde\eta$, the step size of the cross-entropy step.
+        inner_lr: $\tilde\eta$, the step size of the cross-entropy step. What is trained is the AUC after that
+            step; a step so large that it harms the ranking says nothing about the model itself, which then
+            gets worse. So take it well below where plain gradient descent with it would diverge.
         lr_lower: Step size of the copies, in (0, 1].
         gradient: `"exact"`, or `"first_order"` without the Hessian term: cheaper, but only for a small
             `inner_lr`. The step of the copies is then not seen through, and what is good for them need not
@@ -71,7 +74,7 @@ class CompositionalAUC(MinMaxAUC):
         copies_device: Where the copies are stored; None is with the objective. In host memory (`"cpu"`), with
             the model on a GPU, the copies of the sampled tasks travel beside the computation: see `prefetch`.
         margin: `c`.
-        scores: `"sigmoid"` or `"logit"`.
+        scores: `"sigmoid"`, `"logit"` or `"recentred"`; see [`MinMaxAUC`][mmb.auc.minmax.MinMaxAUC].
         lr_dual: Step size of the dual.
         task_weighting: See [`Objective`][mmb.auc.objective.Objective].
 
@@ -92,7 +95,7 @@ class CompositionalAUC(MinMaxAUC):
         copies_dtype: StorageDtype | torch.dtype | None = None,
         copies_device: torch.device | str | None = None,
         margin: float = 1.0,
-        scores: Literal["sigmoid", "logit"] = "sigmoid",
+        scores: Literal["sigmoid", "logit", "recentred"] = "sigmoid",
         lr_dual: float = 0.1,
         task_weighting: float = 0.0,
     ) -> None:
@@ -197,7 +200,9 @@ class CompositionalAUC(MinMaxAUC):
         exact = self.gradient == "exact"
         with torch.enable_grad():
             leaves = at.own(weights)
-            inner = at.cross_entropy_gradients(leaves, create_graph=exact)
+            centre = self.centre()
+            centre = None if centre is None else at.entries.gather(centre)
+            inner = at.cross_entropy_gradients(leaves, exact, centre)
         delta = list(through_copies)
         if exact:
             outputs, along = zip(

@@ -10,7 +10,7 @@ from torch.func import functional_call, grad
 from torch.nn import functional
 
 from mmb.auc.compositional import CompositionalAUC
-from mmb.auc.statements import One, margin_loss, own_value, transformed
+from mmb.auc.statements import One, centred, margin_loss, own_value, transformed
 from mmb.models.multitask import MultiTask
 from mmb.problem import Problem
 from mmb.projections import nonnegative
@@ -55,7 +55,7 @@ def _logits(model: MultiTask, weights: Tree, batch: One) -> Tensor:
 def _upper(
     objective: CompositionalAUC, model: MultiTask, x: Tree, dual: Tensor, lower: Tree, batch: One
 ) -> Tensor:
-    h = transformed(_logits(model, lower, batch), objective.scores)
+    h = transformed(centred(objective, _logits(model, lower, batch), batch), objective.scores)
     return margin_loss(objective, x, dual, batch, h, torch.ones_like(h))
 
 
@@ -63,7 +63,7 @@ def _lower(objective: CompositionalAUC, model: MultiTask, x: Tree, lower: Tree, 
     """Half the squared distance of the copy to the weights after their cross-entropy step."""
 
     def cross_entropy(weights: Tree) -> Tensor:
-        logits = _logits(model, weights, batch)
+        logits = centred(objective, _logits(model, weights, batch), batch)
         positive = (batch["positive"] * functional.softplus(-logits)).sum()
         return 0.5 * (positive + (batch["negative"] * functional.softplus(logits)).sum())
 

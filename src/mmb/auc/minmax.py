@@ -33,7 +33,10 @@ class MinMaxAUC(MarginObjective):
     Args:
         labels: The training labels.
         margin: `c`.
-        scores: `"sigmoid"` or `"logit"`.
+        scores: `"sigmoid"`; `"logit"`; or `"recentred"`: $h = \mathrm{sigmoid}(s - \log(n_+ / n_-))$ with
+            the task's numbers of positives and negatives. A model trained with cross-entropy gives nearly all
+            rows of a rare task a sigmoid near zero, where it is flat; recentred, its scores are spread about
+            one half, and training goes on from there. AUC is the same.
         lr_dual: Step size of the dual; 0.5 would replace it by the batch's own optimum.
         task_weighting: See [`Objective`][mmb.auc.objective.Objective].
     """
@@ -43,13 +46,17 @@ class MinMaxAUC(MarginObjective):
         labels: Labels | Tensor,
         *,
         margin: float = 1.0,
-        scores: Literal["sigmoid", "logit"] = "sigmoid",
+        scores: Literal["sigmoid", "logit", "recentred"] = "sigmoid",
         lr_dual: float = 0.1,
         task_weighting: float = 0.0,
     ) -> None:
-        check_transform(scores, ("sigmoid", "logit"))
-        super().__init__(labels, margin, 0.5 if scores == "sigmoid" else 0.0, lr_dual, task_weighting)
+        check_transform(scores)
+        super().__init__(labels, margin, 0.0 if scores == "logit" else 0.5, lr_dual, task_weighting)
         self.scores = scores
+
+    def centre(self) -> Tensor | None:
+        """The logit that becomes a score of one half where scores are recentred, `[m]`; else None."""
+        return (self.positives / self.negatives).log() if self.scores == "recentred" else None
 
     def project_dual(self, dual: Tensor) -> Tensor:
         """The dual is not negative."""
@@ -58,7 +65,7 @@ class MinMaxAUC(MarginObjective):
     def estimate(self, entries: Entries) -> tuple[Tensor, Gradients]:
         """$L_k$ averaged over the tasks of the batch, at the dual before its step."""
         a, b, dual = (entries.gather(s) for s in (self.mean_positive, self.mean_negative, self.dual))
-        score, slope = squash(entries.logits, self.scores)
+        score, slope = self._squash(entries)
         terms = margin_terms(score, entries.positive, entries.negative, a, b, dual, self.margin)
         return self.conclude(entries, dual, terms, terms.d_score * slope)
 
@@ -71,6 +78,10 @@ class MinMaxAUC(MarginObjective):
             labels: `[n, m]` with gaps. Tasks without one of the classes here keep their state.
         """
         entries = self.entries(scores, labels).averaged()
-        score, _ = squash(entries.logits, self.scores)
+        score, _ = self._squash(entries)
         mean_positive, mean_negative = (entries.positive * score).sum(0), (entries.negative * score).sum(0)
         self.place(mean_positive, mean_negative, self.margin + mean_negative - mean_positive)
+
+    def _squash(self, entries: Entries) -> tuple[Tensor, Tensor]:
+        centre = self.centre()
+        return squash(entries.logits, self.scores, None if centre is None else entries.gather(centre))

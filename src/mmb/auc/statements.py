@@ -150,8 +150,15 @@ def margin_loss(
     return variance + 2 * dual * (objective.margin + mean_negative - mean_positive) - dual**2
 
 
+def centred(objective: MinMaxAUC, logits: Tensor, batch: One) -> Tensor:
+    """Logits of one task less its centre, where its scores are recentred."""
+    centre = objective.centre()
+    return logits if centre is None else logits - own_value(centre, batch["task"])
+
+
 def _minmax(objective: MinMaxAUC, score: Score, x: Tree, dual: Tensor, lower: None, batch: One) -> Tensor:
-    h = transformed(score(x["model"], batch["inputs"], batch["task"]), objective.scores)
+    logits = centred(objective, score(x["model"], batch["inputs"], batch["task"]), batch)
+    h = transformed(logits, objective.scores)
     return margin_loss(objective, x, dual, batch, h, torch.ones_like(h))
 
 

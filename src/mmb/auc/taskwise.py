@@ -75,8 +75,12 @@ class TaskwiseModel:
             raise ValueError(f"the inputs give logits {tuple(logits.shape)} but the labels are {self.shape}")
         return logits
 
-    def cross_entropy_gradients(self, weights: Weights, create_graph: bool) -> Weights:
+    def cross_entropy_gradients(
+        self, weights: Weights, create_graph: bool, centre: Tensor | None = None
+    ) -> Weights:
         """`grad CE_i(w_i)` at weights `[k, ...]` that require gradients, `[k, ...]` each.
+
+        It is the cross-entropy of the logits less `centre` (`[k]`), where that is given.
 
         They are differentiated again by plain autograd around `vmap`, which is right for every layer;
         derivatives of `torch.func` inside of autograd are silently wrong for batch and layer normalisation.
@@ -84,7 +88,8 @@ class TaskwiseModel:
         logits = self.logits(weights)
         with torch.set_grad_enabled(create_graph):
             positive, negative = self.entries.positive.T, self.entries.negative.T
-            slope = 0.5 * (negative * torch.sigmoid(logits) - positive * torch.sigmoid(-logits))
+            shifted = logits if centre is None else logits - centre.unsqueeze(1)
+            slope = 0.5 * (negative * torch.sigmoid(shifted) - positive * torch.sigmoid(-shifted))
         return torch.autograd.grad(
             logits, weights, slope.to(logits.dtype), create_graph=create_graph, materialize_grads=True
         )
