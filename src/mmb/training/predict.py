@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from pathlib import Path
 from typing import Any
 
@@ -48,11 +47,11 @@ class Predictor:
         """Load the selected model of a run.
 
         Raises:
-            RunError: If the run is not finished.
+            RunError: If the run is not finished, or its `predictor.json` is damaged.
             CheckpointError: If its weights are damaged.
         """
         best = run.best_checkpoint()
-        facts = json.loads((run.path / "predictor.json").read_text(encoding="utf-8"))
+        facts = run.outcome("predictor.json")
         model = make_model(facts["model"])
         model.load_state_dict(checkpoint.load(best)["job"]["model"])
         return cls(
@@ -80,7 +79,8 @@ class Predictor:
         if fpr not in self.thresholds:
             kept = ", ".join(f"{rate:g}" for rate in self.thresholds)
             raise ValueError(f"fpr: no thresholds were kept at a rate of {fpr:g}; there are: {kept}")
-        return torch.tensor([torch.nan if t is None else t for t in self.thresholds[fpr]])
+        unknown = -torch.inf if fpr == 1 else torch.nan  # at a rate of one, all rows are called positive
+        return torch.tensor([unknown if t is None else t for t in self.thresholds[fpr]])
 
 
 def predict_file(run: Run, source: Path, target: Path, fpr: float | None = None) -> dict[str, Any]:
