@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 
 import pytest
 import torch
@@ -95,6 +96,26 @@ def test_the_rate_can_be_chosen_among_those_kept(run, tmp_path):
     assert counts[0] < counts[2]
     with pytest.raises(ValueError, match=r"rate of 0\.3; there are: 0\.01, 0\.02, 0\.05, 0\.1, 0\.2, 0\.5"):
         predict_file(run, tmp_path / "new.csv", tmp_path / "out.csv", 0.3)
+
+
+def test_at_a_rate_of_one_all_are_called_positive(tmp_path):
+    run = Run.create(tmp_path / "run", tiny_recipe("ce", training={"steps": 2, "max_fpr": 1.0}))
+    train(run)
+    write_rows(tmp_path / "new.csv", torch.zeros(3, 8))
+    assert set(predict_file(run, tmp_path / "new.csv", tmp_path / "out.csv")["positive"].values()) == {3}
+    assert {row["task_0:decision"] for row in read_rows(tmp_path / "out.csv")} == {"1"}
+
+
+@pytest.mark.parametrize("name", ["result.json", "predictor.json"])
+@pytest.mark.parametrize("content", [b"", b'{"best_step": 1', b"[1]", b"\xff\xfe"])
+def test_damaged_outcomes_are_named_and_made_anew(run, tmp_path, name, content):
+    copy = Run.open(shutil.copytree(run.path, tmp_path / "run"))
+    (copy.path / name).write_bytes(content)
+    with pytest.raises(RunError, match=rf"{name} is damaged .* remove .*result\.json, and `mmb resume"):
+        Predictor.load(copy)
+    (copy.path / "result.json").unlink()
+    assert train(copy)["test"] == run.result()["test"]
+    Predictor.load(copy)
 
 
 def test_only_finished_runs_predict(tmp_path):

@@ -138,6 +138,8 @@ def _folders(*words: object) -> Iterator[Path]:
 
 def show_result(path: Path, result: dict[str, Any], console: Console) -> None:
     """Show the table of a finished run and where it is."""
-    console.show((path / "table.txt").read_text(encoding="utf-8"))
+    from mmb.training.tables import result_table
+
+    console.show(result_table(result))
     console.say(f"the run is in {path}; next: `mmb evaluate {path}`, `mmb predict {path} --input FILE`")
     console.result({"run": str(path), **result})

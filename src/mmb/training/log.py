@@ -30,7 +30,11 @@ class RunLog:
 
     def __init__(self, folder: Path, position: int, step: int, tensorboard: bool) -> None:
         self._file = open(folder / "metrics.jsonl", "ab")  # noqa: SIM115 -- closed in __exit__
-        self._file.truncate(position)
+        found = self._file.tell()
+        self._file.truncate(min(position, found))
+        self._file.seek(0, os.SEEK_END)
+        if found < position:  # someone cut it: what follows starts on a line of its own
+            self._file.write(b"\n")
         self._events = None
         if tensorboard:
             writer = require("torch.utils.tensorboard", extra="training").SummaryWriter
@@ -111,6 +115,23 @@ class Window:
 
 
 def read_log(folder: Path) -> list[dict[str, Any]]:
-    """All lines of a run's `metrics.jsonl`; a last line that is still being written is left out."""
-    lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").split("\n")[:-1]
-    return [json.loads(line) for line in lines]
+    """All lines of a run's `metrics.jsonl`; see `read_lines`."""
+    return read_lines(folder / "metrics.jsonl")
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The records in a file with a JSON object on each line; none if there is no file.
+
+    Lines that are still being written, were cut short or are damaged are left out.
+    """
+    if not path.exists():
+        return []
+    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    return [record for line in lines if isinstance(record := _parsed(line), dict)]
+
+
+def _parsed(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except json.JSONDecodeError:
+        return None

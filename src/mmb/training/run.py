@@ -88,12 +88,28 @@ class Run:
         """What the run came to.
 
         Raises:
-            RunError: If it is not finished.
+            RunError: If it is not finished, or the file is damaged.
+        """
+        return self.outcome("result.json")
+
+    def outcome(self, name: str) -> dict[str, Any]:
+        """The content of a JSON file that a finished run leaves.
+
+        Raises:
+            RunError: If the run is not finished, or the file is missing or damaged.
         """
         if not self.finished:
             raise RunError(f"the run in {self.path} is not finished: finish it with `mmb resume {self.path}`")
-        result: dict[str, Any] = json.loads((self.path / "result.json").read_text(encoding="utf-8"))
-        return result
+        try:
+            content: dict[str, Any] = json.loads((self.path / name).read_text(encoding="utf-8"))
+            if not isinstance(content, dict):
+                raise ValueError(f"it is a {type(content).__name__}")
+        except (OSError, ValueError) as error:
+            raise RunError(
+                f"{self.path / name} is damaged ({error}): remove {self.path / 'result.json'}, and "
+                f"`mmb resume {self.path}` makes it anew from the checkpoints"
+            ) from error
+        return content
 
     def best_checkpoint(self) -> Path:
         """The checkpoint of the selected weights.

@@ -13,6 +13,7 @@ from mmb.auc import PairwisePartialAUC, PartialAUC
 from mmb.auc.sharded import of_all_tasks, of_own_tasks, own_tasks
 from mmb.training.evaluate import plain, predict_logits, rates_at
 from mmb.training.job import Job
+from mmb.training.log import read_lines
 from mmb.training.randomness import derive_seed
 
 _FILE = "thresholds.jsonl"
@@ -83,19 +84,10 @@ def record(folder: Path, job: Job, step: int) -> None:
 
 def read(folder: Path) -> dict[int, Tracked]:
     """What `record` wrote, by step; lines that a kill cut short are left out."""
-    if not (folder / _FILE).exists():
-        return {}
-    lines = (folder / _FILE).read_text(encoding="utf-8").split("\n")
-    records = [one for line in lines if (one := _parsed(line)) is not None]
-    return {one["step"]: Tracked(*(_tensor(one[name]) for name in Tracked._fields)) for one in records}
-
-
-def _parsed(line: str) -> dict[str, Any] | None:
-    try:
-        record: dict[str, Any] = json.loads(line)
-    except json.JSONDecodeError:
-        return None
-    return record
+    return {
+        one["step"]: Tracked(*(_tensor(one[name]) for name in Tracked._fields))
+        for one in read_lines(folder / _FILE)
+    }
 
 
 def _tensor(values: list[Any]) -> Tensor:
