@@ -144,6 +144,11 @@ def test_keys_are_listed_with_help(call):
         (["predict", "nowhere"], 2, "--input"),
         (["resume", "nowhere", "key=value"], 2, "'key=value' is not understood"),
         (["compare", "--data", "digits", "--seeds", "0"], 2, "--seeds must be at least 1"),
+        (["compare", "--data", "digits", "--jobs", "-1"], 2, "--jobs must be at least 1"),
+        (["compare", "--data", "digits", "--methods", " ,"], 2, "--methods needs names"),
+        (["--json"], 2, "options stand after the command"),
+        (["--debug", "data", "list"], 2, "options stand after the command"),
+        (["train", "--data", "digits", "--method", "ce", "lr=1"], 2, "did you mean 'optimizer.lr'"),
     ],
 )
 def test_errors_are_one_line_with_an_exit_code(call, arguments, code, message):
@@ -152,7 +157,9 @@ def test_errors_are_one_line_with_an_exit_code(call, arguments, code, message):
     assert message in err
     assert "Traceback" not in err
     assert len(err.splitlines()) == 1
-    assert out == ""
+    assert out == "" or "--json" in arguments
+    _, out, err = call(*arguments, "--json")
+    assert json.loads(out)["error"] in err
 
 
 def test_errors_for_machines_are_json_and_debug_shows_where(call):

@@ -22,10 +22,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         0 if all went well, 1 if the command failed, 2 if it was not understood, 130 if it was interrupted.
         A failure is one message on stderr, and a traceback only with `--debug`.
     """
+    arguments = sys.argv[1:] if arguments is None else arguments
     console = Console()
-    debug = False
+    console.json, debug = "--json" in arguments, False  # also where the rest is not understood
     try:
-        command, options = parse(sys.argv[1:] if arguments is None else arguments)
+        command, options = parse(arguments)
         console.json, debug = options.json, options.debug
         with warnings.catch_warnings():
             warnings.simplefilter("default", UserWarning)

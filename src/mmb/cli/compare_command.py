@@ -29,14 +29,18 @@ def run(options: argparse.Namespace, console: Console) -> None:
     from mmb.training.compare import plan, summarise, train_all
     from mmb.training.curves import plot_curves
     from mmb.training.files import write_whole
+    from mmb.training.presets import METHODS
     from mmb.training.tables import as_text, comparison_table
 
-    if options.seeds < 1:
-        raise UsageError(f"--seeds must be at least 1, got {options.seeds}")
+    for name in ("seeds", "jobs"):
+        if (number := getattr(options, name)) is not None and number < 1:
+            raise UsageError(f"--{name} must be at least 1, got {number}")
+    methods = list(dict.fromkeys(method.strip() for method in options.methods.split(",") if method.strip()))
+    if not methods:
+        raise UsageError(f"--methods needs names of methods, with commas; there are: {', '.join(METHODS)}")
     fragment = shared_fragment(options)
     name = fragment["data"]["name"]
     folder = options.output or Path("runs") / f"compare-{name}"
-    methods = [method.strip() for method in options.methods.split(",") if method.strip()]
     runs = plan(fragment, methods, options.seeds, folder)
     jobs = default_jobs(runs[0].recipe.training.device) if options.jobs is None else options.jobs
     console.say(f"{len(methods)} methods, {options.seeds} seeds, in {folder}")

@@ -58,6 +58,8 @@ def parse(arguments: Sequence[str]) -> tuple[ModuleType, argparse.Namespace]:
             common = sub.add_argument_group("output")
             common.add_argument("--json", action="store_true", help="print one JSON value and nothing else")
             common.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    if chosen.startswith("-") and chosen not in ("-h", "--help"):
+        raise UsageError(f"options stand after the command: mmb COMMAND {chosen} ...; see `mmb --help`")
     if chosen not in COMMANDS and not chosen.startswith("-"):
         problem = f"there is no command {chosen!r}" if chosen else "a command is needed"
         raise UsageError(problem + nearest(chosen, COMMANDS))

@@ -211,7 +211,9 @@ def _check_keys(fragment: Fragment, known: list[str]) -> None:
         # A grid names keys of the recipe; several, with spaces, take the same value.
         for name in key.removeprefix("grid.").split() if key.startswith("grid.") else [key]:
             if name not in known and not any(other.startswith(f"{name}.") for other in known):
-                raise RecipeError(f"there is no key {name!r}{nearest(name, known)}")
+                # `lr` alone is most likely `optimizer.lr`.
+                ends = [other for other in known if other.rpartition(".")[2] == name]
+                raise RecipeError(f"there is no key {name!r}{nearest(ends[0] if ends else name, known)}")
 
 
 def _leaves(fragment: Mapping[str, Any], prefix: str = "") -> Iterable[str]:
