@@ -4,8 +4,10 @@
     python benchmarks/image_stream.py --network resnet18 --size 64 --images 400 --steps 5
 
 JPEG files as large as those of CheXpert-small (390 x 320, gray) are written to a temporary folder. A step is
-that of cross-entropy on 32 of them. If training from files is as fast as on a batch that is there already,
-the device never waits; where it is not, the rate of reading says how many cores are short.
+that of cross-entropy on a batch of them. If training from files is as fast as on a batch that is there
+already, the device never waits for files; where it is not, the rate of reading says how many cores are short.
+On a GPU, the share of time in which it computes is shown, too: with small batches it waits for this process
+to launch the next kernel, whether images come from files or not.
 """
 
 from __future__ import annotations
@@ -15,12 +17,13 @@ import itertools
 import os
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
 from PIL import Image
 from torch import Tensor
+from torch.profiler import ProfilerActivity, profile
 
 from _timing import machine, print_json, print_table
 from mmb import auc
@@ -28,7 +31,9 @@ from mmb.data.image_files import Decoder, ImageFiles
 from mmb.data.images import IMAGENET_MEAN, IMAGENET_STD, Pixels
 from mmb.models.registry import build
 
-BATCH, TASKS = 32, 13
+TASKS = 13
+STYLES = (",.0f", ",.0f", ".2f", ".2f")
+Item = tuple[Tensor, Tensor]  # rows, and their images
 
 
 def write_images(folder: Path, count: int, generator: torch.Generator) -> list[str]:
@@ -42,22 +47,32 @@ def write_images(folder: Path, count: int, generator: torch.Generator) -> list[s
     return names
 
 
-def batches(count: int, generator: torch.Generator) -> Iterator[Tensor]:
+def batches(count: int, size: int, generator: torch.Generator) -> Iterator[Tensor]:
     """Rows of batch after batch, without end."""
     while True:
-        yield torch.randint(count, (BATCH,), generator=generator)
+        yield torch.randint(count, (size,), generator=generator)
 
 
-def rate(step, source: Iterator[object], steps: int, device: torch.device) -> float:  # type: ignore[no-untyped-def]
-    """Images per second over some steps, after a few to warm up."""
-    for item in itertools.islice(source, max(2, steps // 5)):
-        step(item)
-    wait(device)
-    start = time.perf_counter()
-    for item in itertools.islice(source, steps):
-        step(item)
-    wait(device)
-    return steps * BATCH / (time.perf_counter() - start)
+def rate(
+    step: Callable[[Item], None], source: Iterator[Item], steps: int, device: torch.device
+) -> tuple[float, float]:
+    """Steps per second after a few to warm up, and the share of time in which a GPU computes."""
+
+    def run(count: int) -> float:
+        start = time.perf_counter()
+        for item in itertools.islice(source, count):
+            step(item)
+        wait(device)
+        return time.perf_counter() - start
+
+    run(max(2, steps // 5))
+    seconds = run(steps)
+    if device.type != "cuda":
+        return steps / seconds, 1.0
+    with profile(activities=[ProfilerActivity.CUDA]) as seen:
+        profiled = run(10)
+    busy = sum(event.self_device_time_total for event in seen.key_averages()) / 1e6 / profiled
+    return steps / seconds, busy
 
 
 def wait(device: torch.device) -> None:
@@ -73,6 +88,7 @@ def main() -> None:
     )
     parser.add_argument("--network", default="densenet121")
     parser.add_argument("--size", type=int, default=224, help="height and width that images are scaled to")
+    parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--images", type=int, default=2000)
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4, 8, 16])
@@ -86,7 +102,7 @@ def main() -> None:
     optimizer = torch.optim.Adam(model.parameters())
     on_device = labels.to(device)
 
-    def step(item: tuple[Tensor, Tensor]) -> None:
+    def step(item: Item) -> None:
         rows, images = item
         optimizer.zero_grad()
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
@@ -97,27 +113,34 @@ def main() -> None:
         names = write_images(Path(name), options.images, generator)
         pixels = Pixels.of(IMAGENET_MEAN[:1], IMAGENET_STD[:1], pad=11, flip=False)
         files = ImageFiles(Path(name), names, Decoder(options.size, gray=True, fit="stretch"), pixels, 0)
-        resident = next(files.to(device).stream(batches(options.images, generator), None))
-        alone = rate(step, itertools.repeat(resident), options.steps, device)
-        rows, result = [], []
+        drawn = batches(options.images, options.batch, generator)
+        resident = next(files.to(device).stream(drawn, None))
+        alone, busy = rate(step, itertools.repeat(resident), options.steps, device)
+        rows = [["a batch that is there", "", f"{options.batch * alone:,.0f}", "1.00", f"{busy:.2f}"]]
+        result = [{"workers": None, "training": options.batch * alone, "share": 1.0, "busy": busy}]
         for workers in [count for count in options.workers if count <= cores]:
             streamed = ImageFiles(files.folder, names, files.decoder, pixels, workers).to(device)
             augment = torch.Generator().manual_seed(0)
-            reading = rate(lambda item: None, streamed.stream(batches(len(names), generator), augment),
-                           options.steps, device)  # fmt: skip
-            both = rate(step, streamed.stream(batches(len(names), generator), augment), options.steps, device)
-            rows.append([str(workers), f"{reading:,.0f}", f"{both:,.0f}", f"{both / alone:.2f}"])
-            result.append({"workers": workers, "reading": reading, "training": both, "busy": both / alone})
+            reading, _ = rate(lambda item: None, streamed.stream(drawn, augment), options.steps, device)
+            both, busy = rate(step, streamed.stream(drawn, augment), options.steps, device)
+            found = {
+                "reading": options.batch * reading,
+                "training": options.batch * both,
+                "share": both / alone,
+                "busy": busy,
+            }
+            cells = [format(value, style) for value, style in zip(found.values(), STYLES, strict=True)]
+            rows.append([f"files, {workers} processes", *cells])
+            result.append({"workers": workers, **found})
     print_table(
-        f"Images per second, {options.network}, {options.size} x {options.size}, batch {BATCH}; "
-        f"on a batch that is there already: {alone:,.0f}",
-        ["processes that read", "reading alone", "training from files", "share of that"],
+        f"Images per second, {options.network}, {options.size} x {options.size}, batch {options.batch}",
+        ["from", "reading alone", "training", "share of the first", "device busy"],
         rows,
     )
     where = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
     print_json(
         {"benchmark": "image_stream", "machine": {**machine(), "device": where, "cores": cores},
-         "network": options.network, "size": options.size, "batch": BATCH, "resident": alone, "runs": result}
+         "network": options.network, "size": options.size, "batch": options.batch, "runs": result}
     )  # fmt: skip
 
 
