@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import shutil
 import threading
 import traceback
 from collections.abc import Callable, Sequence
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import torch
 
+from mmb.training.checkpoint import steps
 from mmb.training.files import write_whole
 from mmb.training.loop import train
 from mmb.training.reproduce.plan import ERROR, Planned
@@ -129,6 +131,9 @@ def _attempt(run: Run, at_once: int, watch: Watch) -> None:
     except Exception as error:
         write_whole(run.path / ERROR, f"{type(error).__name__}: {error}\n\n{traceback.format_exc()}")
         return
+    for path in steps(run.checkpoints):  # those of compositional training take a gigabyte each
+        if path != run.best_checkpoint():
+            shutil.rmtree(path)
     if at_once > 1:  # seconds are then of a device that was shared
         write_whole(run.path / "result.json", json.dumps({**result, "at_once": at_once}, indent=1))
 
