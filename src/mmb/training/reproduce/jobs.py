@@ -67,6 +67,7 @@ class _Queue:
         for one in list(self._waiting):
             if one.after is None or one.after in self._finished:
                 self._waiting.remove(one)
+                (one.run.path / ERROR).unlink(missing_ok=True)
                 return one
         return None
 
@@ -97,11 +98,11 @@ def _train_at_once(queue: _Queue, jobs: int) -> None:
                 active[process.sentinel] = (one, process)
             if not active:
                 return
-            for sentinel in wait(list(active)):
-                assert isinstance(sentinel, int)
-                one, process = active.pop(sentinel)
-                process.join()
-                queue.end(one, process.exitcode)
+            wait(list(active), timeout=5)
+            for sentinel, (one, process) in list(active.items()):
+                if process.exitcode is not None:
+                    del active[sentinel]
+                    queue.end(one, process.exitcode)
     finally:
         for _, process in active.values():
             process.terminate()
@@ -125,7 +126,6 @@ def _end_with(parent: BaseProcess) -> None:
 
 def _attempt(run: Run, at_once: int, watch: Watch) -> None:
     """Train a run; if that fails, say why in a file in its folder."""
-    (run.path / ERROR).unlink(missing_ok=True)
     try:
         result = train(run, watch)
     except Exception as error:
