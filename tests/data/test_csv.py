@@ -66,6 +66,9 @@ def test_all_other_columns_are_features_by_default(path):
         ("6,NA,oslo,0,0,test", "6,NA,oslo,0,0", r"number of cells .*data rows \[6\]"),
         (",valid", ",dev", r"in column 'part' \(data rows \[5\]"),
         ("id,age", "age,age", r"repeats \['age'\]"),
+        ("4,", '4,"', r"data row 4, counted from 1 after the header, cannot be read"),
+        ("5,40", "5,1e300", r"too large, .*data rows \[5\]"),
+        ("1,10", "1,1e308", r"column 'age' has numbers as large as 1e\+308"),
         ("id,age", "id,years", None),
     ],
 )
@@ -85,6 +88,12 @@ def test_missing_file_empty_file_and_unknown_column(path, tmp_path):
         mmb.data.load("csv", path=path, labels="ill")
     with pytest.raises(ValueError, match="none that is both"):
         mmb.data.load("csv", path=path, labels="sick", features="sick,age")
+    for names in ({"labels": "sick,sick"}, {"labels": "sick", "features": ["age", "age"]}):
+        with pytest.raises(ValueError, match="none twice"):
+            mmb.data.load("csv", path=path, **names)
+    path.write_text(TABLE.splitlines()[0] + "\n")
+    with pytest.raises(DamagedDataError, match="a header and no rows"):
+        mmb.data.load("csv", path=path, labels="sick")
     path.write_text("")
     with pytest.raises(DamagedDataError, match="empty"):
         mmb.data.load("csv", path=path, labels="sick")

@@ -28,9 +28,10 @@ class Number:
     def encode(self, cells: Sequence[str]) -> tuple[Tensor, Tensor]:
         """Encoded values `[n, 1]` and which cells could be read `[n]`."""
         values = numbers(cells)
-        readable = ~values.isinf()
-        values = torch.where(values.isnan() | ~readable, self.fill, values)
-        return ((values - self.mean) / self.scale).float().unsqueeze(1), readable
+        filled = torch.where(values.isfinite(), values, self.fill)
+        encoded = ((filled - self.mean) / self.scale).float()  # infinite where it is too large for that
+        readable = ~values.isinf() & encoded.isfinite()
+        return encoded.where(readable, 0.0).unsqueeze(1), readable
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,8 @@ def fit_columns(table: TextTable, names: Sequence[str], rows: Tensor) -> ColumnE
         The encoder.
 
     Raises:
-        DamagedDataError: If a column is blank in all training rows, or looks like an identifier.
+        DamagedDataError: If a column is blank in all training rows, looks like an identifier, or has numbers
+            too large to compute with.
     """
     chosen = rows.tolist()
     return ColumnEncoder(tuple(_fit(table, name, chosen) for name in names))
@@ -165,8 +167,14 @@ def _fit(table: TextTable, name: str, rows: list[int]) -> Number | Category:
     values = numbers(cells)
     if bool(values.isfinite().all()):
         # A scale of 1 keeps a constant column at zero.
-        spread = float(values.std(correction=0))
-        return Number(name, float(values.median()), float(values.mean()), spread or 1.0)
+        mean, spread = float(values.mean()), float(values.std(correction=0))
+        if not math.isfinite(spread):
+            raise DamagedDataError(
+                table.path,
+                f"column {name!r} has numbers as large as {float(values.abs().max()):g}",
+                "correct those cells, or leave it out of the features",
+            )
+        return Number(name, float(values.median()), mean, spread or 1.0)
     categories = sorted({cell.strip() for cell in cells})
     if len(categories) > 50 and 2 * len(categories) > len(cells):
         raise DamagedDataError(

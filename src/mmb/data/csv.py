@@ -52,25 +52,24 @@ def load(
     Raises:
         MissingDataError: If the file does not exist.
         DamagedDataError: If a column is missing or a cell cannot be read; the message names row and column.
-        ValueError: If no label or no feature column is left.
+        ValueError: If no label or no feature column is left, or one is named twice.
     """
-    table = read_table(Path(path))
+    table = read_rows(Path(path))
     tasks, dropped = name_list(labels), {*name_list(drop)}
     for name in dropped:
         table.column(name)
     taken = {*tasks, *dropped, *([split_column] if split_column else [])}
     columns = [n for n in table.columns if n not in taken] if features is None else name_list(features)
-    if not tasks or not columns or taken & {*columns}:
+    if not tasks or not columns or taken & {*columns} or repeats(tasks) or repeats(columns):
         raise ValueError(
-            f"need at least one label and one feature column, and none that is both: got labels {tasks}, "
-            f"features {columns}, drop {sorted(dropped)}, split_column {split_column!r}"
+            f"need at least one label and one feature column, none twice and none that is both: got labels "
+            f"{tasks}, features {columns}, drop {sorted(dropped)}, split_column {split_column!r}"
         )
-    refuse_rows(table, [not fits for fits in table.fits], "a different number of cells than the header")
     label_matrix = read_labels(table, tasks)
     split = read_split(table, split_column, fractions, seed)
     encoder = fit_columns(table, columns, split["train"])
     inputs, usable = encoder.encode(table)
-    refuse_rows(table, (~usable).tolist(), "a cell that is not a number in a column of numbers")
+    refuse_rows(table, (~usable).tolist(), "a cell that is not a number or too large, in a column of numbers")
     return Dataset(
         name="csv",
         inputs=inputs,
@@ -85,6 +84,25 @@ def load(
 def name_list(names: str | Sequence[str]) -> list[str]:
     """Column names from a list, or from one string with commas."""
     return [name.strip() for name in names.split(",") if name.strip()] if isinstance(names, str) else [*names]
+
+
+def repeats(names: Sequence[str]) -> bool:
+    """Whether a name is there twice."""
+    return len({*names}) < len(names)
+
+
+def read_rows(path: Path) -> TextTable:
+    """Read a table to train on.
+
+    Raises:
+        MissingDataError: If the file does not exist.
+        DamagedDataError: If it has no rows, or one with too few or too many cells.
+    """
+    table = read_table(path)
+    if not table.fits:
+        raise DamagedDataError(path, "it has a header and no rows", "give it rows to train on")
+    refuse_rows(table, [not fits for fits in table.fits], "a different number of cells than the header")
+    return table
 
 
 def refuse_rows(table: TextTable, bad: Sequence[bool], problem: str) -> None:

@@ -17,7 +17,7 @@ from typing import Literal
 
 from mmb.data import cache
 from mmb.data.archives import sha256_of
-from mmb.data.csv import name_list, read_split, refuse_rows
+from mmb.data.csv import name_list, read_rows, read_split, repeats
 from mmb.data.dataset import Dataset
 from mmb.data.featurise import Featuriser
 from mmb.data.molecule_cache import build, open_dataset
@@ -59,19 +59,18 @@ def prepare(
     Raises:
         MissingDataError: If the file does not exist.
         DamagedDataError: If a column is missing or a label cannot be read; the message names row and column.
-        ValueError: If no label column is left.
+        ValueError: If no label column is left, or one is named twice.
     """
     path = Path(path)
     featuriser = Featuriser(features, radius, bits, strict=True, scaffolds=True)
-    table = read_table(path)
+    table = read_rows(path)
     others = {smiles, *name_list(drop)}
     tasks = [n for n in table.columns if n not in others] if labels is None else name_list(labels)
-    if not tasks or others & {*tasks}:
+    if not tasks or others & {*tasks} or repeats(tasks):
         raise ValueError(
-            f"need at least one label column that is neither smiles nor dropped: got labels {tasks}, "
-            f"smiles {smiles!r}, drop {name_list(drop)}"
+            f"need at least one label column, none twice and none that is smiles or dropped: got labels "
+            f"{tasks}, smiles {smiles!r}, drop {name_list(drop)}"
         )
-    refuse_rows(table, [not fits for fits in table.fits], "a different number of cells than the header")
     key = json.dumps([sha256_of(path), smiles, tasks, asdict(featuriser)])
     folder = root / "molecules" / hashlib.sha256(key.encode()).hexdigest()[:16]
     if cache.is_intact(folder):

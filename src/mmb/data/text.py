@@ -60,15 +60,23 @@ def read_table(path: Path) -> TextTable:
 
     Raises:
         MissingDataError: If the file does not exist.
-        DamagedDataError: If it is not UTF-8 text, has no header or repeats a column name.
+        DamagedDataError: If it is not UTF-8 text, has no header, repeats a column name or does not close a
+            quote.
     """
     if not path.is_file():
         raise MissingDataError(f"the file {path.name}", [path.absolute()], "give the path of a CSV file")
+    lines: list[list[str]] = []
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            lines = [cells for cells in csv.reader(file, _dialect(path)) if cells]
-    except (UnicodeDecodeError, csv.Error) as error:
+            # Strict: a quote that is never closed would swallow all rows after it.
+            lines.extend(cells for cells in csv.reader(file, _dialect(path), strict=True) if cells)
+    except UnicodeDecodeError as error:
         raise DamagedDataError(path, str(error), "save it as plain CSV in UTF-8") from error
+    except csv.Error as error:
+        where = f"data row {len(lines)}, counted from 1 after the header," if lines else "its header"
+        raise DamagedDataError(
+            path, f"{where} cannot be read ({error})", "check its quotes, and save it as plain CSV in UTF-8"
+        ) from error
     header, body = (lines[0], lines[1:]) if lines else ([], [])
     names = [cell.strip() for cell in header]
     if not names or len(set(names)) != len(names):
