@@ -80,9 +80,10 @@ def gradients(objective, model):
 @pytest.mark.parametrize("gradient", ["exact", "first_order"])
 @pytest.mark.parametrize("feed", BATCHES)
 @pytest.mark.parametrize("scores", ["sigmoid", "logit", "recentred"])
+@pytest.mark.parametrize("kept", ["offsets", "weights"])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-6)])
-def test_equals_the_general_solver(gradient, feed, scores, dtype, tolerance):
-    objective, model = make(dtype=dtype, gradient=gradient, scores=scores, task_weighting=0.5)
+def test_equals_the_general_solver(gradient, feed, scores, kept, dtype, tolerance):
+    objective, model = make(dtype=dtype, gradient=gradient, scores=scores, copies_as=kept, task_weighting=0.5)
     batch = BATCHES[feed](dtype=dtype)
     problem = as_compositional_problem(objective, model)
     solver = mmb.Solver(
@@ -119,7 +120,7 @@ def test_equals_the_general_solver(gradient, feed, scores, dtype, tolerance):
 @pytest.mark.parametrize("gradient", ["exact", "first_order"])
 def test_equals_plain_autograd_task_by_task(gradient):
     """The formulas of the class, written out for one task at a time."""
-    objective, model = make(gradient=gradient)
+    objective, model = make(gradient=gradient, copies_as="weights")
     batch = task_batch()
     old = objective.copies.stacked.clone()
     dual = objective.dual.clone()
@@ -229,8 +230,6 @@ def test_estimate_is_the_gradient_of_the_composition_once_the_copies_are_there()
 def test_first_step_with_tiny_inner_step_is_minmax():
     """Copies start at the weights: without the inner step the estimate is MinMaxAUC's."""
     model = make_model()
-    objective = CompositionalAUC(make_labels(), model, inner_lr=1e-12).double()
-    plain = MinMaxAUC(make_labels()).double()
     twin = copy.deepcopy(model)
     for batch in (task_batch(), dense_batch()):
         model.zero_grad()
@@ -242,7 +241,31 @@ def test_first_step_with_tiny_inner_step_is_minmax():
         for left, right in zip(model.parameters(), twin.parameters(), strict=True):
             torch.testing.assert_close(left.grad, right.grad, rtol=1e-9, atol=1e-11)
         torch.testing.assert_close(ours.dual, plain.dual)
-    assert torch.equal(objective.copies.split(objective.copies.stacked)[-2], model.weight)
+
+
+def test_offsets_follow_the_weights_and_copies_stay_behind():
+    """However far the model moved since a task was sampled, its copy is one inner step from it."""
+    batch, model = task_batch(), make_model()
+    plain, offsets, weights = (
+        make_kind().double()
+        for make_kind in (
+            lambda: MinMaxAUC(make_labels()),
+            lambda: CompositionalAUC(make_labels(), model, inner_lr=1e-12),
+            lambda: CompositionalAUC(make_labels(), model, inner_lr=1e-12, copies_as="weights"),
+        )
+    )
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(0.1 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(9)))
+    found = []
+    for objective in (plain, offsets, weights):
+        model.zero_grad()
+        objective.backward(model, batch)
+        found.append(torch.cat([weight.grad.flatten() for weight in model.parameters()]))
+    torch.testing.assert_close(found[1], found[0], rtol=1e-9, atol=1e-11)
+    assert (found[2] - found[0]).norm() > 0.05 * found[0].norm()
+    offsets.copies.reset(model)
+    assert not offsets.copies.stacked.any()
 
 
 def test_gradients_accumulate():
@@ -363,7 +386,7 @@ class TestCopies:
         assert fixed.dual.dtype == torch.float64
 
     def test_reset_puts_them_at_the_weights(self):
-        objective, model = make()
+        objective, model = make(copies_as="weights")
         objective.copies.reset(model)
         parts = objective.copies.split(objective.copies.stacked)
         for part, weight in zip(parts, model.encoder.parameters(), strict=False):

@@ -27,7 +27,15 @@ class CompositionalAUC(MinMaxAUC):
     $$
 
     where $w_i$ = (encoder, head i) and $L_i$ is the loss of [`MinMaxAUC`][mmb.auc.minmax.MinMaxAUC].
-    Each task keeps a copy $u_i$ of its weights as block state. One step moves the sampled ones,
+    Each task keeps a copy $u_i$ of its weights as block state, by default as the offset $d_i = u_i - w_i$: the
+    same problem with $u_i = w_i + d_i$ and lower solution $d_i(w) = -\tilde\eta \nabla CE_i(w_i)$. One step
+    moves the sampled ones,
+
+    $$
+    d_i \leftarrow d_i - \text{lr\_lower} \, \bigl(d_i + \tilde\eta \nabla CE_i(w_i; \tilde B_i)\bigr),
+    $$
+
+    or, where the copies themselves are kept as in the paper,
 
     $$
     u_i \leftarrow u_i - \text{lr\_lower} \,
@@ -43,7 +51,8 @@ class CompositionalAUC(MinMaxAUC):
 
     `CE_i` weighs both classes alike, $\tfrac12 E_+[\log(1 + e^{-s})] + \tfrac12 E_-[\log(1 + e^s)]$:
     on batches that are half positive it is the plain mean, and it is one function however rows are drawn.
-    `s` are logits; with recentred scores, logits less the task's centre.
+    `s` are logits; unless `scores` is `"sigmoid"`, logits less the task's $\log(n_+ / n_-)$, so that a model
+    trained with cross-entropy is near its minimum, too.
 
     All sampled tasks are evaluated at once, with batched products. What that asks of the model:
 
@@ -70,9 +79,12 @@ class CompositionalAUC(MinMaxAUC):
             be good for the model.
         copies_dtype: Storage dtype of the copies, or its name; None is that of the model. They are computed
             with in the model's dtype. bfloat16 loses steps smaller than 1/256 of a weight: use it with a
-            large `lr_lower`.
+            large `lr_lower`, or for offsets.
         copies_device: Where the copies are stored; None is with the objective. In host memory (`"cpu"`), with
             the model on a GPU, the copies of the sampled tasks travel beside the computation: see `prefetch`.
+        copies_as: `"offsets"`, which move along with the model's weights; or `"weights"`, as in the paper,
+            which stay behind from one time their task is sampled to the next. The estimate is then that
+            of older weights, and with many tasks the model gets worse unless it moves slowly.
         margin: `c`.
         scores: `"sigmoid"`, `"logit"` or `"recentred"`; see [`MinMaxAUC`][mmb.auc.minmax.MinMaxAUC].
         lr_dual: Step size of the dual.
@@ -94,6 +106,7 @@ class CompositionalAUC(MinMaxAUC):
         gradient: Literal["exact", "first_order"] = "exact",
         copies_dtype: StorageDtype | torch.dtype | None = None,
         copies_device: torch.device | str | None = None,
+        copies_as: Literal["offsets", "weights"] = "offsets",
         margin: float = 1.0,
         scores: Literal["sigmoid", "logit", "recentred"] = "sigmoid",
         lr_dual: float = 0.1,
@@ -106,8 +119,10 @@ class CompositionalAUC(MinMaxAUC):
             raise ValueError(f"lr_lower must be in (0, 1], got {lr_lower}")
         if gradient not in ("exact", "first_order"):
             raise ValueError(f"gradient must be exact or first_order, got {gradient!r}")
+        if copies_as not in ("offsets", "weights"):
+            raise ValueError(f"copies_as must be offsets or weights, got {copies_as!r}")
         self.inner_lr, self.lr_lower, self.gradient = inner_lr, lr_lower, gradient
-        self.copies = WeightCopies(model, copies_dtype, copies_device)
+        self.copies = WeightCopies(model, copies_dtype, copies_device, copies_as == "offsets")
         if len(model.weight) != self.num_tasks:
             raise ValueError(
                 f"model has {len(model.weight)} heads but the labels have {self.num_tasks} tasks"
@@ -161,8 +176,8 @@ class CompositionalAUC(MinMaxAUC):
         old_dual = self.dual.clone()
         try:
             rows = self.copies.gather(tasks, like=model.weight)
-            value, through_copies, own = self._upper(at_upper, self.copies.split(rows))
             weights = self.copies.weights(model, at_upper.entries.tasks)
+            value, through_copies, own = self._upper(at_upper, self._copies(rows, weights))
             inner, delta = self._lower(at_lower, weights, through_copies)
         except Exception:
             self.dual.copy_(old_dual)  # the only state touched so far
@@ -183,6 +198,13 @@ class CompositionalAUC(MinMaxAUC):
             tasks = batch.tasks.to(placeholder.device, non_blocking=True)
         return self.entries(placeholder, batch.labels, tasks, batch.weights)
 
+    def _copies(self, rows: Tensor, weights: Weights) -> list[Tensor]:
+        """The copies `u_i` in rows as they are kept."""
+        parts = self.copies.split(rows)
+        if not self.copies.offsets:
+            return parts
+        return [part + weight.detach() for part, weight in zip(parts, weights, strict=True)]
+
     def _upper(self, at: TaskwiseModel, copies: list[Tensor]) -> tuple[Tensor, Weights, Gradients]:
         """Value of the AUC loss, its gradient by the copies (scaled by task), and by the class means."""
         leaves = tuple(copy.detach().requires_grad_() for copy in copies)
@@ -200,8 +222,7 @@ class CompositionalAUC(MinMaxAUC):
         exact = self.gradient == "exact"
         with torch.enable_grad():
             leaves = at.own(weights)
-            centre = self.centre()
-            centre = None if centre is None else at.entries.gather(centre)
+            centre = None if self.scores == "sigmoid" else at.entries.gather(self.log_odds())
             inner = at.cross_entropy_gradients(leaves, exact, centre)
         delta = list(through_copies)
         if exact:
@@ -214,13 +235,20 @@ class CompositionalAUC(MinMaxAUC):
 
     @torch.no_grad()
     def _move_copies(self, rows: Tensor, weights: Weights, inner: Weights, sampled: Tensor) -> None:
-        """`u <- u - lr_lower (u - (w - inner_lr grad CE))` for the sampled tasks, in place in `rows`."""
+        """`u <- u - lr_lower (u - (w - inner_lr grad CE))` for the sampled tasks, in place in `rows`.
+
+        Of offsets `u - w`, the same with `w = 0`.
+        """
         rate = self.lr_lower * sampled.to(rows.dtype)
         for copy, weight, gradient in zip(self.copies.split(rows), weights, inner, strict=True):
             per_task = rate.reshape(-1, *(1,) * (copy.dim() - 1))
-            if copy.dim() == 3:
-                weight = weight.mT.contiguous().mT  # as the copies are stored
-            copy.lerp_(weight.expand_as(copy), per_task).addcmul_(gradient, per_task, value=-self.inner_lr)
+            if self.copies.offsets:
+                copy.mul_(1 - per_task)
+            else:
+                if copy.dim() == 3:
+                    weight = weight.mT.contiguous().mT  # as the copies are stored
+                copy.lerp_(weight.expand_as(copy), per_task)
+            copy.addcmul_(gradient, per_task, value=-self.inner_lr)
 
 
 def _sum_over_tasks(part: Tensor) -> Tensor:

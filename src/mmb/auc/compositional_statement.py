@@ -10,7 +10,7 @@ from torch.func import functional_call, grad
 from torch.nn import functional
 
 from mmb.auc.compositional import CompositionalAUC
-from mmb.auc.statements import One, centred, margin_loss, own_value, transformed
+from mmb.auc.statements import One, margin_loss, minmax_scores, own_value
 from mmb.models.multitask import MultiTask
 from mmb.problem import Problem
 from mmb.projections import nonnegative
@@ -21,8 +21,8 @@ def as_compositional_problem(objective: CompositionalAUC, model: MultiTask) -> P
     """State compositional training as a problem, whose lower Hessian is the identity.
 
     The shared variable is `{"model": ..., "mean_positive": [m], "mean_negative": [m]}`; the lower variable
-    of a block has the names of the model's parameters, with the head of its task alone
-    (`lower_variables`). Batches come from `mmb.auc.statements.as_blocks`.
+    of a block, a copy or its offset as the objective keeps it, has the names of the model's parameters, with
+    the head of its task alone (`lower_variables`). Batches come from `mmb.auc.statements.as_blocks`.
 
     Args:
         objective: The objective.
@@ -52,10 +52,22 @@ def _logits(model: MultiTask, weights: Tree, batch: One) -> Tensor:
     return logits
 
 
+def _own_weights(x: Tree, lower: Tree, batch: One) -> Tree:
+    """The weights `w_i` of one task."""
+    return {
+        name: x["model"][name] if "." in name else own_value(x["model"][name], batch["task"])
+        for name in lower
+    }
+
+
 def _upper(
     objective: CompositionalAUC, model: MultiTask, x: Tree, dual: Tensor, lower: Tree, batch: One
 ) -> Tensor:
-    h = transformed(centred(objective, _logits(model, lower, batch), batch), objective.scores)
+    copy = lower
+    if objective.copies.offsets:
+        own = _own_weights(x, lower, batch)
+        copy = {name: own[name] + offset for name, offset in lower.items()}
+    h = minmax_scores(objective, _logits(model, copy, batch), batch)
     return margin_loss(objective, x, dual, batch, h, torch.ones_like(h))
 
 
@@ -63,18 +75,16 @@ def _lower(objective: CompositionalAUC, model: MultiTask, x: Tree, lower: Tree, 
     """Half the squared distance of the copy to the weights after their cross-entropy step."""
 
     def cross_entropy(weights: Tree) -> Tensor:
-        logits = centred(objective, _logits(model, weights, batch), batch)
+        logits = _logits(model, weights, batch)
+        if objective.scores != "sigmoid":
+            logits = logits - own_value(objective.log_odds(), batch["task"])
         positive = (batch["positive"] * functional.softplus(-logits)).sum()
         return 0.5 * (positive + (batch["negative"] * functional.softplus(logits)).sum())
 
-    weights = {
-        name: x["model"][name] if "." in name else own_value(x["model"][name], batch["task"])
-        for name in lower
-    }
+    weights = _own_weights(x, lower, batch)
     slope = grad(cross_entropy)(weights)
     if objective.gradient == "first_order":
         slope = tree_map(torch.detach, slope)
-    parts = [
-        ((lower[name] - (weights[name] - objective.inner_lr * slope[name])) ** 2).sum() for name in lower
-    ]
+    start = tree_map(torch.zeros_like, weights) if objective.copies.offsets else weights
+    parts = [((lower[name] - (start[name] - objective.inner_lr * slope[name])) ** 2).sum() for name in lower]
     return 0.5 * torch.stack(parts).sum()

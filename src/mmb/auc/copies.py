@@ -16,7 +16,7 @@ StorageDtype = Literal["float64", "float32", "float16", "bfloat16"]
 
 
 class WeightCopies(nn.Module):
-    """A copy `u_i` of (encoder, head i) for every task, as one row of a matrix `[m, P]`.
+    """A copy `u_i` of (encoder, head i) for every task, or its offset, as one row of a matrix `[m, P]`.
 
     A row holds the trainable parameters of the encoder in order, then the head's weight and bias. Matrices
     are stored transposed, because that is how batched products give the gradients of linear layers. Only the
@@ -25,6 +25,7 @@ class WeightCopies(nn.Module):
 
     Args:
         model: Gives shapes and starting values: every copy starts at the model's own weights.
+        offsets: Whether rows are `u_i - w_i`, relative to the model's own weights, instead of `u_i`.
         dtype: Storage dtype, or its name; None is that of the model, and follows `.to(dtype)`.
         device: Storage device; None is that of the model, and follows `.to(device)`.
 
@@ -46,8 +47,10 @@ class WeightCopies(nn.Module):
         model: MultiTask,
         dtype: StorageDtype | torch.dtype | None = None,
         device: torch.device | str | None = None,
+        offsets: bool = False,
     ) -> None:
         super().__init__()
+        self.offsets = offsets
         self.names, self.shapes = _copied(model)
         size = self.measure(model, dtype, device)
         size.check()
@@ -94,6 +97,9 @@ class WeightCopies(nn.Module):
     def reset(self, model: MultiTask) -> None:
         """Put every copy at the model's current weights."""
         self.wait()
+        if self.offsets:
+            self.stacked.zero_()
+            return
         for part, weight in zip(self.split(self.stacked), self.weights(model, None), strict=True):
             part.copy_(weight)
 

@@ -54,9 +54,9 @@ class MinMaxAUC(MarginObjective):
         super().__init__(labels, margin, 0.0 if scores == "logit" else 0.5, lr_dual, task_weighting)
         self.scores = scores
 
-    def centre(self) -> Tensor | None:
-        """The logit that becomes a score of one half where scores are recentred, `[m]`; else None."""
-        return (self.positives / self.negatives).log() if self.scores == "recentred" else None
+    def log_odds(self) -> Tensor:
+        """`log(n+ / n-)` of each task, `[m]`: about where cross-entropy puts the logits."""
+        return (self.positives / self.negatives).log()
 
     def project_dual(self, dual: Tensor) -> Tensor:
         """The dual is not negative."""
@@ -83,5 +83,5 @@ class MinMaxAUC(MarginObjective):
         self.place(mean_positive, mean_negative, self.margin + mean_negative - mean_positive)
 
     def _squash(self, entries: Entries) -> tuple[Tensor, Tensor]:
-        centre = self.centre()
-        return squash(entries.logits, self.scores, None if centre is None else entries.gather(centre))
+        centre = entries.gather(self.log_odds()) if self.scores == "recentred" else None
+        return squash(entries.logits, self.scores, centre)

@@ -124,6 +124,13 @@ def transformed(logits: Tensor, transform: str) -> Tensor:
     return logits if transform == "logit" else torch.sigmoid(logits)
 
 
+def minmax_scores(objective: MinMaxAUC, logits: Tensor, batch: One) -> Tensor:
+    """Scores `h` of one task, whose logits may be recentred first."""
+    if objective.scores == "recentred":
+        logits = logits - own_value(objective.log_odds(), batch["task"])
+    return transformed(logits, objective.scores)
+
+
 def margin_loss(
     objective: MarginObjective, x: Tree, dual: Tensor, batch: One, h: Tensor, select: Tensor
 ) -> Tensor:
@@ -150,15 +157,8 @@ def margin_loss(
     return variance + 2 * dual * (objective.margin + mean_negative - mean_positive) - dual**2
 
 
-def centred(objective: MinMaxAUC, logits: Tensor, batch: One) -> Tensor:
-    """Logits of one task less its centre, where its scores are recentred."""
-    centre = objective.centre()
-    return logits if centre is None else logits - own_value(centre, batch["task"])
-
-
 def _minmax(objective: MinMaxAUC, score: Score, x: Tree, dual: Tensor, lower: None, batch: One) -> Tensor:
-    logits = centred(objective, score(x["model"], batch["inputs"], batch["task"]), batch)
-    h = transformed(logits, objective.scores)
+    h = minmax_scores(objective, score(x["model"], batch["inputs"], batch["task"]), batch)
     return margin_loss(objective, x, dual, batch, h, torch.ones_like(h))
 
 
