@@ -27,9 +27,9 @@ class CompositionalAUC(MinMaxAUC):
     $$
 
     where $w_i$ = (encoder, head i) and $L_i$ is the loss of [`MinMaxAUC`][mmb.auc.minmax.MinMaxAUC].
-    Each task keeps a copy $u_i$ of its weights as block state, by default as the offset $d_i = u_i - w_i$: the
-    same problem with $u_i = w_i + d_i$ and lower solution $d_i(w) = -\tilde\eta \nabla CE_i(w_i)$. One step
-    moves the sampled ones,
+    Each task keeps a copy $u_i$ of its weights as block state, by default as the offset $d_i = u_i - w_i$:
+    the same problem with $u_i = w_i + d_i$ and lower solution $d_i(w) = -\tilde\eta \nabla CE_i(w_i)$. One
+    step moves the sampled ones,
 
     $$
     d_i \leftarrow d_i - \text{lr\_lower} \, \bigl(d_i + \tilde\eta \nabla CE_i(w_i; \tilde B_i)\bigr),
