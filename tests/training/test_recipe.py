@@ -58,6 +58,26 @@ def test_what_is_wrong_is_named_with_what_is_near(override, message):
         with_overrides(override)
 
 
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("training.steps=0", "at least 1, got 0"),
+        ("training.log_every=0", "at least 1, got 0"),
+        ("training.keep_checkpoints=-1", "at least 1, got -1"),
+        ("training.epochs=.inf", "a positive number, got inf"),
+        ("training.epochs=.nan", "a positive number, got nan"),
+        ("training.max_fpr=2", "more than 0 and at most 1, got 2.0"),
+        ("optimizer.clip=0", "a positive number, got 0.0"),
+        ("optimizer.lr=-1", "a number of at least 0, got -1.0"),
+        ("optimizer.betas=[0.9, 1]", "at least 0 and less than 1, got"),
+        ("sampler.tasks_per_step=0", "at least 1, got 0"),
+    ],
+)
+def test_numbers_out_of_their_range_are_refused_before_anything_is_done(override, expected):
+    with pytest.raises(RecipeError, match=f"^{override.split('=')[0]}: expected {expected}"):
+        with_overrides(override)
+
+
 def test_missing_parts_are_named():
     with pytest.raises(RecipeError, match=r"data\.name is missing"):
         resolve({"method": "ce"})

@@ -7,6 +7,7 @@ Types, defaults and help texts come from signatures and docstrings, by jsonargpa
 from __future__ import annotations
 
 import inspect
+import re
 from argparse import ArgumentError
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
@@ -18,6 +19,7 @@ from mmb._names import nearest
 from mmb.models.registry import builder as model_builder
 from mmb.training.components import NOT_OPTIONS, data_loader, objective_class
 from mmb.training.presets import DATA, METHODS, Fragment, default_model
+from mmb.training.ranges import check_ranges
 from mmb.training.recipe import SETTINGS, Recipe
 
 
@@ -115,7 +117,8 @@ def resolve(fragment: Fragment) -> Recipe:
         The recipe.
 
     Raises:
-        RecipeError: If a key is not known (the nearest known one is named) or a value has the wrong type.
+        RecipeError: If a key is not known (the nearest known one is named), or a value has the wrong type or
+            is out of its range.
         ImportError: If what the recipe names needs an optional extra.
     """
     merged = with_presets(fragment)
@@ -131,13 +134,18 @@ def resolve(fragment: Fragment) -> Recipe:
     try:
         values = parser.parse_object(merged).as_dict()
     except ArgumentError as error:
-        raise RecipeError(" ".join(str(error).replace("Parser key ", "").split())) from error
+        text = re.sub(r"<class '(?:\w+\.)*(\w+)'>|typing\.(Literal)", r"\1\2", str(error))
+        raise RecipeError(" ".join(text.replace("Parser key ", "").split())) from error
     values = {"objective": {}, **{key: values[key] for key in values if not key.startswith("__")}}
     # What is not chosen of the network may follow from the data, which is not loaded yet.
     values["model"] = {key: values["model"][key] for key in merged["model"]}
     recipe = Recipe(
         **{key: SETTINGS[key](**value) if key in SETTINGS else _plain(value) for key, value in values.items()}
     )
+    try:
+        check_ranges(recipe)
+    except ValueError as error:
+        raise RecipeError(str(error)) from error
     if pretrain is None:
         return recipe
     # The first phase differs in how it trains (also in how much it drops), not in what, nor in where.
