@@ -162,6 +162,19 @@ def test_errors_are_one_line_with_an_exit_code(call, arguments, code, message):
     assert json.loads(out)["error"] in err
 
 
+def test_a_run_that_could_not_start_leaves_no_folder(call, tmp_path):
+    arguments = ["train", "--data", "csv", "--method", "ce", "--output", "here", *TINY[4:]]
+    arguments += ["data.path=data.csv", "data.labels=y"]
+    code, _, err = call(*arguments)
+    assert code == 1
+    assert "data.csv is missing" in err
+    assert not (tmp_path / "here").exists()
+    (tmp_path / "data.csv").write_text("x,y\n" + "".join(f"{row % 9},{row % 2}\n" for row in range(100)))
+    assert call(*arguments)[0] == 0  # the same command
+    assert call(*arguments)[0] == 1
+    assert (tmp_path / "here" / "result.json").exists()
+
+
 def test_errors_for_machines_are_json_and_debug_shows_where(call):
     code, out, _ = call("resume", "nowhere", "--json")
     assert code == 1

@@ -55,7 +55,12 @@ def run(options: argparse.Namespace, console: Console) -> None:
         made = make_run(options.output, recipe, ranks)
         if ranks.is_main:
             console.say(f"training in {made.path}")
-        train_and_show(made, console, ranks)
+        try:
+            train_and_show(made, console, ranks)
+        except Exception:
+            if ranks.is_main:
+                made.discard_unstarted()  # so that the same command can be given again, corrected
+            raise
 
 
 def make_run(output: Path | None, recipe: Recipe, ranks: Ranks) -> Run:

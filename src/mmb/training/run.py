@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +15,7 @@ from mmb.training.files import write_whole
 from mmb.training.recipe import Recipe
 from mmb.training.resolve import RecipeError, read_recipe, resolve, to_plain
 
-_RECIPE = "recipe.yaml"
+_RECIPE, _LOCK = "recipe.yaml", ".lock"
 
 
 class RunError(Exception):
@@ -65,6 +66,11 @@ class Run:
             return cls(path, resolve(read_recipe(path / _RECIPE)))
         except RecipeError as error:
             raise RunError(f"the recipe of the run in {path} cannot be used: {error}") from error
+
+    def discard_unstarted(self) -> None:
+        """Remove the folder of a run that failed before it did anything; of any other, nothing."""
+        if {path.name for path in self.path.iterdir()} <= {_RECIPE, _LOCK}:
+            shutil.rmtree(self.path)
 
     def pretraining(self) -> Run:
         """The run of the first phase, in a folder of this one."""
@@ -132,7 +138,7 @@ class Run:
         if not main:
             yield
             return
-        with open(self.path / ".lock", "w") as file:
+        with open(self.path / _LOCK, "w") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
