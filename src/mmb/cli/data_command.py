@@ -23,7 +23,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, console: Console) -> None:
     """List, describe, get or prepare."""
+    if options.action in ("list", "get") and options.overrides:
+        raise UsageError(
+            f"`mmb data {options.action}` takes no options of a data set: {options.overrides[0]}"
+        )
     if options.action == "list":
+        if options.name is not None:
+            raise UsageError(f"`mmb data list` lists all; for one, `mmb data describe {options.name}`")
         return list_data(console)
     if options.name is None or "=" in options.name:
         raise UsageError(f"`mmb data {options.action}` needs the name of a data set; see `mmb data list`")
@@ -45,7 +51,7 @@ def describe(options: argparse.Namespace, console: Console) -> None:
     from mmb import data
     from mmb.training.tables import make_table
 
-    found = data.load(options.name, options.root, **data_options(options)).describe()
+    found = data.load(options.name, options.root, **data_options(options, "load")).describe()
     counts, keys = found["counts"], ["positive", "negative", "missing"]
     rows = [
         [name, *(counts[part][key][index] for part in found["split"] for key in keys)]
@@ -77,14 +83,16 @@ def prepare(options: argparse.Namespace, console: Console) -> None:
             options.name,
             options.root,
             lambda done, total: progress.update(bar, completed=done, total=total),
-            **data_options(options),
+            **data_options(options, "prepare"),
         )
     console.say(f"{options.name} is prepared in {path}; next: `mmb compare --data {options.name}`")
     console.result({"name": options.name, "path": str(path)})
 
 
-def data_options(options: argparse.Namespace) -> dict[str, Any]:
+def data_options(options: argparse.Namespace, action: str) -> dict[str, Any]:
     """Options of the data set among the arguments."""
-    from mmb.training import parse_overrides
+    from mmb.data.registry import loader
+    from mmb.training.resolve import parse_overrides, read_options
 
-    return parse_overrides(options.overrides)
+    given = parse_overrides(options.overrides)
+    return read_options(loader(options.name, action), given, skip={"self", "root", "progress"})

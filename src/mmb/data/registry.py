@@ -123,14 +123,16 @@ def load(name: str, root: Path | str | None = None, **options: Any) -> Dataset:
         DataError: If files are missing or damaged.
         ImportError: If an optional package is needed; the message names the extra.
     """
-    return loader(name)(_root(root), **_checked(name, "load", options))
+    dataset: Dataset = loader(name)(_root(root), **_checked(name, "load", options))
+    return dataset
 
 
-def loader(name: str) -> Callable[..., Dataset]:
+def loader(name: str, action: str = "load") -> Callable[..., Any]:
     """The data set's own function behind `load`: its signature and docstring state its options.
 
     Args:
         name: Name of the data set.
+        action: `"load"`, or `"prepare"` for the function behind that, where there is one.
 
     Returns:
         A function of the root and the options.
@@ -138,7 +140,8 @@ def loader(name: str) -> Callable[..., Dataset]:
     Raises:
         ValueError: If there is no such data set; the message names the nearest.
     """
-    function: Callable[..., Dataset] = _module(name).load
+    module = _module(name)
+    function: Callable[..., Any] = getattr(module, action, module.load)
     return function
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 from argparse import ArgumentError
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -131,11 +131,7 @@ def resolve(fragment: Fragment) -> Recipe:
     pretrain = merged.pop("pretrain", None)
     parser = make_parser(merged)
     _check_keys(merged, _known_keys(parser))
-    try:
-        values = parser.parse_object(merged).as_dict()
-    except ArgumentError as error:
-        text = re.sub(r"<class '(?:\w+\.)*(\w+)'>|typing\.(Literal)", r"\1\2", str(error))
-        raise RecipeError(" ".join(text.replace("Parser key ", "").split())) from error
+    values = _parsed(parser, merged)
     values = {"objective": {}, **{key: values[key] for key in values if not key.startswith("__")}}
     # What is not chosen of the network may follow from the data, which is not loaded yet.
     values["model"] = {key: values["model"][key] for key in merged["model"]}
@@ -188,6 +184,27 @@ def make_parser(fragment: Fragment) -> Any:
     return parser
 
 
+def read_options(function: Callable[..., Any], given: Fragment, skip: set[str]) -> Fragment:
+    """Check options that are given to a function by name.
+
+    Args:
+        function: Its signature and docstring say what the options are.
+        given: Names and values.
+        skip: Arguments that are not options.
+
+    Returns:
+        The options given, with the types they should have.
+
+    Raises:
+        RecipeError: If one is not known (the nearest is named), is missing or has a value of the wrong type.
+    """
+    parser = require("jsonargparse", extra="training").ArgumentParser(exit_on_error=False)
+    parser.add_function_arguments(getattr(function, "__func__", function), skip=skip)
+    _check_keys(given, _known_keys(parser))
+    values = _parsed(parser, given)
+    return {key: values[key] for key in given}
+
+
 def describe_keys(fragment: Fragment) -> str:
     """Help text on every key of recipes with the method, data set and network of a fragment."""
     text: str = make_parser(with_presets(fragment)).format_help()
@@ -207,6 +224,16 @@ def _name(fragment: Fragment, section: str) -> str:
     if not isinstance(value, Mapping) or "name" not in value:
         raise RecipeError(f"{section}.name is missing: give the recipe a {section} with a name")
     return str(value["name"])
+
+
+def _parsed(parser: Any, fragment: Fragment) -> Fragment:
+    try:
+        values: Fragment = parser.parse_object(fragment).as_dict()
+    except ArgumentError as error:
+        text = re.sub(r"<class '(?:\w+\.)*(\w+)'>|typing\.(Literal)", r"\1\2", str(error))
+        text = text.replace("the following arguments are required:", "a value is needed for")
+        raise RecipeError(" ".join(text.replace("Parser key ", "").split())) from error
+    return values
 
 
 def _known_keys(parser: Any) -> list[str]:
