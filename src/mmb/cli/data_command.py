@@ -77,13 +77,14 @@ def prepare(options: argparse.Namespace, console: Console) -> None:
     """Build the cache that loading opens."""
     from mmb import data
 
+    chosen = data_options(options, "prepare")
     with console.progress() as progress:
         bar = progress.add_task(f"preparing {options.name}", total=1, unit="rows", numbers="")
         path = data.prepare(
             options.name,
             options.root,
             lambda done, total: progress.update(bar, completed=done, total=total),
-            **data_options(options, "prepare"),
+            **chosen,
         )
     console.say(f"{options.name} is prepared in {path}; next: `mmb compare --data {options.name}`")
     console.result({"name": options.name, "path": str(path)})
