@@ -3,6 +3,7 @@
 from mmb.auc.baselines import SOPA, CrossEntropy, Focal, MiniBatchPartialAUC, SOPAs
 from mmb.auc.batches import Batch, DenseBatch, TaskBatch
 from mmb.auc.compositional import CompositionalAUC
+from mmb.auc.compositional_heads import HeadCompositionalAUC
 from mmb.auc.labels import Labels
 from mmb.auc.minmax import MinMaxAUC
 from mmb.auc.objective import Objective
@@ -17,6 +18,7 @@ __all__ = [
     "CrossEntropy",
     "DenseBatch",
     "Focal",
+    "HeadCompositionalAUC",
     "Labels",
     "MinMaxAUC",
     "MiniBatchPartialAUC",

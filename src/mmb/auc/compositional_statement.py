@@ -10,6 +10,8 @@ from torch.func import functional_call, grad
 from torch.nn import functional
 
 from mmb.auc.compositional import CompositionalAUC
+from mmb.auc.compositional_heads import HeadCompositionalAUC
+from mmb.auc.minmax import MinMaxAUC
 from mmb.auc.statements import One, margin_loss, minmax_scores, own_value
 from mmb.models.multitask import MultiTask
 from mmb.problem import Problem
@@ -45,6 +47,53 @@ def lower_variables(objective: CompositionalAUC) -> dict[str, Tensor]:
     return dict(zip(names, objective.copies.split(objective.copies.stacked), strict=True))
 
 
+def as_head_problem(objective: HeadCompositionalAUC, model: MultiTask) -> Problem:
+    """The same where the heads alone are the lower variable, as offsets `{"weight": [d], "bias": []}`.
+
+    Args:
+        objective: The objective.
+        model: The model; only its structure is used.
+
+    Returns:
+        The problem, to be solved with `mmb.Identity`.
+    """
+    return Problem(
+        partial(_heads_upper, objective, model),
+        partial(_heads_lower, objective, model),
+        objective.num_tasks,
+        nonnegative,
+    )
+
+
+def _heads_upper(
+    objective: HeadCompositionalAUC, model: MultiTask, x: Tree, dual: Tensor, lower: Tree, batch: One
+) -> Tensor:
+    moved = {name: own_value(x["model"][name], batch["task"]) + lower[name] for name in lower}
+    h = minmax_scores(objective, _logits(model, {**x["model"], **moved}, batch), batch)
+    return margin_loss(objective, x, dual, batch, h, torch.ones_like(h))
+
+
+def _heads_lower(
+    objective: HeadCompositionalAUC, model: MultiTask, x: Tree, lower: Tree, batch: One
+) -> Tensor:
+    """Half the squared distance of the offset to the cross-entropy step of the head."""
+    own = {name: own_value(x["model"][name], batch["task"]) for name in lower}
+    slope = grad(
+        lambda head: _cross_entropy(objective, _logits(model, {**x["model"], **head}, batch), batch)
+    )(own)
+    if objective.gradient == "first_order":
+        slope = tree_map(torch.detach, slope)
+    return 0.5 * torch.stack([((lower[n] + objective.inner_lr * slope[n]) ** 2).sum() for n in lower]).sum()
+
+
+def _cross_entropy(objective: MinMaxAUC, logits: Tensor, batch: One) -> Tensor:
+    """`CE_i`: both classes alike, of logits that are recentred unless scores are their sigmoid."""
+    if objective.scores != "sigmoid":
+        logits = logits - own_value(objective.log_odds(), batch["task"])
+    positive = (batch["positive"] * functional.softplus(-logits)).sum()
+    return 0.5 * (positive + (batch["negative"] * functional.softplus(logits)).sum())
+
+
 def _logits(model: MultiTask, weights: Tree, batch: One) -> Tensor:
     encoder = {name[len("encoder.") :]: value for name, value in weights.items() if "." in name}
     features = functional_call(model.encoder, encoder, (batch["inputs"],))
@@ -73,16 +122,8 @@ def _upper(
 
 def _lower(objective: CompositionalAUC, model: MultiTask, x: Tree, lower: Tree, batch: One) -> Tensor:
     """Half the squared distance of the copy to the weights after their cross-entropy step."""
-
-    def cross_entropy(weights: Tree) -> Tensor:
-        logits = _logits(model, weights, batch)
-        if objective.scores != "sigmoid":
-            logits = logits - own_value(objective.log_odds(), batch["task"])
-        positive = (batch["positive"] * functional.softplus(-logits)).sum()
-        return 0.5 * (positive + (batch["negative"] * functional.softplus(logits)).sum())
-
     weights = _own_weights(x, lower, batch)
-    slope = grad(cross_entropy)(weights)
+    slope = grad(lambda own: _cross_entropy(objective, _logits(model, own, batch), batch))(weights)
     if objective.gradient == "first_order":
         slope = tree_map(torch.detach, slope)
     start = tree_map(torch.zeros_like, weights) if objective.copies.offsets else weights

@@ -38,6 +38,7 @@ METHODS: dict[str, Method] = {
     "auc": Method("mAUC", "MinMaxAUC"),
     # Task-sampled: a dense batch would evaluate every task's copy on all of its rows.
     "auc-ct": Method("mAUC-CT", "CompositionalAUC", {"sampler": {"kind": "tasks"}}, own_weights=True),
+    "auc-ct-heads": Method("mAUC-CT, heads", "HeadCompositionalAUC"),
     "pauc": Method("MMB-pAUC", "PartialAUC", {"objective": {"gradient": "practical"}}),
     # From scratch, the selector must be soft enough to give all negatives a gradient.
     "pauc-full": Method(
