@@ -80,6 +80,13 @@ def test_bad_rows_are_flagged_and_kept(run, tmp_path):
     assert set(bad[1].values()) == {"2", "0", ""}
 
 
+def test_where_to_write(run, tmp_path):
+    write_rows(tmp_path / "new.csv", torch.zeros(1, 8))
+    predict_file(run, tmp_path / "new.csv", tmp_path / "new" / "folder" / "out.csv")
+    with pytest.raises(IsADirectoryError, match="is a folder: name a file"):
+        predict_file(run, tmp_path / "new.csv", tmp_path / "new")
+
+
 def test_an_empty_file_gives_an_empty_table(run, tmp_path):
     write_rows(tmp_path / "none.csv", torch.empty(0, 8))
     assert predict_file(run, tmp_path / "none.csv", tmp_path / "out.csv")["rows"] == 0

@@ -24,6 +24,8 @@ def whole_file(path: Path) -> Iterator[TextIO]:
     Raises:
         OSError: If it cannot be written, for example because the disk is full; the old content stays.
     """
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder: name a file to write")
     temporary = path.with_name(f".{path.name}.part")
     try:
         with open(temporary, "w", encoding="utf-8", newline="") as file:

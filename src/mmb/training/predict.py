@@ -116,6 +116,7 @@ def predict_file(run: Run, source: Path, target: Path, fpr: float | None = None)
     header = ["row", "usable"]
     for name in predictor.task_names:
         header += [name, f"{name}:decision"]
+    target.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(target) as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(header)
