@@ -17,6 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from mmb.auc.baselines import CrossEntropy
 from mmb.auc.batches import Batch, DenseBatch, TaskBatch
 from mmb.auc.compositional import CompositionalAUC
+from mmb.auc.compositional_heads import HeadCompositionalAUC
 from mmb.auc.labels import Labels
 from mmb.auc.objective import Objective, model_scores
 from mmb.auc.sampling import TaskDraw
@@ -83,7 +84,7 @@ class ShardedObjective(Objective):
         self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
         self.inner = make(labels.columns(self.shard.start, self.shard.stop))
         self._by_entry = isinstance(self.inner, CrossEntropy)
-        self._own_weights = isinstance(self.inner, CompositionalAUC)
+        self._own_weights = isinstance(self.inner, CompositionalAUC | HeadCompositionalAUC)
         if self._by_entry:
             self.inner = make(labels)
         for name, parameter in self.inner.named_parameters():

@@ -175,7 +175,8 @@ def divided_objective(recipe: Recipe, labels: Labels, model: nn.Module, ranks: R
     if ranks.size == 1:
         check_room(recipe, model)
         return make_objective(recipe, labels, model)
-    if METHODS[recipe.method].own_weights:
+    method = METHODS[recipe.method]
+    if method.own_weights or method.own_heads:
         model = owned_heads(model, Shard.of_this_process(labels.num_tasks))
     check_room(recipe, model)
     return ShardedObjective(labels, lambda some: make_objective(recipe, some, model))

@@ -24,12 +24,14 @@ class Method:
         own_weights: Whether every task is evaluated with weights of its own (compositional training). Then
             task-sampled batches keep tasks apart, and have a second, independent set of rows for the lower
             level.
+        own_heads: Whether the objective evaluates heads of its own, and so needs those of its tasks.
     """
 
     title: str
     objective: str
     defaults: Fragment = field(default_factory=dict)
     own_weights: bool = False
+    own_heads: bool = False
 
 
 METHODS: dict[str, Method] = {
@@ -38,7 +40,7 @@ METHODS: dict[str, Method] = {
     "auc": Method("mAUC", "MinMaxAUC"),
     # Task-sampled: a dense batch would evaluate every task's copy on all of its rows.
     "auc-ct": Method("mAUC-CT", "CompositionalAUC", {"sampler": {"kind": "tasks"}}, own_weights=True),
-    "auc-ct-heads": Method("mAUC-CT, heads", "HeadCompositionalAUC"),
+    "auc-ct-heads": Method("mAUC-CT, heads", "HeadCompositionalAUC", own_heads=True),
     "pauc": Method("MMB-pAUC", "PartialAUC", {"objective": {"gradient": "practical"}}),
     # From scratch, the selector must be soft enough to give all negatives a gradient.
     "pauc-full": Method(
