@@ -1,6 +1,7 @@
 """The command line, as people and machines call it."""
 
 import argparse
+import errno
 import importlib
 import json
 
@@ -188,6 +189,16 @@ def test_errors_for_machines_are_json_and_debug_shows_where(call):
     assert "no run" in json.loads(out)["error"]
     with pytest.raises(Exception, match="no run"):
         call("resume", "nowhere", "--debug")
+
+
+def test_a_full_disk_is_said_with_what_to_do(call, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("mmb.training.files.os.fsync", full)
+    code, _, err = call("train", "--data", "synthetic", "--method", "ce", *TINY)
+    assert code == 1
+    assert "No space left on device: free some space" in err
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -9,7 +9,7 @@ from mmb.report import scores as report_scores
 from mmb.report import write_report
 from mmb.report.runs import find_runs, methods_of, run_names
 from mmb.report.scores import run_scores
-from mmb.training import Run, RunError, Watch, tracking, train
+from mmb.training import Run, RunError, Watch, checkpoint, tracking, train
 from mmb.training.job import make_job
 from tiny_runs import tiny_recipe
 
@@ -97,6 +97,19 @@ def test_an_unfinished_run_has_a_page_that_says_so(tmp_path):
     assert "not finished" in shown["verdict"]
     assert shown["facts"]["steps"] == "28 of 40"
     assert content["pairs"] == []
+
+
+def test_only_the_selected_checkpoint_is_needed(runs, tmp_path):
+    run = Run.open(shutil.copytree(runs[1].path, tmp_path / "run"))
+    (run.path / "report.safetensors").unlink(missing_ok=True)
+    for path in checkpoint.steps(run.checkpoints):
+        if path != run.best_checkpoint():
+            (path / "state.json").write_text("{}")
+    write_report([run], tmp_path / "report.html")
+    (run.path / "report.safetensors").unlink()
+    shutil.rmtree(run.best_checkpoint())
+    with pytest.raises(checkpoint.CheckpointError, match=r"selected weights: .* remove .*checkpoints and"):
+        write_report([run], tmp_path / "report.html")
 
 
 def test_runs_with_other_rows_are_refused(runs, tmp_path):

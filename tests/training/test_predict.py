@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from mmb.data import load
-from mmb.training import Run, RunError, train
+from mmb.training import Run, RunError, checkpoint, train
 from mmb.training.finish import load_weights
 from mmb.training.job import make_job
 from mmb.training.predict import Predictor, predict_file
@@ -123,6 +123,17 @@ def test_damaged_outcomes_are_named_and_made_anew(run, tmp_path, name, content):
     (copy.path / "result.json").unlink()
     assert train(copy)["test"] == run.result()["test"]
     Predictor.load(copy)
+
+
+def test_lost_weights_can_be_trained_again(run, tmp_path):
+    copy = Run.open(shutil.copytree(run.path, tmp_path / "run"))
+    file = copy.best_checkpoint() / "tensors.safetensors"
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(checkpoint.CheckpointError, match="selected weights: to train them again, remove"):
+        Predictor.load(copy)
+    shutil.rmtree(copy.checkpoints)
+    (copy.path / "result.json").unlink()
+    assert train(copy)["test"] == run.result()["test"]
 
 
 def test_only_finished_runs_predict(tmp_path):

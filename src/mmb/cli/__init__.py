@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 import warnings
 from collections.abc import Sequence
@@ -10,6 +11,8 @@ from mmb.cli.console import Console
 from mmb.cli.parser import UsageError, parse
 
 __all__ = ["main"]
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -56,4 +59,6 @@ def _message(error: Exception) -> str:
     own = type(error).__module__.startswith("mmb")
     expected = own or isinstance(error, ValueError | OSError | ImportError)
     text = str(error) or type(error).__name__
+    if isinstance(error, OSError) and error.errno in _FULL:
+        text += ": free some space; a run that was training continues with `mmb resume RUN`"
     return text if expected else f"{type(error).__name__}: {text} (use --debug to see where)"

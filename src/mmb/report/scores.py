@@ -78,7 +78,10 @@ def _compute(run: Run, selected: Path, mark: str) -> Scores:
     tracked = {}
     if hasattr(job.objective, "threshold"):
         for path in checkpoint.steps(run.checkpoints):
-            load_weights(job, path)
+            try:
+                load_weights(job, path)
+            except checkpoint.CheckpointError:
+                continue  # only the selected one is needed
             found = look(job, *training_scores(job))
             if found is not None:
                 tracked[int(path.name)] = Tracked(*(values.cpu() for values in found))
@@ -99,8 +102,9 @@ def _compute(run: Run, selected: Path, mark: str) -> Scores:
 
 
 def _mark(selected: Path) -> str:
-    """What tells the weights of a checkpoint from all others."""
-    return hashlib.sha256((selected / "manifest.json").read_bytes()).hexdigest()
+    """What tells the weights of a checkpoint from all others; nothing does where it is lost."""
+    manifest = selected / "manifest.json"
+    return hashlib.sha256(manifest.read_bytes()).hexdigest() if manifest.exists() else ""
 
 
 def _write(path: Path, mark: str, scores: Scores) -> None:

@@ -156,6 +156,22 @@ def load(path: Path, ranks: Ranks = ONE) -> dict[str, Any]:
     return state
 
 
+def load_selected(path: Path, ranks: Ranks = ONE) -> dict[str, Any]:
+    """The state in the checkpoint of a run's selected weights, as `load`.
+
+    Raises:
+        CheckpointError: In all processes, if the checkpoint is damaged; it says how to get it again.
+    """
+    try:
+        return load(path, ranks)
+    except CheckpointError as error:
+        folder, run = path.parent, path.parent.parent
+        raise CheckpointError(
+            f"{error}. It has the selected weights: to train them again, remove {folder} and "
+            f"{run / 'result.json'}, and give `mmb resume {run}`"
+        ) from error
+
+
 def _verify_share(path: Path, ranks: Ranks) -> None:
     """Verify this process's share of the files."""
     names = sorted(verify(path, [])["files"])

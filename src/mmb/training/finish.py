@@ -92,7 +92,7 @@ def finish(run: Run, job: Job, step: int, best_step: int | None, seconds: float)
 
 def load_weights(job: Job, path: Path) -> None:
     """Put the weights of a checkpoint, and the block state of its objective, into a job."""
-    state = checkpoint.load(path, job.ranks)["job"]
+    state = checkpoint.load_selected(path, job.ranks)["job"]
     job.model.load_state_dict(state["model"])
     job.objective.load_state_dict(job.division.own_blocks(state["objective"]))
 

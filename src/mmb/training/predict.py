@@ -53,7 +53,7 @@ class Predictor:
         best = run.best_checkpoint()
         facts = run.outcome("predictor.json")
         model = make_model(facts["model"])
-        model.load_state_dict(checkpoint.load(best)["job"]["model"])
+        model.load_state_dict(checkpoint.load_selected(best)["job"]["model"])
         return cls(
             model,
             facts["task_names"],

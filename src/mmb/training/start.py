@@ -38,7 +38,7 @@ def take_over(job: Job, source: Run, heads: bool) -> None:
     Raises:
         RunError: If a weight of the encoder is missing there or has another shape.
     """
-    weights = checkpoint.load(source.best_checkpoint())["job"]["model"]
+    weights = checkpoint.load_selected(source.best_checkpoint())["job"]["model"]
     own = job.model.state_dict()
     names = [name for name in own if heads or name.startswith("encoder.")]
     bad = [name for name in names if name not in weights or weights[name].shape != own[name].shape]
