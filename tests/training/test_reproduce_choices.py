@@ -1,5 +1,7 @@
 """Choices: equally many for all rows, made on validation rows alone, shown, and what the table has."""
 
+import shutil
+
 import pytest
 
 from mmb.cli import main
@@ -83,6 +85,16 @@ def test_checking_covers_choices(folder, capsys):
     assert "table2/ce/seed-0" in message
     for path, text in zip(paths, texts, strict=True):
         path.write_text(text)
+
+
+def test_choices_are_found_where_they_were_run(folder):
+    """Also if their logs were not kept, or are to be kept elsewhere."""
+    kept, moved = folder / "results", folder / "moved"
+    kept.rename(moved)
+    assert call(folder, "table2", "--seeds", "1") == 0
+    assert (kept / "README.md").read_text() == (moved / "README.md").read_text()
+    assert (kept / "synthetic/start/seed-100/result.json").exists()
+    shutil.rmtree(moved)
 
 
 def test_logs_of_other_choices_are_refused(folder, capsys):

@@ -55,9 +55,18 @@ def run(options: argparse.Namespace, console: Console) -> None:
 
 def make_table(options: argparse.Namespace, console: Console) -> None:
     """Train the runs of a table that are not finished, keep their logs, make the table."""
-    from mmb.training.reproduce import Study, document, plan, with_logs, write_results
+    from mmb.training.reproduce import (
+        Study,
+        choices_there,
+        document,
+        keep_logs,
+        plan,
+        with_logs,
+        write_results,
+    )
 
     study = Study.read(options.recipes, f"{options.data}/{options.table}")
+    keep_logs(choices_there(study, options.output), options.results)  # they tell which recipes to run
     planned = plan(study, options.seeds, options.output, options.results, options.rows)
     failed = train(planned, study.name, options, console)
     studies = with_logs(options.recipes, options.results)

@@ -7,7 +7,7 @@ kept with the project. Everything shown is made from the latter, so that it can 
 
 from mmb.training.reproduce.choices import choices_table
 from mmb.training.reproduce.jobs import train_all
-from mmb.training.reproduce.plan import Planned, keep_logs, plan, plan_choices
+from mmb.training.reproduce.plan import Planned, choices_there, keep_logs, plan, plan_choices
 from mmb.training.reproduce.results import differences, document, write_results
 from mmb.training.reproduce.study import Study, names, with_logs
 
@@ -15,6 +15,7 @@ __all__ = [
     "Planned",
     "Study",
     "choices_table",
+    "choices_there",
     "differences",
     "document",
     "keep_logs",

@@ -99,6 +99,19 @@ def plan_choices(study: Study, folder: Path, rows: Sequence[str] | None = None) 
     return _planned(study, wanted, folder)
 
 
+def choices_there(study: Study, folder: Path) -> list[Planned]:
+    """The runs that try choices, and their first phase, as far as they have folders; makes none."""
+    names = [choice_name(study, row, k) for row, tried in study.choices.items() for k in range(len(tried))]
+    names.append(_start_name(study, study.choose_seed))
+    return [
+        Planned(name, Run.open(folder / name)) for name in names if (folder / name / "recipe.yaml").exists()
+    ]
+
+
+def _start_name(study: Study, seed: int) -> str:
+    return f"{Path(study.name).parent}/start/seed-{seed}"
+
+
 def _checked(study: Study, rows: Sequence[str] | None) -> Sequence[str]:
     for row in rows or ():
         study.check_row(row, "--rows")
@@ -114,7 +127,7 @@ def _planned(study: Study, wanted: Sequence[tuple[str, Recipe]], folder: Path) -
         after = None
         run = _create(folder / name, recipe)
         if recipe.pretrain is not None:
-            after = f"{Path(study.name).parent}/start/seed-{recipe.seed}"
+            after = _start_name(study, recipe.seed)
             found.setdefault(after, Planned(after, _create(folder / after, recipe.pretrain)))
             link = run.path / "pretrain"
             if not link.exists():
