@@ -48,15 +48,28 @@ def test_damage_is_found_and_repaired(folder):
 
 
 @pytest.mark.parametrize("name", ["a.npy", "manifest.json"])
-@pytest.mark.parametrize("how", ["cut", "removed"])
+@pytest.mark.parametrize("how", ["cut", "removed", "garbled"])
 def test_damage_that_opening_notices(folder, name, how):
     path = folder / name
     if how == "cut":
         path.write_bytes(path.read_bytes()[:-1])
+    elif how == "garbled":  # of the same size
+        path.write_bytes(b"x" * path.stat().st_size)
     else:
         path.unlink()
     with pytest.raises(DamagedDataError, match="prepare the data set again"):
         cache.read(folder)
+
+
+@pytest.mark.parametrize("content", ["[1]", "{}", '{"version": 1}', "7"])
+def test_a_manifest_that_is_none_is_found_and_repaired(folder, content):
+    (folder / "manifest.json").write_text(content)
+    assert not cache.is_there(folder)
+    assert not cache.is_intact(folder)
+    with pytest.raises(DamagedDataError, match="prepare the data set again"):
+        cache.read(folder)
+    cache.write(folder, {"a": np.ones(3)}, {})
+    assert cache.is_intact(folder)
 
 
 def test_another_version_is_not_opened(folder, monkeypatch):

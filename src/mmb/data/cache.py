@@ -85,7 +85,7 @@ def read(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     Writing to a tensor changes the process's copy, never the file.
 
     Raises:
-        DamagedDataError: If the manifest cannot be read, or an array is missing or has another size.
+        DamagedDataError: If the manifest or an array cannot be read, or one is missing or has another size.
     """
     np = require("numpy", extra=_EXTRA)
     manifest = _manifest(folder)
@@ -95,7 +95,10 @@ def read(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         size = path.stat().st_size if path.is_file() else None
         if size != entry["bytes"]:
             raise _damaged(path, f"its size is {size}, expected {entry['bytes']}")
-        tensors[name] = torch.from_numpy(np.load(path, mmap_mode="c", allow_pickle=False))
+        try:
+            tensors[name] = torch.from_numpy(np.load(path, mmap_mode="c", allow_pickle=False))
+        except (ValueError, OSError) as error:
+            raise _damaged(path, "it is not an array") from error
     return tensors, manifest["facts"]
 
 
@@ -103,10 +106,11 @@ def _manifest(folder: Path) -> dict[str, Any]:
     path = folder / _MANIFEST
     try:
         manifest: dict[str, Any] = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+        version, complete = manifest.get("version"), {"arrays", "facts"} <= manifest.keys()
+    except (OSError, ValueError, AttributeError) as error:
         raise _damaged(path, str(error)) from error
-    if manifest.get("version") != VERSION:
-        raise _damaged(path, f"its version is {manifest.get('version')!r}, expected {VERSION}")
+    if version != VERSION or not complete:
+        raise _damaged(path, f"its version is {version!r}, expected {VERSION} with arrays and facts")
     return manifest
 
 

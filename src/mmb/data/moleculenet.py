@@ -229,7 +229,7 @@ class MoleculeSet:
                 f"mmb data get {self.name}, or mmb data get {self.name} --from DIR with a folder that has it"
             )
             raise MissingDataError(f"{self.name}: the table {path.name}", [path], remedy)
-        with path.open(encoding="utf-8-sig", newline="") as file:
+        with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
             header = next(csv.reader(file), [])
             rows = sum(1 for line in file if line.strip())
         tasks = len({*header} - {*_ASIDE})
