@@ -75,7 +75,7 @@ def test_arguments_out_of_range_are_refused(make, bad):
     [
         (auc.PartialAUC, {"scores": "probit"}),
         (auc.PartialAUC, {"lr_dual": 0.0}),
-        (auc.MinMaxAUC, {"scores": "recentred"}),
+        (auc.MinMaxAUC, {"scores": "rank"}),
         (auc.MinMaxAUC, {"lr_dual": 1.0}),
         (auc.PairwisePartialAUC, {"surrogate": "hinge"}),
         (auc.PairwisePartialAUC, {"capacity": 0}),
@@ -138,8 +138,25 @@ def test_warm_start_of_minmax():
         assert float(objective.dual[k]) == pytest.approx(max(0.0, float(0.5 + b - a)), abs=1e-6)
 
 
+@pytest.mark.parametrize("make", [auc.MinMaxAUC, auc.PartialAUC])
+@pytest.mark.parametrize("lacking", [0, 1])
+def test_warm_start_takes_a_class_without_rows_to_be_like_the_other(make, lacking):
+    """A rare class may have no rows here; its mean must not stay far from all scores."""
+    logits, labels = scored()
+    objective, whole = make(labels, scores="logit"), make(labels, scores="logit")
+    here = labels.clone()
+    here[here[:, 1] == lacking, 1] = -1
+    objective.warm_start(logits - 6, here)
+    whole.warm_start(logits - 6, labels)
+    assert objective.mean_positive[1] == objective.mean_negative[1]
+    assert objective.dual[1] == objective.margin
+    assert objective.mean_positive[1] < -3
+    for name in ("mean_positive", "mean_negative", "dual"):
+        torch.testing.assert_close(getattr(objective, name)[::2], getattr(whole, name)[::2])
+
+
 @pytest.mark.parametrize("make", [auc.MinMaxAUC, auc.PartialAUC, auc.PairwisePartialAUC])
-def test_warm_start_leaves_tasks_without_a_class_alone(make):
+def test_warm_start_leaves_tasks_without_labels_alone(make):
     logits, labels = scored()
     objective = make(labels)
     here = labels.clone()

@@ -132,17 +132,17 @@ class MarginObjective(Objective):
             (self.mean_negative, entries.spread(terms.d_mean_negative * twice, self.num_tasks)),
         ]
 
-    def place(self, mean_positive: Tensor, mean_negative: Tensor, shortfall: Tensor) -> Tensor:
-        """Warm start: means and dual `[m]` where they are finite; returns where that is."""
-        there = mean_positive.isfinite() & mean_negative.isfinite()
-        with torch.no_grad():
-            for state, new in (
-                (self.mean_positive, mean_positive),
-                (self.mean_negative, mean_negative),
-                (self.dual, self.project_dual(shortfall)),
-            ):
-                state.copy_(torch.where(there, new, state))
-        return there
+    @torch.no_grad()
+    def place(self, mean_positive: Tensor, mean_negative: Tensor) -> None:
+        """Warm start: put means `[m]` and dual there; a class without rows (NaN) is taken to be as the other.
+
+        Its mean would else stay where scores of a model that knows nothing are, and pull all scores there.
+        """
+        a = torch.where(mean_positive.isfinite(), mean_positive, mean_negative)
+        b = torch.where(mean_negative.isfinite(), mean_negative, mean_positive)
+        dual = self.project_dual(self.margin + b - a)
+        for state, new in ((self.mean_positive, a), (self.mean_negative, b), (self.dual, dual)):
+            state.copy_(torch.where(a.isfinite(), new, state))
 
     @torch.no_grad()
     def diagnostics(self) -> dict[str, Tensor]:

@@ -75,12 +75,12 @@ class MinMaxAUC(MarginObjective):
 
         Args:
             scores: Logits `[n, m]`.
-            labels: `[n, m]` with gaps. Tasks without one of the classes here keep their state.
+            labels: `[n, m]` with gaps. Tasks without labels here keep their state.
         """
         entries = self.entries(scores, labels).averaged()
         score, _ = self._squash(entries)
         mean_positive, mean_negative = (entries.positive * score).sum(0), (entries.negative * score).sum(0)
-        self.place(mean_positive, mean_negative, self.margin + mean_negative - mean_positive)
+        self.place(mean_positive, mean_negative)
 
     def _squash(self, entries: Entries) -> tuple[Tensor, Tensor]:
         centre = entries.gather(self.log_odds()) if self.scores == "recentred" else None

@@ -151,8 +151,8 @@ class PartialAUC(MarginObjective):
 
         Args:
             scores: Logits `[n, m]`.
-            labels: `[n, m]` with gaps. Tasks without one of the classes here keep their means and dual,
-                tasks without negatives also their thresholds.
+            labels: `[n, m]` with gaps. Tasks without labels here keep their means and dual, tasks without
+                negatives their thresholds.
         """
         entries = self.entries(scores, labels).averaged()
         cut, _, _ = self.cut_and_score(entries)
@@ -161,4 +161,4 @@ class PartialAUC(MarginObjective):
         weights = self.threshold.look(entries, cut).selected
         mean_positive = (entries.positive * score).sum(0)
         mean_negative = (weights * score).sum(0) / weights.sum(0)
-        self.place(mean_positive, mean_negative, self.margin + mean_negative - mean_positive)
+        self.place(mean_positive, mean_negative)
