@@ -160,7 +160,10 @@ class Feed:
 
 
 def room_for_draws(inputs: GraphInputs, rows: Tensor, sampler: Draws, tasks_apart: bool) -> tuple[int, int]:
-    """Nodes and edges that hold what a sampler draws, nearly always: seven standard deviations of room.
+    """Nodes and edges that hold what a sampler draws, nearly always: five standard deviations of room.
+
+    Seven for each task of a draw, since molecules of some tasks are larger. Sizes are rounded up, by up to a
+    thirty-second: runs of other seeds then have the same, and what was compiled for one serves all.
 
     Args:
         inputs: The graphs.
@@ -174,9 +177,15 @@ def room_for_draws(inputs: GraphInputs, rows: Tensor, sampler: Draws, tasks_apar
     whole = [draw.rows for draw in trial if draw.rows.shape == trial[0].rows.shape]
     runs = [run for drawn in whole for run in (drawn if tasks_apart else [drawn.flatten()])]
     sizes = torch.tensor([inputs.sizes(rows[run]) for run in runs]).double()
-    bound = sizes.mean(0) + 7 * sizes.std(0) if len(sizes) > 1 else 1.2 * sizes[0]
-    nodes, edges = (int(size) // 128 * 128 + 128 for size in bound.tolist())
+    room = 7 if tasks_apart else 5
+    bound = sizes.mean(0) + room * sizes.std(0) if len(sizes) > 1 else 1.2 * sizes[0]
+    nodes, edges = (_rounded_up(int(size)) for size in bound.tolist())
     return nodes, edges
+
+
+def _rounded_up(size: int) -> int:
+    grain = max(128, 2 ** (size.bit_length() - 6))
+    return size // grain * grain + grain
 
 
 @dataclass(frozen=True)
