@@ -7,12 +7,12 @@ import multiprocessing
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
-import torch
-
+from mmb.training.children import become_worker
 from mmb.training.evaluate import METRICS
 from mmb.training.job import rows_per_step
 from mmb.training.log import read_log
@@ -91,6 +91,9 @@ def train_all(runs: Sequence[Run], jobs: int, watch: Watch, moved: Callable[[flo
         jobs: Processes to use; with one, runs are trained here.
         watch: Is told of each training, with one process.
         moved: Is told now and then how many runs are done, a run in progress counting in part.
+
+    Raises:
+        RunError: If a process that trained was killed; and what `train` raises.
     """
     left = [run for run in runs if not run.finished]
     if jobs <= 1 or len(left) <= 1:
@@ -100,7 +103,7 @@ def train_all(runs: Sequence[Run], jobs: int, watch: Watch, moved: Callable[[flo
         return
     context = multiprocessing.get_context("spawn")
     # A thread each: the processes are as many as the cores.
-    with ProcessPoolExecutor(min(jobs, len(left)), context, torch.set_num_threads, (1,)) as pool:
+    with ProcessPoolExecutor(min(jobs, len(left)), context, become_worker, (1,)) as pool:
         futures = [pool.submit(_train, run.path) for run in left]
         while not all(future.done() for future in futures):
             time.sleep(0.2)
@@ -108,7 +111,17 @@ def train_all(runs: Sequence[Run], jobs: int, watch: Watch, moved: Callable[[flo
             for future in futures:
                 if future.done() and future.exception() is not None:
                     pool.shutdown(wait=False, cancel_futures=True)
-                    future.result()  # raises
+                    _raise(future)
+
+
+def _raise(future: Future[None]) -> None:
+    try:
+        future.result()
+    except BrokenProcessPool as error:
+        raise RunError(
+            "a process that trained was killed, perhaps because memory ran out: the same command continues "
+            "where it was; --jobs 1 trains one run at a time"
+        ) from error
 
 
 def _train(path: Path) -> None:
@@ -135,7 +148,10 @@ def summarise(runs: Sequence[Run]) -> dict[str, Any]:
         for metric in METRICS:
             values = [result["test"][metric] for result in results]
             if None in values:
-                raise RunError("no task has both a positive and a negative among the test rows")
+                raise RunError(
+                    "no task has both a positive and a negative among the test rows, so there is nothing to "
+                    "compare: give the data another split"
+                )
             spread = statistics.stdev(values) if len(values) > 1 else 0.0
             entry[metric] = {"mean": statistics.fmean(values), "std": spread, "values": values}
         entry["seconds"] = statistics.fmean(result["seconds"] for result in results)

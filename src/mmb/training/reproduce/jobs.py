@@ -6,17 +6,14 @@ import json
 import multiprocessing
 import os
 import shutil
-import threading
 import traceback
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-import torch
-
 from mmb.training.checkpoint import steps
+from mmb.training.children import become_worker
 from mmb.training.files import write_whole
 from mmb.training.loop import train
 from mmb.training.reproduce.plan import ERROR, Planned
@@ -111,17 +108,8 @@ def _train_at_once(queue: _Queue, jobs: int) -> None:
 
 def _train_here(path: Path, at_once: int) -> None:
     """The work of a process."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-    torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // at_once))
+    become_worker(max(1, len(os.sched_getaffinity(0)) // at_once))
     _attempt(Run.open(path), at_once, Watch())
-
-
-def _end_with(parent: BaseProcess) -> None:
-    """A run must not go on, and keep its folder locked, when whoever waits for it is gone."""
-    parent.join()
-    os._exit(1)
 
 
 def _attempt(run: Run, at_once: int, watch: Watch) -> None:
