@@ -184,7 +184,7 @@ def room_for_draws(inputs: GraphInputs, rows: Tensor, sampler: Draws, tasks_apar
 
 
 def _rounded_up(size: int) -> int:
-    grain = max(128, 2 ** (size.bit_length() - 6))
+    grain = max(128, 1 << max(0, size.bit_length() - 6))
     return size // grain * grain + grain
 
 
