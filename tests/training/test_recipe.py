@@ -51,6 +51,12 @@ def test_values_are_typed():
         ("training.steps=1.5", r"training\.steps.*1\.5"),
         ("seed=true", "seed.*True"),
         ("optimizer", "key=value"),
+        ("seed=null", "seed: expected a value, got null; its default is 0"),
+        ("optimizer.lr=null", r"optimizer\.lr: expected a value, got null"),
+        ("method=[ce]", "no method"),
+        ("data.name=[digits]", r"data\.name is missing: write it as"),
+        ("data=digits", r"data\.name is missing: write it as .* got 'digits'"),
+        ("pretrain=ce", "pretrain must be a recipe"),
     ],
 )
 def test_what_is_wrong_is_named_with_what_is_near(override, message):
@@ -116,6 +122,19 @@ def test_files_build_on_files(tmp_path):
     assert recipe.pretrain.method == "ce"
     assert recipe.pretrain.data == recipe.data
     assert recipe.pretrain.training.patience is None
+
+
+def test_files_that_build_on_themselves_are_refused(tmp_path):
+    (tmp_path / "a.yaml").write_text("base: b.yaml\n")
+    (tmp_path / "b.yaml").write_text("base: [c.yaml, a.yaml]\n")
+    (tmp_path / "c.yaml").write_text("seed: 1\n")
+    with pytest.raises(RecipeError, match=r"a\.yaml builds on itself"):
+        read_recipe(tmp_path / "a.yaml")
+    (tmp_path / "b.yaml").write_text("base: [c.yaml]\npretrain: {base: c.yaml}\n")  # twice is fine
+    assert read_recipe(tmp_path / "a.yaml") == {"seed": 1, "pretrain": {"seed": 1}}
+    (tmp_path / "b.yaml").write_text("base: 5\n")
+    with pytest.raises(RecipeError, match="base must be a file or a list of files, got 5"):
+        read_recipe(tmp_path / "a.yaml")
 
 
 FILES = sorted((Path(__file__).parents[2] / "recipes").rglob("*.yaml"))

@@ -40,10 +40,15 @@ def read_recipe(path: Path | str) -> Fragment:
         The merged fragment, not checked yet.
 
     Raises:
-        RecipeError: If a file is missing or is not a mapping in YAML.
+        RecipeError: If a file is missing, is not a mapping in YAML or builds on itself.
     """
+    return _read(Path(path), ())
+
+
+def _read(path: Path, above: tuple[Path, ...]) -> Fragment:
     yaml = require("yaml", extra="training")
-    path = Path(path)
+    if path.resolve() in above:
+        raise RecipeError(f"recipe {path} builds on itself: remove it from the base of one of {list(above)}")
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
@@ -52,17 +57,20 @@ def read_recipe(path: Path | str) -> Fragment:
         raise RecipeError(f"recipe {path} cannot be read: {' '.join(str(error).split())}") from error
     if not isinstance(content, dict):
         raise RecipeError(f"recipe {path} must be a mapping of keys to values, got {type(content).__name__}")
-    return _with_base(content, path.parent)
+    return _with_base(content, path, (*above, path.resolve()))
 
 
-def _with_base(fragment: Fragment, folder: Path) -> Fragment:
+def _with_base(fragment: Fragment, path: Path, above: tuple[Path, ...]) -> Fragment:
     own = {key: value for key, value in fragment.items() if key != "base"}
     if isinstance(own.get("pretrain"), dict):
-        own["pretrain"] = _with_base(own["pretrain"], folder)
+        own["pretrain"] = _with_base(own["pretrain"], path, above)
     bases = fragment.get("base", [])
+    bases = bases if isinstance(bases, list) else [bases]
     merged: Fragment = {}
-    for base in [bases] if isinstance(bases, str) else bases:
-        merged = merge(merged, read_recipe(folder / base))
+    for base in bases:
+        if not isinstance(base, str):
+            raise RecipeError(f"recipe {path}: base must be a file or a list of files, got {base!r}")
+        merged = merge(merged, _read(path.parent / base, above))
     return merge(merged, own)
 
 
@@ -129,6 +137,8 @@ def resolve(fragment: Fragment) -> Recipe:
     if limit is not None and "max_fpr" in inspect.signature(objective_class(merged["method"])).parameters:
         merged = merge({"objective": {"max_fpr": limit}}, merged)  # train for what is reported
     pretrain = merged.pop("pretrain", None)
+    if pretrain is not None and not isinstance(pretrain, Mapping):
+        raise RecipeError(f"pretrain must be a recipe, a mapping of keys to values, got {pretrain!r}")
     parser = make_parser(merged)
     _check_keys(merged, _known_keys(parser))
     values = _parsed(parser, merged)
@@ -158,7 +168,7 @@ def with_presets(fragment: Fragment) -> Fragment:
         RecipeError: If method or data set are missing or not known.
     """
     method = fragment.get("method")
-    if method not in METHODS:
+    if not isinstance(method, str) or method not in METHODS:
         raise RecipeError(f"there is no method {method!r}{nearest(str(method), METHODS)}")
     name = _name(fragment, "data")
     merged: Fragment = {"data": {"name": name}}
@@ -221,12 +231,16 @@ def to_plain(recipe: Recipe) -> Fragment:
 
 def _name(fragment: Fragment, section: str) -> str:
     value = fragment.get(section)
-    if not isinstance(value, Mapping) or "name" not in value:
-        raise RecipeError(f"{section}.name is missing: give the recipe a {section} with a name")
+    if not isinstance(value, Mapping) or not isinstance(value.get("name"), str):
+        raise RecipeError(f"{section}.name is missing: write it as `{section}: {{name: ...}}`, got {value!r}")
     return str(value["name"])
 
 
 def _parsed(parser: Any, fragment: Fragment) -> Fragment:
+    defaults = parser.get_defaults()
+    for key, value in _leaves(fragment):  # jsonargparse takes null for any type
+        if value is None and (default := defaults.get(key)) is not None:
+            raise RecipeError(f"{key}: expected a value, got null; its default is {default}")
     try:
         values: Fragment = parser.parse_object(fragment).as_dict()
     except ArgumentError as error:
@@ -242,7 +256,7 @@ def _known_keys(parser: Any) -> list[str]:
 
 
 def _check_keys(fragment: Fragment, known: list[str]) -> None:
-    for key in _leaves(fragment):
+    for key, _ in _leaves(fragment):
         # A grid names keys of the recipe; several, with spaces, take the same value.
         for name in key.removeprefix("grid.").split() if key.startswith("grid.") else [key]:
             if name not in known and not any(other.startswith(f"{name}.") for other in known):
@@ -251,12 +265,12 @@ def _check_keys(fragment: Fragment, known: list[str]) -> None:
                 raise RecipeError(f"there is no key {name!r}{nearest(ends[0] if ends else name, known)}")
 
 
-def _leaves(fragment: Mapping[str, Any], prefix: str = "") -> Iterable[str]:
+def _leaves(fragment: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
     for key, value in fragment.items():
         if isinstance(value, Mapping) and value:
             yield from _leaves(value, f"{prefix}{key}.")
         else:
-            yield f"{prefix}{key}"
+            yield f"{prefix}{key}", value
 
 
 def _plain(value: Any) -> Any:
