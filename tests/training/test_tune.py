@@ -217,6 +217,31 @@ def test_lists_are_values_too(tmp_path):
     assert resolve(read_recipe(tmp_path / "best.yaml")).model["hidden"] in ([4], [8, 4])
 
 
+def test_a_damaged_database_can_be_made_anew_from_the_trials(tmp_path):
+    study = Study(tmp_path / "s", recipe())
+    study.run(2)
+    before = outcomes(study)
+    database = tmp_path / "s" / "study.db"
+    database.write_bytes(b"x" * 5000)
+    with pytest.raises(RunError, match=r"study\.db cannot be read .* remove it"):
+        Study(tmp_path / "s", recipe())
+    database.unlink()
+    times = [path.stat().st_mtime for path in sorted((tmp_path / "s").glob("trial-*/result.json"))]
+    again = Study(tmp_path / "s", recipe())
+    again.run(2)
+    assert outcomes(again) == before
+    assert [path.stat().st_mtime for path in sorted((tmp_path / "s").glob("trial-*/result.json"))] == times
+
+
+def test_a_folder_of_other_values_is_not_taken_for_a_trial(tmp_path):
+    Study(tmp_path / "s", recipe()).run(2)
+    (tmp_path / "s" / "study.db").unlink()
+    (tmp_path / "s" / "trial-0000").rename(tmp_path / "s" / "other")
+    (tmp_path / "s" / "trial-0001").rename(tmp_path / "s" / "trial-0000")
+    with pytest.raises(RunError, match="trial-0000 has a run of other values than trial 0"):
+        Study(tmp_path / "s", recipe()).run(2)
+
+
 def test_what_cannot_be_tuned_is_refused_before_anything_is_written(tmp_path):
     folder = tmp_path / "study"
     with pytest.raises(RecipeError, match=r"optimizer\.lr"):

@@ -46,7 +46,7 @@ class Study:
 
     Raises:
         RecipeError: If the grid is empty or has a value that its key cannot take; nothing is written then.
-        RunError: If the folder has a study of another recipe.
+        RunError: If the folder has a study of another recipe, or its database is damaged.
         ImportError: If Optuna is not installed.
 
     Attributes:
@@ -61,8 +61,15 @@ class Study:
         kind = self._optuna.distributions.CategoricalDistribution
         self._space = {key: kind(list(choices)) for key, choices in self._choices.items()}
         self.folder.mkdir(parents=True, exist_ok=True)
+        broken = require("sqlalchemy.exc", extra="tune").DatabaseError
         with self._lock("study"):  # two processes must not both make the tables
-            self._study = self._open()
+            try:
+                self._study = self._open()
+            except broken as error:
+                raise RunError(
+                    f"{self.folder / 'study.db'} cannot be read ({error.orig}): remove it, and the same "
+                    f"command makes it anew from the trials in {self.folder}"
+                ) from error
 
     def _open(self) -> Any:
         path = self.folder / "study.db"
@@ -193,9 +200,14 @@ class Study:
     def _trial_run(self, number: int, params: Params, watch: Watch) -> Run:
         """The run of a trial; its first phase, if any, is trained once for all trials that share it."""
         path = self._path(number)
-        if (path / "recipe.yaml").exists():
-            return Run.open(path)
         recipe = with_values(self.recipe, self._values(params))
+        if (path / "recipe.yaml").exists():
+            run = Run.open(path)
+            if _values_of(run.recipe) != _values_of(recipe):
+                raise RunError(
+                    f"{path} has a run of other values than trial {number} of the study: remove that folder"
+                )
+            return run
         if recipe.pretrain is not None and recipe.init_from is None:
             text = json.dumps(to_plain(recipe.pretrain))
             name = f"pretrain-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
@@ -326,6 +338,11 @@ def with_values(recipe: Recipe, values: Params) -> Recipe:
                 nested = {part: nested}
             fragment = merge(fragment, nested)
     return resolve(fragment)
+
+
+def _values_of(recipe: Recipe) -> Recipe:
+    """A recipe without where it starts, which is not a choice of the study."""
+    return replace(recipe, pretrain=None, init_from=None)
 
 
 def _try_lock(path: Path) -> TextIO | None:
