@@ -1,9 +1,11 @@
 """Many runs at once: first phases first, a failure is named and stops only what depends on it."""
 
+import multiprocessing
 import os
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -82,6 +84,20 @@ def test_first_phases_go_first(tmp_path, monkeypatch):
     monkeypatch.setattr("mmb.training.reproduce.jobs._train_at_once", take_all)
     train_all(planned, 3, Watch(), lambda one, problem: None)
     assert taken[2:] == ["table2/ce/seed-1", "table2/pauc/seed-1"]
+
+
+def test_a_killed_process_is_named(tmp_path):
+    write_study(tmp_path, start={"training": {"steps": 10**9, "evaluate_every": 10**9, "log_every": 10}})
+    study = Study.read(tmp_path / "recipes", "synthetic/table2")
+    planned = plan(study, 1, tmp_path / "runs", tmp_path)
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(train_all, planned, 2, Watch(), lambda one, problem: None)
+        wait_until(lambda: (planned[0].run.path / "metrics.jsonl").exists(), 60)
+        for process in multiprocessing.active_children():
+            process.kill()
+        failed = found.result(30)
+    assert failed.pop("synthetic/start/seed-0") == "its process ended with exit code -9"
+    assert len(failed) == 2
 
 
 def test_processes_end_with_the_one_that_started_them(tmp_path):

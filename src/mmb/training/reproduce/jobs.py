@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import multiprocessing
 import os
 import shutil
 import traceback
 from collections.abc import Callable, Sequence
-from multiprocessing.connection import wait
-from multiprocessing.context import SpawnProcess
-from pathlib import Path
+from contextlib import suppress
+from multiprocessing.connection import Connection, wait
+
+import torch
 
 from mmb.training.checkpoint import steps
 from mmb.training.children import become_worker
@@ -26,9 +28,8 @@ Ended = Callable[[Planned, str | None], None]
 def train_all(planned: Sequence[Planned], jobs: int, watch: Watch, ended: Ended) -> dict[str, str]:
     """Train all runs that are not finished; one that fails does not stop the others.
 
-    Many at once are each a process of its own: compiling keeps a core busy and the GPU idle, and what one
-    process breaks is whole for the others. First phases go first, and what starts from one goes as soon as
-    it is done.
+    Many at once go to as many processes: compiling keeps a core busy and the GPU idle, and what one process
+    breaks is whole for the others. First phases go first; what starts from one goes as soon as it is done.
 
     Args:
         planned: The runs, each first phase before what starts from it.
@@ -85,31 +86,73 @@ class _Queue:
 
 
 def _train_at_once(queue: _Queue, jobs: int) -> None:
-    context = multiprocessing.get_context("spawn")
-    active: dict[int, tuple[Planned, SpawnProcess]] = {}
+    workers: list[_Worker] = []
     try:
         while True:
-            while len(active) < jobs and (one := queue.take()) is not None:
-                process = context.Process(target=_train_here, args=(one.run.path, jobs), name=one.name)
-                process.start()
-                active[process.sentinel] = (one, process)
-            if not active:
+            busy = [worker for worker in workers if worker.one is not None]
+            if len(busy) < jobs and (one := queue.take()) is not None:
+                if len(busy) == len(workers):
+                    workers.append(_Worker(jobs))
+                next(worker for worker in workers if worker.one is None).train(one)
+                continue
+            if not busy:
                 return
-            wait(list(active), timeout=5)
-            for sentinel, (one, process) in list(active.items()):
-                if process.exitcode is not None:
-                    del active[sentinel]
-                    queue.end(one, process.exitcode)
+            wait([worker.connection for worker in busy], timeout=5)
+            for worker in busy:
+                lost = worker.process.exitcode is not None
+                if worker.answered() or lost:
+                    queue.end(worker.release(), worker.process.exitcode)
+                    if lost:
+                        workers.remove(worker)
     finally:
-        for _, process in active.values():
-            process.terminate()
-            process.join()
+        for worker in workers:
+            worker.process.terminate()
+            worker.process.join()
 
 
-def _train_here(path: Path, at_once: int) -> None:
-    """The work of a process."""
+class _Worker:
+    """A process that trains one run after another, so that what was compiled for one serves the next.
+
+    Args:
+        at_once: How many there are.
+    """
+
+    def __init__(self, at_once: int) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.connection, there = context.Pipe()
+        self.process = context.Process(target=_work, args=(there, at_once))
+        self.process.start()
+        there.close()
+        self.one: Planned | None = None
+
+    def train(self, one: Planned) -> None:
+        """Begin with a run."""
+        self.one = one
+        self.connection.send(one.run.path)
+
+    def answered(self) -> bool:
+        """Whether it is through with its run; asked once."""
+        with suppress(EOFError):
+            return self.connection.poll() and bool(self.connection.recv())
+        return False
+
+    def release(self) -> Planned:
+        """The run that it had; it is free for the next."""
+        assert self.one is not None
+        one, self.one = self.one, None
+        return one
+
+
+def _work(connection: Connection, at_once: int) -> None:
+    """What a process does."""
     become_worker(max(1, len(os.sched_getaffinity(0)) // at_once))
-    _attempt(Run.open(path), at_once, Watch())
+    while True:
+        path = connection.recv()
+        _attempt(Run.open(path), at_once, Watch())
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        connection.send(path)
 
 
 def _attempt(run: Run, at_once: int, watch: Watch) -> None:
