@@ -14,7 +14,7 @@ from mmb.training.feed import Feed
 from mmb.training.job import Job, check_capture, make_job, make_optimizer
 from mmb.training.log import Window
 from mmb.training.recipe import OptimizerSettings
-from mmb.training.step import CapturedStep, Step
+from mmb.training.step import CapturedStep, Step, compiled_encoder
 from mmb.trees import tensors
 from random_graphs import random_graphs
 from tiny_runs import tiny_recipe
@@ -75,12 +75,26 @@ def test_refused_where_it_cannot_work(changes, device, message):
         check_capture(recipe, torch.device(device))
 
 
+def test_a_compiled_encoder_has_the_weights_of_the_model():
+    job = make_job(tiny_recipe("auc-ct-heads", model={"dropout": 0.0}))
+    batch, names = next(iter(job.feed)), list(job.model.state_dict())
+    network, found = compiled_encoder(job.model), []
+    for model in (job.model, network):
+        job.model.zero_grad()
+        job.objective.eval().backward(model, batch)
+        found.append([weight.grad.clone() for weight in job.model.parameters()])
+    for plain, compiled in zip(*found, strict=True):
+        torch.testing.assert_close(compiled, plain)
+    assert network.encoder is not job.model.encoder
+    assert list(job.model.state_dict()) == names
+
+
 @needs_gpu
 @pytest.mark.parametrize("optimizer", [{"name": "adam"}, {"name": "momentum", "lr": 0.1, "clip": 1.0}])
 @pytest.mark.parametrize(
     ("method", "kind"),
     [
-        *((name, "rows") for name in ("ce", "auc", "pauc", "pauc-full", "mb")),
+        *((name, "rows") for name in ("ce", "auc", "auc-ct-heads", "pauc", "pauc-full", "mb")),
         ("pauc", "tasks"),
         ("auc-ct", "tasks"),
     ],

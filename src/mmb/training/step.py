@@ -6,12 +6,13 @@ the kernels of a step once, as a CUDA graph, and launches them all at once from 
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mmb.auc import Batch
 from mmb.training.distributed import clip_gradients
@@ -69,8 +70,12 @@ class CapturedStep(Step):
         if METHODS[job.recipe.method].own_weights:
             self._estimate = TracedBackward(job.objective, job.model)
         else:
-            whole = job.recipe.sampler.kind == "rows"
-            network: Any = torch.compile(job.model, dynamic=False) if whole else job.model
+            network: Any = job.model
+            if job.recipe.sampler.kind == "rows":
+                own_heads = METHODS[job.recipe.method].own_heads
+                network = (
+                    compiled_encoder(job.model) if own_heads else torch.compile(job.model, dynamic=False)
+                )
             self._estimate = partial(job.objective.backward, network)
         self._stream = torch.cuda.Stream(job.dataset.device)  # type: ignore[no-untyped-call]
         self._warm = 0
@@ -108,6 +113,14 @@ class CapturedStep(Step):
         """Record a step; nothing is computed, and gradients are made anew in the memory of the graph."""
         with torch.cuda.graph(self._graph, stream=self._stream):
             self._numbers = self._estimate_and_move(self._estimate, batch)
+
+
+def compiled_encoder(model: nn.Module) -> nn.Module:
+    """The same model, with its own parameters, whose encoder is compiled."""
+    network = copy.copy(model)
+    encoder: Any = torch.compile(model.get_submodule("encoder"), dynamic=False)
+    network._modules = {**model._modules, "encoder": encoder}
+    return network
 
 
 def make_step(job: Job) -> Step:
