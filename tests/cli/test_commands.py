@@ -191,6 +191,14 @@ def test_errors_for_machines_are_json_and_debug_shows_where(call):
         call("resume", "nowhere", "--debug")
 
 
+def test_of_many_processes_one_answers_with_json(call, monkeypatch):
+    for rank, lines in (("0", 1), ("1", 0)):
+        monkeypatch.setenv("RANK", rank)
+        _, out, err = call("resume", "nowhere", "--json")
+        assert len(out.splitlines()) == lines
+        assert "there is no run" in err
+
+
 def test_a_full_disk_is_said_with_what_to_do(call, tmp_path, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")

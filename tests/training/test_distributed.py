@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from mmb.training import METHODS, Run, checkpoint, loop, merge, train
-from mmb.training.distributed import Ranks
+from mmb.training.distributed import ProcessError, Ranks, joined
 from mmb.training.evaluate import predict_logits
 from mmb.training.finish import evaluate_run
 from mmb.training.job import Job, make_job
@@ -210,3 +210,11 @@ def test_statistics_of_batch_normalisation_are_the_same_everywhere(tmp_path):
         assert moved
         assert run.finished
         assert any(answers[0][number][name] != [0.0] * len(start[name]) for name in moved)
+
+
+@pytest.mark.parametrize("text", ["soon", "-1", "nan", "inf"])
+def test_a_time_limit_that_is_none_is_named(monkeypatch, text):
+    monkeypatch.setenv("MMB_TIMEOUT", text)
+    message = f"MMB_TIMEOUT: expected a number of seconds, got '{text}'"
+    with pytest.raises(ProcessError, match=message), joined(torch.device("cpu")):
+        pass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -44,8 +45,8 @@ class Console:
         print(f"warning: {message}", file=sys.stderr)
 
     def fail(self, message: str) -> None:
-        """Tell why the command failed."""
-        if self.json:
+        """Tell why the command failed; of processes that train together, the first one tells machines."""
+        if self.json and os.environ.get("RANK", "0") == "0":
             print(json.dumps({"error": message}))
         print(f"mmb: error: {message}", file=sys.stderr)
 

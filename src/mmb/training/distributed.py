@@ -124,11 +124,11 @@ def joined(device: torch.device) -> Iterator[Ranks]:
         device: Where this process computes; of several GPUs each process takes its own.
 
     Raises:
-        ProcessError: If another process is lost or does not come or answer in time, or there are too few
-            GPUs.
+        ProcessError: If another process is lost or does not come or answer in time, there are too few GPUs,
+            or `MMB_TIMEOUT` is not a number.
     """
     started = int(os.environ.get("WORLD_SIZE", "1")) > 1 and not dist.is_initialized()
-    seconds = float(os.environ.get("MMB_TIMEOUT", "1800"))
+    seconds = _timeout()
     if started and device.type == "cuda":
         local = int(os.environ.get("LOCAL_RANK", "0"))
         if local >= torch.cuda.device_count():
@@ -160,6 +160,17 @@ def joined(device: torch.device) -> Iterator[Ranks]:
     finally:
         if started:
             dist.destroy_process_group()
+
+
+def _timeout() -> float:
+    text = os.environ.get("MMB_TIMEOUT", "1800")
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < 1e9:  # what a duration can hold
+        raise ProcessError(f"MMB_TIMEOUT: expected a number of seconds, got {text!r}")
+    return seconds
 
 
 def _lost(message: str) -> str | None:
