@@ -9,8 +9,10 @@ from sklearn.linear_model import LogisticRegression
 
 from mmb.auc import PartialAUC
 from mmb.estimators.calibration import Calibration, fit_log_odds, fpr_thresholds, spread_as_averaged
+from mmb.estimators.encoding import Periodic, PiecewiseLinear
 from mmb.estimators.ensemble import _has_gained
 from mmb.estimators.folds import assign_folds
+from mmb.estimators.kinds import Kinds, _Dropout
 
 
 def draw(rows=2000, tasks=3, seed=0):
@@ -25,7 +27,7 @@ def draw(rows=2000, tasks=3, seed=0):
 
 def test_log_odds_are_those_of_logistic_regression():
     scores, labels, slope, offset = draw()
-    a, b = fit_log_odds(scores, labels, torch.ones(len(scores)))
+    (a,), b = fit_log_odds(scores.unsqueeze(1), labels, torch.ones(len(scores)))
     torch.testing.assert_close(a, slope.double(), rtol=0.2, atol=0.1)
     torch.testing.assert_close(b, offset.double(), rtol=0.2, atol=0.2)
     for k in range(3):
@@ -38,9 +40,9 @@ def test_log_odds_are_those_of_logistic_regression():
 def test_log_odds_weigh_rows():
     scores, labels, _, _ = draw(300)
     times = torch.randint(1, 4, (300,), generator=torch.Generator().manual_seed(1))
-    weighted = fit_log_odds(scores, labels, times.double())
+    weighted = fit_log_odds(scores.unsqueeze(1), labels, times.double())
     rows = torch.arange(300).repeat_interleave(times)
-    repeated = fit_log_odds(scores[rows], labels[rows], torch.ones(len(rows)))
+    repeated = fit_log_odds(scores[rows].unsqueeze(1), labels[rows], torch.ones(len(rows)))
     for one, other in zip(weighted, repeated, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-2, atol=1e-2)
 
@@ -48,7 +50,7 @@ def test_log_odds_weigh_rows():
 def test_log_odds_exist_where_classes_are_separate_or_absent():
     scores = torch.tensor([[-2.0, 1.0, 3.0], [-1.0, 2.0, 3.0], [1.0, 3.0, 3.0], [2.0, 4.0, 3.0]])
     labels = torch.tensor([[0, 0, 0], [0, 0, 1], [1, 0, 0], [1, 0, 1]], dtype=torch.int8)
-    a, b = fit_log_odds(scores, labels, torch.ones(4))
+    (a,), b = fit_log_odds(scores.unsqueeze(1), labels, torch.ones(4))
     assert bool((a > 0).all())
     chance = (a * scores + b).sigmoid()
     assert bool((chance[:2, 0] < 0.5).all())
@@ -152,3 +154,80 @@ def test_a_gain_has_to_be_more_than_noise(gains, kept):
 def test_one_network_gets_all_rows():
     labels = (torch.arange(20) % 2).to(torch.int8).unsqueeze(1)
     assert (assign_folds(labels, 1, torch.Generator()) == -1).all()
+
+
+def test_kinds_are_weighed_by_what_they_tell():
+    """Of noise and two halves of what there is to know, the halves get all; scale is no matter."""
+    scores, labels, _, _ = draw(4000)
+    generator = torch.Generator().manual_seed(1)
+    noise, split = torch.randn(2, *scores.shape, generator=generator, dtype=torch.float64)
+    kinds = torch.stack([0.1 * noise, scores + split, 100 * (scores - split)], 1)
+    slope, offset = fit_log_odds(kinds, labels, torch.ones(4000))
+    share = slope * kinds.std(0)
+    share = share / share.sum(0)
+    assert bool((share[0] < 0.2).all())
+    torch.testing.assert_close(share[1], share[2], atol=0.2, rtol=0)
+    (alone,), base = fit_log_odds(scores.unsqueeze(1), labels, torch.ones(4000))
+    blended = (slope * kinds).sum(1) + offset
+    assert float((blended - (alone * scores + base)).abs().mean()) < 0.3
+    # of no rows, what was before, or equal shares
+    nothing = torch.zeros(4000)
+    kept, _ = fit_log_odds(kinds, labels, nothing, slope)
+    torch.testing.assert_close(kept / kept.sum(0), slope / slope.sum(0))
+    equal, _ = fit_log_odds(kinds, labels, nothing)
+    torch.testing.assert_close(equal * kinds.std(0, correction=0), torch.full((3, 3), 1 / 3).double())
+
+
+def test_encoding_is_how_far_a_value_lies_through_each_range():
+    values = torch.arange(17.0)  # quantiles at 0, 2, 4, ..., 16
+    encoding = PiecewiseLinear(values.unsqueeze(1))
+    ranges = ((values.unsqueeze(1) - torch.arange(0.0, 16, 2)) / 2).clamp(0, 1)
+    expected = (ranges - ranges.mean(0)) / ranges.std(0, correction=0)
+    torch.testing.assert_close(encoding(values.unsqueeze(1)), torch.cat([values.unsqueeze(1), expected], 1))
+
+
+def test_encoding_leaves_columns_alone_that_are_flat_or_have_two_values():
+    generator = torch.Generator().manual_seed(0)
+    columns = [torch.randn(500, generator=generator), torch.zeros(500), (torch.arange(500) % 5 == 0).float()]
+    encoding = PiecewiseLinear(torch.stack(columns, 1))
+    assert encoding.columns.unique().tolist() == [0]
+    assert encoding(torch.stack(columns, 1)).shape == (500, encoding.num_outputs) == (500, 3 + 8)
+    assert len(PiecewiseLinear(torch.randn(20, 3000, generator=generator)).columns) == 0  # too many to encode
+
+
+def test_waves_are_cosines_of_their_column():
+    torch.manual_seed(0)
+    periodic = Periodic(3, torch.tensor([0, 2]))
+    x = torch.randn(5, 3)
+    found = periodic(x)
+    assert found.shape == (5, periodic.num_outputs) == (5, 3 + 2 * 4)
+    waves = torch.cos(x[:, 2:] * periodic.frequency[1] + periodic.phase[1])
+    torch.testing.assert_close(found[:, 7:], waves @ periodic.weight[1] + periodic.bias[1])
+
+
+@pytest.mark.parametrize(("hidden", "bits", "kinds"), [((8, 4), False, 5), ((8, 4), True, 2), ((), False, 1)])
+def test_kinds_stand_side_by_side(hidden, bits, kinds):
+    """Each is a model of its own: the loss of one leaves the others alone."""
+    x = torch.randn(50, 3, generator=torch.Generator().manual_seed(0))
+    x = (x > 0).float() if bits else x
+    model = Kinds(3, hidden, 2, 0.5, PiecewiseLinear(x)).eval()
+    assert len(model.models) == len(model.penalties) == kinds
+    assert model(x).shape == (50, kinds * 2)
+    for kind in range(kinds):
+        model.zero_grad()
+        model(x)[:, 2 * kind : 2 * kind + 2].sum().backward()
+        touched = [
+            any(p.grad is not None and bool(p.grad.any()) for p in m.parameters()) for m in model.models
+        ]
+        assert touched == [other == kind for other in range(kinds)]
+
+
+def test_dropout_drops_its_share_and_keeps_the_mean():
+    x = torch.ones(400, 251)
+    layer = _Dropout(0.25)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        found = layer(x)
+    assert found.unique().tolist() == pytest.approx([0, 4 / 3])
+    assert float((found == 0).double().mean()) == pytest.approx(0.25, abs=0.005)
+    assert layer.eval()(x) is x

@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn import functional
 
 _TO_SLOPE = 0.05  # weight of the prior on the logarithm of the slope, in rows
+_TO_SHARES = 1.0  # and of that on the logarithms of the shares of the kinds
 
 
 class Calibration:
@@ -41,7 +42,8 @@ class Calibration:
                 constant log-odds, $\log (n_+ + 1/2) / (n_- + 1/2)$, and a cut of zero.
         """
         usable = (mass > 0).all(0)
-        slope, offset = fit_log_odds(scores, labels, weights)
+        slope, offset = fit_log_odds(scores.unsqueeze(1), labels, weights)
+        slope = slope.squeeze(0)
         there = (labels == 1).any(0) & (labels == 0).any(0)
         self.slope = torch.where(usable, torch.where(there, slope, self.slope), 0.0)
         constant = ((mass[1] + 0.5) / (mass[0] + 0.5)).log()
@@ -84,21 +86,26 @@ def spread_as_averaged(held_out: Tensor, average: Tensor, labels: Tensor, weight
     return found
 
 
-def fit_log_odds(scores: Tensor, labels: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-    r"""Slope and offset of each task such that $\text{sigmoid}(a z + b)$ is a probability (Platt, 1999).
+def fit_log_odds(
+    scores: Tensor, labels: Tensor, weights: Tensor, before: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    r"""Slopes and offset of each task such that $\text{sigmoid}(\sum_f a_f z_f + b)$ is a probability.
 
     The likelihood of $a > 0$ and $b$ is maximised with targets $(n_+ + 1) / (n_+ + 2)$ and
-    $1 / (n_- + 2)$ in place of 1 and 0, so that it has a maximum however well the classes are told apart; a
-    weak prior keeps the slope finite where a class is absent. The slope is positive: the order of scores is
-    the order of probabilities.
+    $1 / (n_- + 2)$ in place of 1 and 0, so that it has a maximum however well the classes are told apart
+    (Platt, 1999); a weak prior keeps the slope finite where a class is absent. Slopes are positive: where
+    there is one kind of logits, the order of scores is the order of probabilities. Where there are several,
+    $a_f \propto e^{\phi_f} / \text{deviation of } z_f$, with a prior that takes all for equally good, or
+    for as good as they were before.
 
     Args:
-        scores: Logits `z`, `[n, m]`.
+        scores: Logits `z`, `[n, kinds, m]`.
         labels: int8 `[n, m]` with -1 for missing.
         weights: Of the rows, `[n]`.
+        before: What `a` was, if anything.
 
     Returns:
-        `a` and `b`, float64 `[m]`.
+        `a`, float64 `[kinds, m]`, and `b`, `[m]`.
     """
     z = scores.double()
     spread, mean = torch.std_mean(z, dim=0, correction=0)
@@ -109,21 +116,23 @@ def fit_log_odds(scores: Tensor, labels: Tensor, weights: Tensor) -> tuple[Tenso
     lower = 1 / (negative.sum(0) + 2)
     up = positive * upper + negative * lower  # weight of the target 1, and of the target 0
     down = positive * (1 - upper) + negative * (1 - lower)
-    found = torch.zeros(2, z.shape[1], dtype=torch.float64, requires_grad=True)  # log a, b
-    optimizer = torch.optim.LBFGS([found], max_iter=200, line_search_fn="strong_wolfe")
+    found = torch.zeros(2, z.shape[2], dtype=torch.float64, requires_grad=True)  # log of the sum of a, b
+    leaning = torch.zeros(z.shape[1:], dtype=torch.float64, requires_grad=True)  # phi, from what it was
+    was = torch.zeros_like(leaning) if before is None else (before * spread).clamp(min=1e-12).log()
+    optimizer = torch.optim.LBFGS([found, leaning], max_iter=200, line_search_fn="strong_wolfe")
 
     def closure() -> Tensor:
         optimizer.zero_grad()
-        odds = found[0].exp() * z + found[1]
+        odds = found[0].exp() * ((was + leaning).softmax(0) * z).sum(1) + found[1]
         loss = (up * functional.softplus(-odds) + down * functional.softplus(odds)).sum()
-        loss = loss + _TO_SLOPE * found[0].square().sum()
+        loss = loss + _TO_SLOPE * found[0].square().sum() + _TO_SHARES * leaning.square().sum()
         loss.backward()  # type: ignore[no-untyped-call]
         return loss
 
     with torch.enable_grad():
         optimizer.step(closure)  # type: ignore[no-untyped-call]
-    slope = found[0].detach().exp() / spread
-    return slope, found[1].detach() - slope * mean
+    slope = found[0].detach().exp() * (was + leaning.detach()).softmax(0) / spread
+    return slope, found[1].detach() - (slope * mean).sum(0)
 
 
 def fpr_thresholds(scores: Tensor, labels: Tensor, weights: Tensor, max_fpr: float) -> Tensor:

@@ -16,6 +16,7 @@ from mmb import metrics
 from mmb._extras import require
 from mmb.auc.labels import MISSING
 from mmb.estimators.calibration import Calibration, spread_as_averaged
+from mmb.estimators.encoding import PiecewiseLinear
 from mmb.estimators.ensemble import Ensemble
 from mmb.estimators.inputs import Rows, Standardiser
 from mmb.estimators.network import Network, Part, class_mass
@@ -29,7 +30,7 @@ _validation = require("sklearn.utils.validation", extra="estimators")
 _sparse = require("scipy.sparse", extra="estimators")
 
 Array = np.ndarray[Any, Any]
-_PASSES, _FEWEST_STEPS = 20, 400  # of a fit, where `steps` does not say
+_PASSES, _FEWEST_STEPS = 15, 300  # of a fit, where `steps` does not say
 _TUNING, _TUNING_LR = 0.5, 0.3  # steps for the objective and their size, beside those by cross-entropy
 _FIRST_STEPS = 100  # by cross-entropy, where data comes in parts
 
@@ -65,7 +66,7 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         alpha: Strength of the squared penalty on the weights, beside the summed loss of all labels, as in
             `MLPClassifier`: the more labels, the less it matters.
         batch_size: Rows of a step.
-        steps: Number of steps by cross-entropy; None is twenty passes over the data, and at least 400. Then
+        steps: Number of steps by cross-entropy; None is fifteen passes over the data, and at least 300. Then
             follow half as many for the objective.
         networks: How many networks to train, each without another share of the rows. Their scores are
             averaged; probabilities and thresholds are placed by the scores of the rows held out.
@@ -92,7 +93,7 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         max_fpr: float = 0.1,
         hidden: Sequence[int] = (256, 256),
         dropout: float = 0.25,
-        lr: float = 3e-3,
+        lr: float = 5e-3,
         alpha: float = 10.0,
         batch_size: int = 128,
         steps: int | None = None,
@@ -134,8 +135,7 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         """
         check_parameters(self)
         x, labels, weights = self._read(X, y, sample_weight, None, fresh=True)
-        self._start(x, labels.shape[1])
-        self._standardiser.learn(x, weights.numpy())
+        part = self._start(x, labels, weights)
         mass = class_mass(labels, weights)
         if not bool((mass > 0).all()):
             names = (mass == 0).any(0).nonzero().squeeze(1).tolist()
@@ -145,7 +145,6 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
                 stacklevel=2,
             )
         steps = self.steps or max(_FEWEST_STEPS, _PASSES * math.ceil(len(labels) / self.batch_size))
-        part = Part(Rows(x, self._standardiser), labels, weights)
         stages = [(steps, self.lr), (max(1, round(_TUNING * steps)), _TUNING_LR * self.lr)]
         found = self._ensemble.cross_fit(
             part,
@@ -183,10 +182,11 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             raise ValueError("classes: the first call of partial_fit needs all classes of y, got None")
         x, labels, weights = self._read(X, y, sample_weight, classes, fresh=first)
         if first:
-            self._start(x, labels.shape[1])
+            part = self._start(x, labels, weights)
             self.objective_, self.validation_score_ = self.objective, math.nan
-        self._standardiser.learn(x, weights.numpy())
-        part = Part(Rows(x, self._standardiser), labels, weights)
+        else:
+            self._standardiser.learn(x, weights.numpy())
+            part = Part(Rows(x, self._standardiser), labels, weights)
         steps = math.ceil(len(labels) / self.batch_size)
         self._ensemble.train(part, steps, _FIRST_STEPS, self.batch_size, self.lr)
         self._calibrate(self._ensemble.scores(part.rows), labels, weights)
@@ -274,16 +274,22 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         weights = torch.as_tensor(weights[keep], dtype=torch.float32)[labelled]
         return x[keep][labelled.numpy()], targets.labels[labelled], weights / weights.mean()
 
-    def _start(self, x: Any, num_tasks: int) -> None:
-        """Forget what was learned: a new network, no scaling, no calibration."""
+    def _start(self, x: Any, labels: Tensor, weights: Tensor) -> Part:
+        """Forget what was learned: new networks for rows such as these, no calibration."""
+        num_tasks = labels.shape[1]
+        self._standardiser = Standardiser(_sparse.issparse(x))
+        self._standardiser.learn(x, weights.numpy())
+        part = Part(Rows(x, self._standardiser), labels, weights)
         seed = int(_utils.check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         options = {
             name: getattr(self, name) for name in ("objective", "max_fpr", "hidden", "dropout", "alpha")
         }
-        self._ensemble = Ensemble(self.networks, seed, partial(Network, x.shape[1], num_tasks, **options))
-        self._standardiser = Standardiser(_sparse.issparse(x))
+        encoding = PiecewiseLinear(part.rows.sample())
+        make = partial(Network, x.shape[1], num_tasks, encoding=encoding, **options)
+        self._ensemble = Ensemble(self.networks, seed, make)
         self._mass = torch.zeros(2, num_tasks, dtype=torch.float64)
         self._calibration = Calibration(num_tasks)
+        return part
 
     def _calibrate(self, scores: Tensor, labels: Tensor, weights: Tensor) -> None:
         """Place probabilities and thresholds by some rows, where they have the classes it takes."""

@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from mmb.estimators.calibration import fit_log_odds
 from mmb.estimators.folds import assign_folds
 from mmb.estimators.inputs import Rows
-from mmb.estimators.network import Network, Part
+from mmb.estimators.network import Network, Part, both_classes
 
 
 class CrossFit(NamedTuple):
@@ -22,6 +23,7 @@ class CrossFit(NamedTuple):
     Attributes:
         stage: After which stage of training.
         values: What the held-out logits of each fold were valued.
+        blend: How the kinds of models were weighed by these logits, `[kinds, m]`.
         held_out: Logits `[n, m]` of the rows by the network that was trained without them; the mean of all
             where none was, because the others would lack a class.
         average: Logits `[n, m]`, the mean of all networks.
@@ -29,12 +31,13 @@ class CrossFit(NamedTuple):
 
     stage: int
     values: Tensor
+    blend: Tensor
     held_out: Tensor
     average: Tensor
 
 
 class Ensemble:
-    """Networks whose logits are averaged.
+    """Networks whose logits are averaged, those of their kinds weighed for each task by held-out rows.
 
     Args:
         count: How many.
@@ -47,10 +50,17 @@ class Ensemble:
         for number in range(count):
             with _own_randomness(seed + number):
                 self.networks.append(make())
+        kinds, num_tasks = self.networks[0].kinds, self.networks[0].mass.shape[1]
+        self.blend = torch.full((kinds, num_tasks), 1 / kinds, dtype=torch.float64)
 
     def scores(self, rows: Rows) -> Tensor:
         """Logits `[n, m]`."""
-        return torch.stack([rows.scores(network.model) for network in self.networks]).mean(0)
+        return (self.blend * self._by_kind(rows, self.networks)).sum(1)
+
+    def _by_kind(self, rows: Rows, networks: Sequence[Network]) -> Tensor:
+        """Logits `[n, kinds, m]`, float64, the mean of some networks."""
+        logits = torch.stack([rows.scores(network.model).double() for network in networks]).mean(0)
+        return logits.reshape(-1, *self.blend.shape)
 
     def cross_fit(
         self,
@@ -79,28 +89,33 @@ class Ensemble:
             network.see(own.labels, own.weights)
         kept: list[tuple[CrossFit, list[dict[str, Any]]]] = []
         for stage, (steps, lr) in enumerate(stages):
-            held_out = torch.zeros(part.labels.shape, dtype=torch.float64)
+            held_out = torch.zeros(len(fold), *self.blend.shape, dtype=torch.float64)
             average = torch.zeros_like(held_out)
             for number, own in enumerate(parts):
                 self._train(number, own, steps, stages[0][0], batch_size, lr, decay=True)
-                scores = part.rows.scores(self.networks[number].model)
-                held_out[fold == number] = scores[fold == number].double()
+                scores = self._by_kind(part.rows, self.networks[number : number + 1])
+                held_out[fold == number] = scores[fold == number]
                 average += scores / len(self.networks)
             held_out[fold == -1] = average[fold == -1]
+            blend, _ = fit_log_odds(held_out, part.labels, part.weights * (fold >= 0))
+            held_out, average = ((blend * logits).sum(1) for logits in (held_out, average))
             own_rows = [fold == number for number in range(len(parts))]
             values = torch.tensor(
                 [assess(held_out[k], part.labels[k]) if bool(k.any()) else math.nan for k in own_rows]
             )
             if not kept or _has_gained(values - kept[0][0].values):
                 states = [copy.deepcopy(network.model.state_dict()) for network in self.networks]
-                kept = [(CrossFit(stage, values, held_out, average), states)]
+                kept = [(CrossFit(stage, values, blend, held_out, average), states)]
         (best, states), *_ = kept
+        self.blend = best.blend
         for network, state in zip(self.networks, states, strict=True):
             network.model.load_state_dict(state)
         return best
 
     def train(self, part: Part, steps: int, warm_up_steps: int, batch_size: int, lr: float) -> None:
         """Train all networks on the same rows, at a constant step size.
+
+        Before, these rows are new to networks that have been trained: kinds are weighed by them, too.
 
         Args:
             part: The rows.
@@ -109,6 +124,10 @@ class Ensemble:
             batch_size: Rows of a step.
             lr: Step size.
         """
+        if self.networks[0].steps_done:
+            logits = self._by_kind(part.rows, self.networks)
+            blend, _ = fit_log_odds(logits, part.labels, part.weights, self.blend)
+            self.blend = torch.where(both_classes(part.labels), blend, self.blend)
         for number, network in enumerate(self.networks):
             network.see(part.labels, part.weights)
             self._train(number, part, steps, warm_up_steps, batch_size, lr, decay=False)

@@ -14,33 +14,48 @@ from mmb._extras import require
 _sparse = require("scipy.sparse", extra="estimators")
 _preprocessing = require("sklearn.preprocessing", extra="estimators")
 
-_REACH = 4.0  # standard deviations at which inputs level off
+_REACH = 4.0  # spreads at which inputs level off
+_QUARTILES = 1.349  # how far those of a normal distribution lie apart, in deviations
+_NARROWEST = 1e-6  # share of the deviation that is more than rounding
 _CHUNK = 1 << 22  # numbers made dense at a time
 
 
 class Standardiser:
-    r"""Learns the mean and spread of each column, and squashes outliers.
+    r"""Learns the centre and spread of each column, and squashes outliers.
 
     $$
-    x \mapsto \frac{u}{\sqrt{1 + (u / 4)^2}}, \qquad u = \frac{x - \text{mean}}{\text{deviation}}
+    x \mapsto \frac{u}{\sqrt{1 + (u / 4)^2}}, \qquad u = \frac{x - \text{centre}}{\text{spread}}
     $$
 
-    so that a rare bit or a heavy tail, many deviations out, does not outweigh all else; order is kept.
-    Learned from sparse rows, the mean is taken for zero, and zeros stay zeros. Constant columns become 0.
+    so that a rare bit or a heavy tail, far out, does not outweigh all else; order is kept. The centre is the
+    mean and the spread the standard deviation, except where half of the (first) rows lie closer together than
+    half of a normal distribution would: there tails have widened the deviation, and the centre is the median,
+    the spread the deviation of a normal distribution with such quartiles. Learned from sparse rows, the mean
+    is taken for zero, and zeros stay zeros. Constant columns become 0.
     """
 
     def __init__(self, sparse: bool) -> None:
         self._scaler = _preprocessing.StandardScaler(with_mean=not sparse)
+        self._shift: Any = 0.0  # of the centre from the mean, in deviations
+        self._ratio: Any = None  # of the spread to the deviation
 
     def learn(self, x: Any, weights: np.ndarray[Any, Any]) -> None:
         """Take rows `[n, d]` with their weights `[n]` into account, beside those of earlier calls."""
         self._scaler.partial_fit(x, sample_weight=weights)
+        if self._ratio is None:
+            self._ratio = 1.0
+            if self._scaler.with_mean:
+                low, middle, high = np.quantile(x, [0.25, 0.5, 0.75], axis=0)
+                ratio = (high - low) / (_QUARTILES * self._scaler.scale_)
+                narrow = (ratio > _NARROWEST) & (ratio < 1)
+                self._shift = np.where(narrow, (middle - self._scaler.mean_) / self._scaler.scale_, 0.0)
+                self._ratio = np.where(narrow, ratio, 1.0)
 
     def __call__(self, x: Any, dtype: torch.dtype) -> Tensor:
         """Network inputs `[n, d]` of some rows."""
         x = x.toarray() if _sparse.issparse(x) else np.asarray(x)
         mean = self._scaler.mean_ if self._scaler.with_mean else 0.0
-        u = (x.astype(np.float64) - mean) / self._scaler.scale_
+        u = ((x.astype(np.float64) - mean) / self._scaler.scale_ - self._shift) / self._ratio
         return torch.as_tensor(u / np.sqrt(1 + np.square(u / _REACH))).to(dtype)
 
 
@@ -72,6 +87,10 @@ class Rows:
         if dtype not in self._dense:
             self._dense[dtype] = self._standardise(self._x, dtype)
         return self._dense[dtype][rows]
+
+    def sample(self) -> Tensor:
+        """Inputs `[k, d]` of evenly spaced rows, as many as may be made dense at a time."""
+        return self.take(torch.arange(0, len(self._rows), -(-len(self._rows) // self._chunk)))
 
     def scores(self, model: torch.nn.Module) -> Tensor:
         """Logits `[n, m]` of all rows, in the precision of the model, with the model in evaluation mode."""

@@ -10,10 +10,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mmb.auc import CrossEntropy, DenseBatch, Labels, MinMaxAUC, Objective, PairwisePartialAUC, PartialAUC
+from mmb.auc import CrossEntropy, DenseBatch, MinMaxAUC, Objective, PairwisePartialAUC, PartialAUC
 from mmb.auc.sampling import RichRowSampler, RowDraw
+from mmb.estimators.encoding import PiecewiseLinear
 from mmb.estimators.inputs import Rows
-from mmb.models.mlp import mlp
+from mmb.estimators.kinds import Kinds
 
 OBJECTIVES: dict[str, Callable[..., Objective]] = {
     "ce": CrossEntropy,
@@ -46,7 +47,7 @@ class Part(NamedTuple):
 
 
 class Network:
-    """A multi-layer perceptron that is trained by cross-entropy first, then for an objective.
+    """Models of several kinds that are trained by cross-entropy first, then for an objective.
 
     Objectives start from the share of positives among all labels seen so far (see `see`), not from those of
     one call, so that a network can be trained on one part of the data after the other.
@@ -59,6 +60,7 @@ class Network:
         objective: A name in `OBJECTIVES`.
         max_fpr: For the objectives that have such a limit.
         alpha: Strength of the squared penalty on the weights, beside the summed loss of all labels.
+        encoding: What some kinds see the inputs through.
     """
 
     def __init__(
@@ -71,17 +73,20 @@ class Network:
         objective: str,
         max_fpr: float,
         alpha: float,
+        encoding: PiecewiseLinear,
     ) -> None:
-        both = Labels(torch.tensor([[0], [1]], dtype=torch.int8).expand(2, num_tasks))  # the true ones: `see`
+        self.model = Kinds(num_inputs, hidden, num_tasks, dropout, encoding)
+        self.kinds = len(self.model.models)
+        both = torch.tensor([[0], [1]], dtype=torch.int8)  # the true ones: `see`
+        both = both.expand(2, self.kinds * num_tasks)
         options = {"max_fpr": max_fpr} if objective.startswith("pauc") else {}
-        self.model = mlp(num_inputs, hidden, num_tasks, dropout)
         self.warm_up = CrossEntropy(both)
         self.objective = OBJECTIVES[objective](both, **options)
         self.mass = torch.zeros(2, num_tasks, dtype=torch.float64)  # of the negatives, of the positives
         self.num_rows = 0.0
         self.alpha, self.steps_done = alpha, 0
-        groups = [{"params": list(part.parameters())} for part in (self.model, self.objective)]
-        self.optimizer = torch.optim.Adam([group for group in groups if group["params"]])
+        groups = [{"params": list(part.parameters())} for part in (*self.model.models, self.objective)]
+        self.optimizer = torch.optim.Adam([group for group in groups if group["params"]], fused=True)
 
     @property
     def usable(self) -> Tensor:
@@ -94,12 +99,14 @@ class Network:
         self.mass += class_mass(labels, weights)
         for objective in (self.warm_up, self.objective):
             objective.num_rows = self.num_rows  # type: ignore[assignment]  # weights need not be whole
-            objective.num_usable = int(self.usable.sum())
-            objective.negatives.copy_(torch.where(self.mass[0] > 0, self.mass[0], 1.0))
-            objective.positives.copy_(torch.where(self.mass[1] > 0, self.mass[1], 1.0))
-            objective.task_weight.copy_(self.usable)
-        # the loss is a mean over tasks of means over labels: the penalty fades as labels come
-        self.optimizer.param_groups[0]["weight_decay"] = self.alpha / float(self.mass.sum())
+            objective.num_usable = self.kinds * int(self.usable.sum())
+            objective.negatives.copy_(torch.where(self.mass[0] > 0, self.mass[0], 1.0).repeat(self.kinds))
+            objective.positives.copy_(torch.where(self.mass[1] > 0, self.mass[1], 1.0).repeat(self.kinds))
+            objective.task_weight.copy_(self.usable.repeat(self.kinds))
+        # the loss is a mean over kinds and tasks of means over labels: the penalty fades as labels come
+        share = self.alpha / (self.kinds * float(self.mass.sum()))
+        for group, penalty in zip(self.optimizer.param_groups, self.model.penalties, strict=False):
+            group["weight_decay"] = penalty * share
 
     def train(
         self,
@@ -127,11 +134,12 @@ class Network:
         self.model.float().train()
         for step, draw in enumerate(islice(_draws(part.labels, batch_size, generator), steps)):
             if self.steps_done == warm_up_steps and isinstance(self.objective, _WARM_STARTED):
-                self.objective.warm_start(part.rows.scores(self.model), part.labels)
+                self.objective.warm_start(part.rows.scores(self.model), part.labels.repeat(1, self.kinds))
             for group in self.optimizer.param_groups:
                 group["lr"] = lr * (_one_cycle((step + 1) / steps) if decay else 1.0)
             importance = part.weights[draw.rows] * (1.0 if draw.weights is None else draw.weights)
-            batch = DenseBatch(part.rows.take(draw.rows), part.labels[draw.rows], importance)
+            labels = part.labels[draw.rows].repeat(1, self.kinds)
+            batch = DenseBatch(part.rows.take(draw.rows), labels, importance)
             self.optimizer.zero_grad()
             objective = self.warm_up if self.steps_done < warm_up_steps else self.objective
             objective.backward(self.model, batch)
