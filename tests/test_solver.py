@@ -330,6 +330,7 @@ def assert_same(one, two):
         ({"upper": lambda x, a, y, batch: y}, r"upper: expected a scalar.*got shape \(3,\)"),
         ({"lower": lambda x, y, batch: y.square()}, r"lower: expected a scalar.*got shape \(3,\)"),
         ({"upper": lambda x, a, y, batch: 1.0}, "upper: expected a scalar.*got float"),
+        ({"upper": lambda x, a, y, batch: torch.tensor(1)}, r"upper: expected a scalar.*got .*torch\.int64"),
         ({"project_dual": lambda a: a[:1]}, r"project_dual: expected it to keep the shape.*\(2,\).*\(1,\)"),
     ],
 )
@@ -370,11 +371,45 @@ def test_nan_in_data_names_the_batch_and_the_block(poisoned):
         ({"momentum": 1.5}, r"momentum: .*\(0, 1\]"),
         ({"z_start": "one"}, "z_start"),
         ({"inner_steps": 0}, "inner_steps"),
+        ({"check_every": -1}, "check_every: expected a whole number of at least 0"),
     ],
 )
 def test_bad_solver_arguments(changes, words):
     with pytest.raises(ValueError, match=words):
         v2(**changes)(Quadratic.make().problem())
+
+
+def test_a_sampler_that_ends_early_is_named():
+    known = Quadratic.make()
+    solver = v2()(known.problem())
+    x, dual, lower_start = known.start()
+    state = solver.init(x, dual=dual, lower=lower_start)
+    batches = known.batches
+    with pytest.raises(ValueError, match="sampler: it ended after 1 of 3 steps"):
+        mmb.solve(solver, state, sampler=[torch.arange(2)], batches=batches, steps=3)
+    assert state.step == 1
+    with pytest.raises(ValueError, match="steps: expected a whole number of at least 0, got -1"):
+        mmb.solve(solver, state, sampler=[], batches=batches, steps=-1)
+
+
+@pytest.mark.parametrize("estimator", [mmb.MomentumHessian(beta=0.9), mmb.Exact()])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision(estimator, dtype):
+    def f(x, dual, y, target):
+        return (y - target).square().sum()
+
+    def g(x, y, target):
+        return (y - x).square().sum()
+
+    problem = mmb.Problem(upper=f, lower=g, num_blocks=3)
+    found = []
+    for kind in (dtype, torch.float64):
+        solver = mmb.Solver(problem, estimator, lr=0.1, lr_lower=0.2)
+        state = solver.init(torch.ones(2, dtype=kind), lower=torch.zeros(3, 2, dtype=kind))
+        targets = torch.tensor([[1.0, 2.0], [0.0, 1.0], [2.0, 2.0]], dtype=kind)
+        solver.step(state, torch.arange(3), targets, targets)
+        found.append(state.x.double())
+    torch.testing.assert_close(*found, rtol=1e-2, atol=1e-2)
 
 
 def test_a_lower_level_needs_a_hypergradient():

@@ -180,10 +180,11 @@ def _per_block(function: Callable[..., Tensor], name: str, arguments: tuple[Any,
 
     def checked(*arguments: Any) -> Tensor:
         value = function(*arguments)
-        if not isinstance(value, Tensor) or value.ndim != 0:
-            got = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+        if not isinstance(value, Tensor) or value.ndim != 0 or not value.is_floating_point():
+            found = isinstance(value, Tensor)
+            got = f"shape {tuple(value.shape)} of {value.dtype}" if found else type(value).__name__
             raise ValueError(
-                f"{name}: expected a scalar (a tensor of shape ()) for one block, got {got}; "
+                f"{name}: expected a scalar (a floating-point tensor of shape ()) for one block, got {got}; "
                 "reduce it with .sum() or .mean()"
             )
         return value

@@ -21,9 +21,9 @@ class BlockSampler:
     def __init__(
         self, num_blocks: int, blocks_per_step: int, generator: torch.Generator | None = None, seed: int = 0
     ) -> None:
-        if not 1 <= blocks_per_step <= num_blocks:
+        if not isinstance(blocks_per_step, int) or not 1 <= blocks_per_step <= num_blocks:
             raise ValueError(
-                f"blocks_per_step: expected between 1 and num_blocks={num_blocks}, got {blocks_per_step}"
+                f"blocks_per_step: expected between 1 and num_blocks={num_blocks}, got {blocks_per_step!r}"
             )
         self.num_blocks = num_blocks
         self.blocks_per_step = blocks_per_step

@@ -110,7 +110,7 @@ class Solver:
         shard: Shard | None = None,
     ) -> None:
         rates = {"lr": lr, "lr_dual": lr_dual, "lr_lower": lr_lower, "momentum": momentum}
-        validation.check_solver(problem, hypergradient, rates, z_start, optimizer, inner_steps)
+        validation.check_solver(problem, hypergradient, rates, z_start, optimizer, inner_steps, check_every)
         self.problem = problem
         self.hypergradient = hypergradient
         self.lr, self.lr_dual, self.lr_lower, self.momentum = lr, lr_dual, lr_lower, momentum
@@ -329,11 +329,23 @@ def solve(
 
     Returns:
         The state and the last step's numbers.
+
+    Raises:
+        ValueError: If `steps` is negative, or the sampler ends before they are made; the state is then that
+            of the last step.
     """
+    if steps < 0:
+        raise ValueError(f"steps: expected a whole number of at least 0, got {steps}")
     draw = sampler if callable(sampler) else iter(sampler).__next__
     info = None
-    for _ in range(steps):
-        blocks = draw() if solver.shard is None else solver.shard.own(draw())
+    for made in range(steps):
+        try:
+            blocks = draw()
+        except StopIteration as end:
+            raise ValueError(
+                f"sampler: it ended after {made} of {steps} steps; give one that goes on"
+            ) from end
+        blocks = blocks if solver.shard is None else solver.shard.own(blocks)
         upper_batch, lower_batch = batches(blocks)
         info = solver.step(state, blocks, upper_batch, lower_batch)
         answers = [callback(state, info) for callback in callbacks]

@@ -21,6 +21,7 @@ def check_solver(
     z_start: str,
     optimizer: Any,
     inner_steps: int,
+    check_every: int,
 ) -> None:
     """Check the arguments of `mmb.Solver`."""
     if not isinstance(problem, Problem):
@@ -37,6 +38,8 @@ def check_solver(
             "lr, optimizer: expected exactly one of them: lr for the built-in momentum, or optimizer for a "
             f"torch optimizer that has its own; got lr={rates['lr']!r} and optimizer={optimizer!r}"
         )
+    if optimizer is not None and not callable(optimizer):
+        raise TypeError(f"optimizer: expected a function of a list of tensors, got {optimizer!r}")
     for name, rate in rates.items():
         if rate is None or callable(rate):
             continue
@@ -50,6 +53,8 @@ def check_solver(
         raise ValueError(f'z_start: expected "zero" or "estimate", got {z_start!r}')
     if isinstance(inner_steps, bool) or not isinstance(inner_steps, int) or inner_steps < 1:
         raise ValueError(f"inner_steps: expected a whole number of at least 1, got {inner_steps!r}")
+    if isinstance(check_every, bool) or not isinstance(check_every, int) or check_every < 0:
+        raise ValueError(f"check_every: expected a whole number of at least 0, got {check_every!r}")
 
 
 def check_start(problem: Problem, x0: Tree, dual: Tree, lower: Tree, lr_dual: Any, num_own: int) -> None:
@@ -102,6 +107,8 @@ def check_step(
             )
     _check_leading_axis("upper_batch", upper_batch, len(blocks), "len(blocks)")
     _check_leading_axis("lower_batch", lower_batch, len(blocks), "len(blocks)")
+    if weights is not None and not isinstance(weights, Tensor):
+        raise TypeError(f"weights: expected a tensor or None, got {type(weights).__name__}")
     if weights is not None and weights.shape != blocks.shape:
         raise ValueError(
             f"weights: expected one per sampled block, {tuple(blocks.shape)}, got {tuple(weights.shape)}"

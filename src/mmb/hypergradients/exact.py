@@ -31,5 +31,7 @@ def solve_positive_definite(matrices: Tensor, right: Tensor) -> tuple[Tensor, Te
         The solutions [k, d], and whether each matrix was found not to be positive definite, [k]; the solution
         of such a block is meaningless.
     """
-    factors, info = torch.linalg.cholesky_ex(matrices)
-    return torch.cholesky_solve(right.unsqueeze(-1), factors).squeeze(-1), info > 0
+    dtype = torch.promote_types(matrices.dtype, torch.float32)  # there is no Cholesky in half precision
+    factors, info = torch.linalg.cholesky_ex(matrices.to(dtype))
+    solution = torch.cholesky_solve(right.to(dtype).unsqueeze(-1), factors).squeeze(-1)
+    return solution.to(right.dtype), info > 0
