@@ -98,7 +98,8 @@ def test_scores_are_spread_as_those_of_an_average():
     noise = torch.randn(4, 20_000, 2, generator=generator, dtype=torch.float64)
     noise[..., 1] *= 0.2
     networks = common + noise
-    found = spread_as_averaged(networks[0], networks.mean(0), labels, torch.ones(20_000))
+    fold = torch.zeros(20_000, dtype=torch.int64)
+    found = spread_as_averaged(networks, fold, labels, torch.ones(20_000))
     for value in (0, 1):
         there = labels == value
         for task in range(2):
@@ -110,6 +111,20 @@ def test_scores_are_spread_as_those_of_an_average():
     torch.testing.assert_close(rate, torch.full((2,), 0.1), atol=0.01, rtol=0)
     alone = fpr_thresholds(networks[0], labels, torch.ones(20_000), 0.1)
     assert float((networks.mean(0)[:, 0] > alone[0])[labels[:, 0] == 0].double().mean()) < 0.08
+
+
+def test_what_networks_know_by_heart_hardly_moves_scores():
+    """Networks put rows they were trained on elsewhere, all the same way: thresholds stay about right."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.zeros(20_000, 1, dtype=torch.int8)
+    fold = torch.arange(20_000) % 4
+    common, heart = torch.randn(2, 20_000, 1, generator=generator, dtype=torch.float64)
+    noise = 0.3 * torch.randn(4, 20_000, 1, generator=generator, dtype=torch.float64)
+    knew = (fold != torch.arange(4).unsqueeze(1)).unsqueeze(2)
+    networks = common + noise + knew * heart
+    found = spread_as_averaged(networks, fold, labels, torch.ones(20_000))
+    cut = fpr_thresholds(found, labels, torch.ones(20_000), 0.1)
+    assert float((common + noise.mean(0) > cut).double().mean()) == pytest.approx(0.1, abs=0.03)
 
 
 def test_every_fold_has_its_share_of_every_task():

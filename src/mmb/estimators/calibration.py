@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from mmb.estimators.folds import held_out
+
 _TO_SLOPE = 0.05  # weight of the prior on the logarithm of the slope, in rows
 _TO_SHARES = 1.0  # and of that on the logarithms of the shares of the kinds
 
@@ -52,37 +54,50 @@ class Calibration:
         self.cut = torch.where(usable, torch.where(cut.isnan(), self.cut, cut), 0.0)
 
 
-def spread_as_averaged(held_out: Tensor, average: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
+def spread_as_averaged(logits: Tensor, fold: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
     r"""Held-out scores of single networks, moved together as much as those of the average would be.
 
     Networks differ by chance, and their average less so; a threshold placed by the scores of single networks
     would let fewer negatives pass than it should. With $h$ the score of a row by the network that was trained
-    without it and $\bar s$ the mean of all $K$ networks, $\mathrm{Var}(h - \bar s)$ is $(1 - 1/K)$ times the
-    variance by chance, which is what averaging takes away: within each class
+    without it, within each class
 
     $$
-    h \mapsto \mathrm{E} h + \sqrt{1 - \mathrm{Var}(h - \bar s) / \mathrm{Var}(h)} \, (h - \mathrm{E} h).
+    h \mapsto \mathrm{E} h + \sqrt{1 - V / \mathrm{Var}(h)} \, (h - \mathrm{E} h),
     $$
+
+    where $V$ is what averaging takes away: of $K$ networks, $1 - 1/K$ times the variance by chance on new
+    rows. With $\bar s$ the mean of all, $\mathrm{Var}(h - \bar s)$ would be that, were rows not better known
+    to the networks that were trained on them; it is too much. The variance among those networks, times
+    $1 - 1/K$, is too little. $V$ is the geometric mean of the two; the first alone where there are but two
+    networks.
 
     Args:
-        held_out: $h$, `[n, m]`.
-        average: $\bar s$, `[n, m]`.
+        logits: Of each network, `[K, n, m]`.
+        fold: int64 `[n]`: the network that was trained without the row, -1 for none.
         labels: int8 `[n, m]` with -1 for missing.
         weights: Of the rows, `[n]`.
 
     Returns:
         `[n, m]`.
     """
-    found = held_out.clone()
+    own = held_out(logits, fold)
+    gap = own - logits.mean(0)
+    knew = (fold != torch.arange(len(logits)).unsqueeze(1)).unsqueeze(2).double()
+    number = knew.sum(0)
+    middle = (knew * logits).sum(0) / number
+    among = (knew * (logits - middle).square()).sum(0) / (number - 1).clamp(min=1)
+    found = own.clone()
     for value in (0, 1):
         there = labels == value
         share = there * weights.double().unsqueeze(1)
         share = share / share.sum(0).clamp(min=1e-12)
-        centre, gap = (share * held_out).sum(0), held_out - average
+        centre = (share * own).sum(0)
         by_chance = (share * (gap - (share * gap).sum(0)).square()).sum(0)
-        spread = (share * (held_out - centre).square()).sum(0)
+        if len(logits) > 2:
+            by_chance = (by_chance * (1 - 1 / len(logits)) * (share * among).sum(0)).sqrt()
+        spread = (share * (own - centre).square()).sum(0)
         shrink = (1 - by_chance / spread.clamp(min=1e-12)).clamp(min=0).sqrt()
-        found = torch.where(there, centre + shrink * (held_out - centre), found)
+        found = torch.where(there, centre + shrink * (own - centre), found)
     return found
 
 

@@ -41,7 +41,9 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     It maximises the area under each task's ROC curve up to a false positive rate, calls positive what lies
     above the score at which that rate is reached, and gives calibrated probabilities. It should work untuned:
     inputs are standardised (outliers levelled off), and a few networks are averaged, each trained without
-    another share of the rows, by which probabilities and thresholds are placed.
+    another share of the rows, by which probabilities and thresholds are placed. A network is several models
+    side by side, which are weighed for each task by those rows too: a perceptron, a linear model, and three
+    that see columns through cosines or through ranges between their quantiles.
 
     What `y` may be:
 
@@ -60,7 +62,7 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             back to where that ended unless the partial AUC of the held-out rows has gained since.
         max_fpr: Largest false positive rate: of the partial AUC that is maximised and that `score` returns,
             and at which `predict` operates. In (0, 1].
-        hidden: Widths of the hidden layers; empty for a linear model.
+        hidden: Widths of the hidden layers; empty for a linear model alone.
         dropout: Share of the hidden units dropped in training.
         lr: Step size of Adam.
         alpha: Strength of the squared penalty on the weights, beside the summed loss of all labels, as in
@@ -154,7 +156,7 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         )
         self.objective_ = self.objective if found.stage else "ce"
         self.validation_score_ = float(found.values.nanmean())
-        scores = spread_as_averaged(found.held_out, found.average, labels, weights)
+        scores = spread_as_averaged(found.logits, found.fold, labels, weights)
         self._calibrate(scores, labels, weights)
         return self
 

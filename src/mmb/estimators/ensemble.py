@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from mmb.estimators.calibration import fit_log_odds
-from mmb.estimators.folds import assign_folds
+from mmb.estimators.folds import assign_folds, held_out
 from mmb.estimators.inputs import Rows
 from mmb.estimators.network import Network, Part, both_classes
 
@@ -24,16 +24,16 @@ class CrossFit(NamedTuple):
         stage: After which stage of training.
         values: What the held-out logits of each fold were valued.
         blend: How the kinds of models were weighed by these logits, `[kinds, m]`.
-        held_out: Logits `[n, m]` of the rows by the network that was trained without them; the mean of all
-            where none was, because the others would lack a class.
-        average: Logits `[n, m]`, the mean of all networks.
+        logits: Of each network, `[networks, n, m]`.
+        fold: int64 `[n]`: the network that was trained without the row; -1 for none, because the others would
+            lack a class.
     """
 
     stage: int
     values: Tensor
     blend: Tensor
-    held_out: Tensor
-    average: Tensor
+    logits: Tensor
+    fold: Tensor
 
 
 class Ensemble:
@@ -60,7 +60,7 @@ class Ensemble:
     def _by_kind(self, rows: Rows, networks: Sequence[Network]) -> Tensor:
         """Logits `[n, kinds, m]`, float64, the mean of some networks."""
         logits = torch.stack([rows.scores(network.model).double() for network in networks]).mean(0)
-        return logits.reshape(-1, *self.blend.shape)
+        return logits.reshape(len(logits), *self.blend.shape)
 
     def cross_fit(
         self,
@@ -89,23 +89,22 @@ class Ensemble:
             network.see(own.labels, own.weights)
         kept: list[tuple[CrossFit, list[dict[str, Any]]]] = []
         for stage, (steps, lr) in enumerate(stages):
-            held_out = torch.zeros(len(fold), *self.blend.shape, dtype=torch.float64)
-            average = torch.zeros_like(held_out)
+            unseen = torch.zeros(len(fold), *self.blend.shape, dtype=torch.float64)
             for number, own in enumerate(parts):
                 self._train(number, own, steps, stages[0][0], batch_size, lr, decay=True)
-                scores = self._by_kind(part.rows, self.networks[number : number + 1])
-                held_out[fold == number] = scores[fold == number]
-                average += scores / len(self.networks)
-            held_out[fold == -1] = average[fold == -1]
-            blend, _ = fit_log_odds(held_out, part.labels, part.weights * (fold >= 0))
-            held_out, average = ((blend * logits).sum(1) for logits in (held_out, average))
-            own_rows = [fold == number for number in range(len(parts))]
+                out = fold == number
+                unseen[out] = self._by_kind(part.rows.only(out), self.networks[number : number + 1])
+            blend, _ = fit_log_odds(unseen, part.labels, part.weights * (fold >= 0))
+            logits = torch.stack(
+                [(blend * self._by_kind(part.rows, [network])).sum(1) for network in self.networks]
+            )
+            own_rows, found = [fold == number for number in range(len(parts))], held_out(logits, fold)
             values = torch.tensor(
-                [assess(held_out[k], part.labels[k]) if bool(k.any()) else math.nan for k in own_rows]
+                [assess(found[k], part.labels[k]) if bool(k.any()) else math.nan for k in own_rows]
             )
             if not kept or _has_gained(values - kept[0][0].values):
                 states = [copy.deepcopy(network.model.state_dict()) for network in self.networks]
-                kept = [(CrossFit(stage, values, blend, held_out, average), states)]
+                kept = [(CrossFit(stage, values, blend, logits, fold), states)]
         (best, states), *_ = kept
         self.blend = best.blend
         for network, state in zip(self.networks, states, strict=True):

@@ -36,3 +36,19 @@ def assign_folds(labels: Tensor, count: int, generator: torch.Generator) -> Tens
             lacking = has.any(0) & ~has[rest].any(0)
             fold[has[:, lacking].any(1)] = -1
     return fold
+
+
+def held_out(logits: Tensor, fold: Tensor) -> Tensor:
+    """Of each row what the network says that was trained without it; the mean of all where none was.
+
+    Args:
+        logits: `[networks, n, ...]`.
+        fold: int64 `[n]`: the number of that network, -1 for none.
+
+    Returns:
+        `[n, ...]`.
+    """
+    found = logits.mean(0)
+    there = fold >= 0
+    found[there] = logits[fold[there], there]
+    return found
