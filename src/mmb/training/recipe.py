@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 
@@ -159,6 +159,11 @@ class Recipe:
     pretrain: Recipe | None = None
     grid: Mapping[str, list[Any]] = field(default_factory=dict)
     note: str = ""
+
+    def untested(self) -> Recipe:
+        """The same without a look at test rows, for runs that settings are chosen by."""
+        first = None if self.pretrain is None else self.pretrain.untested()
+        return replace(self, training=replace(self.training, test=False), pretrain=first)
 
 
 SETTINGS: dict[str, type] = {

@@ -200,7 +200,7 @@ class Study:
     def _trial_run(self, number: int, params: Params, watch: Watch) -> Run:
         """The run of a trial; its first phase, if any, is trained once for all trials that share it."""
         path = self._path(number)
-        recipe = with_values(self.recipe, self._values(params))
+        recipe = with_values(self.recipe, self._values(params)).untested()
         if (path / "recipe.yaml").exists():
             run = Run.open(path)
             if _values_of(run.recipe) != _values_of(recipe):

@@ -22,12 +22,7 @@ def choice_name(study: Study, row: str, index: int) -> str:
 
 def choice_recipe(study: Study, row: str, index: int) -> Recipe:
     """The recipe that tries a choice: nothing of it, nor of its first phase, is evaluated on test rows."""
-    return _untested(study.recipe(row, study.choose_seed, study.choices[row][index]))
-
-
-def _untested(recipe: Recipe) -> Recipe:
-    first = None if recipe.pretrain is None else _untested(recipe.pretrain)
-    return replace(recipe, training=replace(recipe.training, test=False), pretrain=first)
+    return study.recipe(row, study.choose_seed, study.choices[row][index]).untested()
 
 
 def tried(study: Study, row: str, results: Path) -> list[float | None]:
@@ -100,7 +95,7 @@ def not_as_chosen(study: Study, row: str, paths: list[Path], results: Path) -> l
 
 def _of_any_seed(recipe: Recipe) -> Recipe:
     first = None if recipe.pretrain is None else _of_any_seed(recipe.pretrain)
-    return replace(_untested(recipe), seed=0, pretrain=first)
+    return replace(recipe.untested(), seed=0, pretrain=first)
 
 
 def describe(change: Mapping[str, Any]) -> str:
