@@ -120,6 +120,19 @@ def test_metrics_are_of_all_validation_rows_together(tmp_path):
     )
 
 
+def test_labels_of_one_task_need_no_second_axis(tmp_path):
+    labels = LABELS[:, 0]
+    model, sampler = mlp(INPUTS.shape[1], [4], 1), auc.RichRowSampler(labels, 16)
+    trainer = make_trainer(tmp_path, max_epochs=1)
+    valid = DataLoader(TensorDataset(INPUTS, labels), batch_size=20)
+    module = ObjectiveModule(model, auc.MinMaxAUC(labels))
+    trainer.fit(module, Batches(sampler, INPUTS, labels), valid)
+    model.eval()
+    with torch.no_grad():
+        expected = metrics.roc_auc(model(INPUTS).squeeze(1), labels)
+    assert trainer.callback_metrics["valid/auc"] == pytest.approx(float(expected), rel=1e-6)
+
+
 def test_the_schedule_steps_with_every_batch_and_the_gradient_is_clipped(tmp_path):
     model, objective, sampler = make_parts("pauc")
     start = {name: value.clone() for name, value in model.state_dict().items()}

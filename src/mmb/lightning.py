@@ -24,8 +24,8 @@ class ObjectiveModule(LightningModule):  # type: ignore[misc]
     submodule: its block state (duals, thresholds, weight copies) moves to the Trainer's device and is in
     every checkpoint. Training batches are [`TaskBatch`][mmb.auc.TaskBatch] or
     [`DenseBatch`][mmb.auc.DenseBatch] (`Batches` makes them from a sampler); batches for validation and
-    testing are pairs of inputs and labels `[n, m]`, such as a `DataLoader` of a `TensorDataset` gives;
-    those for prediction are inputs.
+    testing are pairs of inputs and labels `[n, m]` (`[n]` for one task), such as a `DataLoader` of a
+    `TensorDataset` gives; those for prediction are inputs.
 
     Logged are what the objective tells (`train/loss`, ...), and after validation and testing the means over
     tasks of `auc`, `pauc` (McClish, up to `max_fpr`) and `ap` of all their rows together, such as
@@ -108,6 +108,7 @@ class ObjectiveModule(LightningModule):  # type: ignore[misc]
     def validation_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
         """Keep logits and labels until all rows are there: a ranking is of all rows."""
         inputs, labels = batch
+        labels = labels.unsqueeze(1) if labels.dim() == 1 else labels  # one task
         self._seen.append((self.model(inputs).float(), labels))
 
     def test_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:

@@ -141,6 +141,20 @@ def test_one_variable_per_positive_and_no_more(make):
     assert sum(v.numel() for v in objective.state_dict().values()) == 43
 
 
+@pytest.mark.parametrize("make", [auc.SOPA, auc.SOPAs])
+def test_scores_may_be_of_a_higher_precision_than_the_variables(make):
+    labels = (torch.arange(12).reshape(6, 2) % 3 == 0).float()
+    scores = torch.linspace(-1, 1, 12).reshape(6, 2)
+    values = []
+    for dtype in (torch.float32, torch.float64):
+        objective = make(labels)
+        for _ in range(2):  # the second meets what the first stored
+            loss = objective(scores.to(dtype), labels, rows=torch.arange(6))
+        assert loss.dtype == dtype
+        values.append(loss.double())
+    torch.testing.assert_close(*values, rtol=1e-5, atol=1e-6)
+
+
 def test_sopa_variables_settle_at_the_quantile_of_the_pair_losses():
     data = make_data(rows=60, tasks=1)
     scores = data.model(data.inputs).detach()

@@ -92,7 +92,7 @@ class Objective(nn.Module):
 
         Args:
             scores: Raw logits: `[n, m]` (`[n]` will do for one task), or `[k, r]` with `tasks`.
-            labels: Same shape: 0, 1, or missing (NaN in floating point, -1 in integers).
+            labels: Same shape (`[n]` will do, too): 0, 1, or missing (NaN in floating point, -1 in integers).
             tasks: int64 `[k]`: the batch is task-sampled; None: it is dense.
             weights: Dense: importance of each label `[n, m]` or row `[n]`. With `tasks`: importance of
                 each task `[k]`.
@@ -134,8 +134,8 @@ class Objective(nn.Module):
         rows: Tensor | None = None,
     ) -> Entries:
         """Check what was fed and weigh its entries; arguments as in `forward`."""
-        if self.num_tasks == 1 and scores.dim() == 1 and tasks is None:
-            scores, labels = scores.unsqueeze(1), labels.unsqueeze(1) if labels.dim() == 1 else labels
+        if self.num_tasks == 1 and tasks is None:
+            scores, labels = (part.unsqueeze(1) if part.dim() == 1 else part for part in (scores, labels))
         check_fed(scores, labels, tasks, weights, rows, self.num_tasks)
         scores = scores.to(torch.promote_types(scores.dtype, self.task_weight.dtype))
         # arithmetic instead of comparisons: on a CPU several times faster

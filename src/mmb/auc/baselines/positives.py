@@ -51,3 +51,7 @@ class PerPositive(nn.Module):
                     "objective was made with; rows must index into those labels"
                 )
         return slots
+
+    def store(self, slots: Tensor, values: Tensor) -> None:
+        """Keep new values `[e]`, of any precision, in slots that `find` gave."""
+        self.value[slots] = values.to(self.value.dtype)

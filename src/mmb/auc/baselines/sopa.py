@@ -74,5 +74,5 @@ class SOPA(Objective):
         value = (share * (level * mass + (chosen * excess).sum(1))).sum()
         d_score = pairs.to_scores(share.unsqueeze(1) * chosen * d_difference, score)
         if self.training:
-            self.level.value[slots] = level - self.lr_positive * (mass - chosen.sum(1))
+            self.level.store(slots, level - self.lr_positive * (mass - chosen.sum(1)))
         return value, [(entries.logits, d_score * slope)]

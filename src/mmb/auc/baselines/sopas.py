@@ -77,7 +77,7 @@ class SOPAs(Objective):
         value = self.temperature * (share * torch.where(met, new, 0.0)).sum()
         d_score = pairs.to_scores(share.unsqueeze(1) * weight * d_difference, score)
         if self.training:
-            self.log_mean.value[slots] = new
+            self.log_mean.store(slots, new)
         return value, [(entries.logits, d_score * slope)]
 
 
