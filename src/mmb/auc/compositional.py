@@ -240,11 +240,11 @@ class CompositionalAUC(MinMaxAUC):
         Of offsets `u - w`, the same with `w = 0`.
         """
         rate = self.lr_lower * sampled.to(rows.dtype)
+        if self.copies.offsets:
+            rows.mul_(1 - rate.unsqueeze(1))
         for copy, weight, gradient in zip(self.copies.split(rows), weights, inner, strict=True):
             per_task = rate.reshape(-1, *(1,) * (copy.dim() - 1))
-            if self.copies.offsets:
-                copy.mul_(1 - per_task)
-            else:
+            if not self.copies.offsets:
                 if copy.dim() == 3:
                     weight = weight.mT.contiguous().mT  # as the copies are stored
                 copy.lerp_(weight.expand_as(copy), per_task)
