@@ -15,6 +15,7 @@ from mmb.estimators import MultiTaskAUCClassifier
 from mmb.estimators.encoding import PiecewiseLinear
 from mmb.estimators.inputs import Rows, Standardiser
 from mmb.estimators.network import Network
+from mmb.estimators.targets import read_targets
 
 SMALL = {"hidden": (16,), "lr": 2e-2, "steps": 150, "networks": 2, "random_state": 0}
 
@@ -206,3 +207,12 @@ def test_more_of_the_same_after_a_fit():
         model.partial_fit(x, y[:, :2])
     with pytest.raises(ValueError, match="first call of partial_fit needs all classes"):
         MultiTaskAUCClassifier().partial_fit(x, y[:, 0])
+
+
+@pytest.mark.parametrize(
+    "labels", [[0, 1, None, 1], [False, True, None, True], [2.0, 7.0, float("nan"), 7.0]]
+)
+def test_numbers_beside_gaps_in_an_array_of_objects(labels):
+    found = read_targets(np.array(labels, dtype=object))
+    assert found.labels.squeeze(1).tolist() == [0, 1, -1, 1]
+    assert found.classes.tolist() == labels[:2]

@@ -77,6 +77,9 @@ def _read_column(
         there = ~np.isnan(y)
     elif y.dtype.kind == "O":
         there = np.array([label is not None and label == label for label in y], bool)
+        known = np.array(y[there].tolist())
+        if known.dtype.kind in "biuf" and len(known):  # numbers beside None are numbers
+            y = np.where(there, y, known[0]).astype(known.dtype)
     _multiclass.check_classification_targets(y[there])
     found = np.unique(y[there])
     if classes is not None:
