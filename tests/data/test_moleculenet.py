@@ -114,6 +114,16 @@ def test_a_wrong_checksum_is_refused(source, tmp_path):
     assert not SET.raw(tmp_path).exists()
 
 
+def test_a_table_that_is_none_is_not_kept(source, tmp_path):
+    folder, toy = source
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "toy.csv").write_text("smiles,a\nCC,1\n")
+    with pytest.raises(DamagedDataError, match="1 rows and 1 label columns, expected 10 and 3"):
+        toy.get(tmp_path / "root", tmp_path / "bad")
+    toy.get(tmp_path / "root", folder)  # a good one is not in vain
+    assert len(toy.load(tmp_path / "root")) == 10
+
+
 def test_a_damaged_cache_is_prepared_again(source, tmp_path):
     folder, toy = source
     toy.get(tmp_path, folder)

@@ -77,12 +77,17 @@ class MoleculeSet:
             DamagedDataError: If a file in `source` is damaged.
         """
         target = self.raw(root)
-        if not target.exists():
-            if source is not None:
-                self._from_folder(source, root, target)
-            else:
-                self._from_network(root, target)
-        self._verify(target)
+        fresh = not target.exists()
+        if fresh and source is not None:
+            self._from_folder(source, root, target)
+        elif fresh:
+            self._from_network(root, target)
+        try:
+            self._verify(target)
+        except DamagedDataError:
+            if fresh:
+                target.unlink()  # or it would be in the way of a good one
+            raise
         return target.parent
 
     def prepare(
