@@ -207,6 +207,15 @@ def test_lists_are_values_too(tmp_path):
     assert resolve(read_recipe(tmp_path / "best.yaml")).model["hidden"] in ([4], [8, 4])
 
 
+@pytest.mark.parametrize("name", ["a%41b", "q?x=1", "h#1", "two words"])
+def test_any_folder_will_do(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    Study(Path(name), recipe()).run(1)
+    assert (tmp_path / name / "study.db").exists()
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert len(Study(tmp_path / name, recipe()).trials()) == 1
+
+
 def test_a_damaged_database_can_be_made_anew_from_the_trials(tmp_path):
     study = Study(tmp_path / "s", recipe())
     study.run(2)

@@ -13,9 +13,11 @@ import hashlib
 import itertools
 import json
 import random
+import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -73,10 +75,10 @@ class Study:
 
     def _open(self) -> Any:
         path = self.folder / "study.db"
-        # SQLite lets one process write at a time; the others wait.
-        storage = self._optuna.storages.RDBStorage(
-            f"sqlite:///{path}", engine_kwargs={"connect_args": {"timeout": 60}}
-        )
+        # SQLite lets one process write at a time; the others wait. It is given the path itself: as a part of
+        # an address, `%` and `?` in it would have a meaning.
+        connect = partial(sqlite3.connect, path, timeout=60, check_same_thread=False)
+        storage = self._optuna.storages.RDBStorage("sqlite:///study.db", engine_kwargs={"creator": connect})
         study = self._optuna.create_study(
             study_name="mmb",
             storage=storage,
