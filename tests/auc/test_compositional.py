@@ -120,7 +120,7 @@ def test_equals_the_general_solver(gradient, feed, scores, kept, dtype, toleranc
 @pytest.mark.parametrize("gradient", ["exact", "first_order"])
 def test_equals_plain_autograd_task_by_task(gradient):
     """The formulas of the class, written out for one task at a time."""
-    objective, model = make(gradient=gradient, copies_as="weights")
+    objective, model = make(gradient=gradient)
     batch = task_batch()
     old = objective.copies.stacked.clone()
     dual = objective.dual.clone()
@@ -250,8 +250,8 @@ def test_offsets_follow_the_weights_and_copies_stay_behind():
         make_kind().double()
         for make_kind in (
             lambda: MinMaxAUC(make_labels()),
+            lambda: CompositionalAUC(make_labels(), model, inner_lr=1e-12, copies_as="offsets"),
             lambda: CompositionalAUC(make_labels(), model, inner_lr=1e-12),
-            lambda: CompositionalAUC(make_labels(), model, inner_lr=1e-12, copies_as="weights"),
         )
     )
     with torch.no_grad():
@@ -386,7 +386,7 @@ class TestCopies:
         assert fixed.dual.dtype == torch.float64
 
     def test_reset_puts_them_at_the_weights(self):
-        objective, model = make(copies_as="weights")
+        objective, model = make()
         objective.copies.reset(model)
         parts = objective.copies.split(objective.copies.stacked)
         for part, weight in zip(parts, model.encoder.parameters(), strict=False):

@@ -27,19 +27,18 @@ class CompositionalAUC(MinMaxAUC):
     $$
 
     where $w_i$ = (encoder, head i) and $L_i$ is the loss of [`MinMaxAUC`][mmb.auc.minmax.MinMaxAUC].
-    Each task keeps a copy $u_i$ of its weights as block state, by default as the offset $d_i = u_i - w_i$:
-    the same problem with $u_i = w_i + d_i$ and lower solution $d_i(w) = -\tilde\eta \nabla CE_i(w_i)$. One
-    step moves the sampled ones,
-
-    $$
-    d_i \leftarrow d_i - \text{lr\_lower} \, \bigl(d_i + \tilde\eta \nabla CE_i(w_i; \tilde B_i)\bigr),
-    $$
-
-    or, where the copies themselves are kept as in the paper,
+    Each task keeps a copy $u_i$ of its weights as block state. One step moves the sampled ones,
 
     $$
     u_i \leftarrow u_i - \text{lr\_lower} \,
     \bigl(u_i - (w_i - \tilde\eta \nabla CE_i(w_i; \tilde B_i))\bigr),
+    $$
+
+    or, where the offset $d_i = u_i - w_i$ is kept instead (the same problem, with lower solution
+    $d_i(w) = -\tilde\eta \nabla CE_i(w_i)$),
+
+    $$
+    d_i \leftarrow d_i - \text{lr\_lower} \, \bigl(d_i + \tilde\eta \nabla CE_i(w_i; \tilde B_i)\bigr),
     $$
 
     and the estimate for the weights, from the copies before their step, is
@@ -82,9 +81,9 @@ class CompositionalAUC(MinMaxAUC):
             large `lr_lower`, or for offsets.
         copies_device: Where the copies are stored; None is with the objective. In host memory (`"cpu"`), with
             the model on a GPU, the copies of the sampled tasks travel beside the computation: see `prefetch`.
-        copies_as: `"offsets"`, which move along with the model's weights; or `"weights"`, as in the paper,
-            which stay behind from one time their task is sampled to the next. The estimate is then that
-            of older weights, and with many tasks the model gets worse unless it moves slowly.
+        copies_as: `"weights"`, as in the paper, or `"offsets"`, which move along with the model's weights.
+            Copies stay behind from one time their task is sampled to the next, and the estimate is that of
+            older weights: with many tasks the model then gets worse unless it moves slowly, so take offsets.
         margin: `c`.
         scores: `"sigmoid"`, `"logit"` or `"recentred"`; see [`MinMaxAUC`][mmb.auc.minmax.MinMaxAUC].
         lr_dual: Step size of the dual.
@@ -106,7 +105,7 @@ class CompositionalAUC(MinMaxAUC):
         gradient: Literal["exact", "first_order"] = "exact",
         copies_dtype: StorageDtype | torch.dtype | None = None,
         copies_device: torch.device | str | None = None,
-        copies_as: Literal["offsets", "weights"] = "offsets",
+        copies_as: Literal["weights", "offsets"] = "weights",
         margin: float = 1.0,
         scores: Literal["sigmoid", "logit", "recentred"] = "sigmoid",
         lr_dual: float = 0.1,

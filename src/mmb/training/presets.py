@@ -38,8 +38,14 @@ METHODS: dict[str, Method] = {
     "ce": Method("CE", "CrossEntropy"),
     "focal": Method("Focal", "Focal"),
     "auc": Method("mAUC", "MinMaxAUC"),
-    # Task-sampled: a dense batch would evaluate every task's copy on all of its rows.
-    "auc-ct": Method("mAUC-CT", "CompositionalAUC", {"sampler": {"kind": "tasks"}}, own_weights=True),
+    # Task-sampled: a dense batch would evaluate every task's copy on all of its rows. Offsets: copies of
+    # weights fall behind where tasks are many.
+    "auc-ct": Method(
+        "mAUC-CT",
+        "CompositionalAUC",
+        {"sampler": {"kind": "tasks"}, "objective": {"copies_as": "offsets"}},
+        own_weights=True,
+    ),
     "auc-ct-heads": Method("mAUC-CT, heads", "HeadCompositionalAUC", own_heads=True),
     "pauc": Method("MMB-pAUC", "PartialAUC", {"objective": {"gradient": "practical"}}),
     # From scratch, the selector must be soft enough to give all negatives a gradient.
