@@ -6,7 +6,6 @@ anything. The folder of the run must be the same for all of them, on machines wi
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
 from collections.abc import Callable, Iterator, Mapping
@@ -27,6 +26,7 @@ from mmb.data import Dataset
 from mmb.distributed import gather_rows
 from mmb.training.recipe import Recipe
 from mmb.training.rendezvous import ProcessError, fresh_store
+from mmb.training.sameness import data_facts, fingerprint
 from mmb.trees import tensors
 
 _T = TypeVar("_T")
@@ -218,7 +218,9 @@ def check_agreement(ranks: Ranks, recipe: Recipe, dataset: Dataset) -> None:
     """
     if ranks.size == 1:
         return
-    facts = {**_flat(asdict(recipe)), **_data_facts(dataset)}
+    rows = torch.linspace(0, len(dataset) - 1, min(_SAMPLE, len(dataset))).long()
+    facts = {**_flat(asdict(recipe)), **data_facts(dataset)}
+    facts["the inputs"] = fingerprint(list(tensors(dataset.batch(rows))))
     facts |= {"mmb version": mmb.__version__, "torch version": torch.__version__}
     facts["python version"] = platform.python_version()
     everyone = ranks.gather(facts)
@@ -237,24 +239,3 @@ def _flat(nested: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     for key, value in nested.items():
         flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: repr(value)}
     return flat
-
-
-def _data_facts(dataset: Dataset) -> dict[str, str]:
-    """Sizes and fingerprints: of all labels, the split, and the inputs of a few rows."""
-    rows = torch.linspace(0, len(dataset) - 1, min(_SAMPLE, len(dataset))).long()
-    parts = {
-        "the labels": [dataset.labels],
-        "the split": [dataset.split[part] for part in sorted(dataset.split)],
-        "the inputs": list(tensors(dataset.batch(rows))),
-    }
-    found = {name: _fingerprint(values) for name, values in parts.items()}
-    return {"the number of rows": str(len(dataset)), "the tasks": repr(dataset.task_names), **found}
-
-
-def _fingerprint(values: list[Tensor]) -> str:
-    digest = hashlib.sha256()
-    for value in values:
-        value = value.detach().cpu().contiguous()
-        digest.update(repr((value.dtype, tuple(value.shape))).encode())
-        digest.update(value.flatten().view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()[:16]

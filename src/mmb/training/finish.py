@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from mmb.training.files import write_whole
 from mmb.training.job import Job, make_job
 from mmb.training.provenance import provenance
 from mmb.training.run import Run
+from mmb.training.sameness import changed
 from mmb.training.tables import result_table
 
 FPRS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
@@ -91,8 +93,15 @@ def finish(run: Run, job: Job, step: int, best_step: int | None, seconds: float)
 
 
 def load_weights(job: Job, path: Path) -> None:
-    """Put the weights of a checkpoint, and the block state of its objective, into a job."""
-    state = checkpoint.load_selected(path, job.ranks)["job"]
+    """Put the weights of a checkpoint, and the block state of its objective, into a job.
+
+    Warns:
+        UserWarning: If the data is not what it was then.
+    """
+    saved = checkpoint.load_selected(path, job.ranks)
+    if problem := changed(saved.get("data", {}), job.data_facts):
+        warnings.warn(f"{path.parent.parent}: {problem}", stacklevel=2)
+    state = saved["job"]
     job.model.load_state_dict(state["model"])
     job.objective.load_state_dict(job.division.own_blocks(state["objective"]))
 

@@ -25,6 +25,7 @@ from mmb.training.memory import check_room
 from mmb.training.presets import METHODS
 from mmb.training.randomness import derive_seed, random_state, separate_streams, set_random_state
 from mmb.training.recipe import OptimizerSettings, Recipe
+from mmb.training.sameness import data_facts
 from mmb.training.schedule import step_size_factor
 
 
@@ -109,6 +110,11 @@ class Job:
         """Make the statistics of batch normalisation the same in all processes."""
         if isinstance(self.objective, ShardedObjective):
             self.objective.average_running_statistics(self.model)
+
+    @cached_property
+    def data_facts(self) -> dict[str, str]:
+        """What tells the data from other data."""
+        return data_facts(self.dataset)
 
     @cached_property
     def division(self) -> Division:

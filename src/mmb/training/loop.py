@@ -16,7 +16,8 @@ from mmb.training.job import Job, find_device, make_job
 from mmb.training.log import NoLog, RunLog
 from mmb.training.memory import block_bytes, report_copies
 from mmb.training.randomness import own_randomness
-from mmb.training.run import Run
+from mmb.training.run import Run, RunError
+from mmb.training.sameness import changed
 from mmb.training.start import prepare_start
 from mmb.training.step import make_step
 from mmb.training.watch import Watch
@@ -60,7 +61,7 @@ def train(run: Run, watch: Watch | None = None) -> dict[str, Any]:
     Raises:
         TrainingError: If the loss is no longer a number.
         CheckpointError: If a checkpoint cannot be written, or none can be read.
-        RunError: If another process is training this run.
+        RunError: If another process is training this run, or its data has changed since its checkpoint.
         ProcessError: If the processes that train it together disagree, or one is lost.
         ValueError: If the recipe's options do not fit its data.
     """
@@ -75,6 +76,8 @@ def train(run: Run, watch: Watch | None = None) -> dict[str, Any]:
             train(ranks.main_first(run.pretraining), watch)
         job, progress = make_job(run.recipe, ranks), Progress()
         if saved is not None:
+            if problem := changed(saved.get("data", {}), job.data_facts):
+                raise RunError(f"{run.path}: {problem}; put the data back, or start another run")
             job.load_state_dict(saved["job"])
             progress = Progress(**saved["progress"])
         else:
@@ -153,7 +156,7 @@ def save(run: Run, job: Job, progress: Progress, log: RunLog) -> None:
     """Write a checkpoint, and delete those that are no longer needed."""
     progress.log_position = log.sync()
     job.average_running_statistics()
-    state = {"job": job.state_dict(), "progress": asdict(progress)}
+    state = {"job": job.state_dict(), "progress": asdict(progress), "data": job.data_facts}
     checkpoint.save(run.checkpoints, progress.step, state, progress.best_step, job.ranks)
     if job.ranks.is_main:
         checkpoint.prune(run.checkpoints, run.recipe.training.keep_checkpoints)
