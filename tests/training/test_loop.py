@@ -110,7 +110,7 @@ def test_two_phases_start_from_the_encoder_of_the_first(tmp_path):
 
 def test_starting_from_a_run_puts_copies_at_its_weights(tmp_path):
     first, _ = trained(tmp_path / "first", "ce")
-    job = make_job(tiny_recipe("auc-ct"))
+    job = make_job(tiny_recipe("auc-ct", objective={"copies_as": "weights"}))
     take_over(job, first, heads=True)
     copies = job.objective.copies
     for part, weight in zip(copies.split(copies.stacked), copies.weights(job.model, None), strict=True):
