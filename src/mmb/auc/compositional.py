@@ -112,12 +112,7 @@ class CompositionalAUC(MinMaxAUC):
         task_weighting: float = 0.0,
     ) -> None:
         super().__init__(labels, margin=margin, scores=scores, lr_dual=lr_dual, task_weighting=task_weighting)
-        if not inner_lr > 0:
-            raise ValueError(f"inner_lr must be positive, got {inner_lr}")
-        if not 0 < lr_lower <= 1:
-            raise ValueError(f"lr_lower must be in (0, 1], got {lr_lower}")
-        if gradient not in ("exact", "first_order"):
-            raise ValueError(f"gradient must be exact or first_order, got {gradient!r}")
+        check_inner_step(inner_lr, lr_lower, gradient)
         if copies_as not in ("offsets", "weights"):
             raise ValueError(f"copies_as must be offsets or weights, got {copies_as!r}")
         self.inner_lr, self.lr_lower, self.gradient = inner_lr, lr_lower, gradient
@@ -248,6 +243,20 @@ class CompositionalAUC(MinMaxAUC):
                     weight = weight.mT.contiguous().mT  # as the copies are stored
                 copy.lerp_(weight.expand_as(copy), per_task)
             copy.addcmul_(gradient, per_task, value=-self.inner_lr)
+
+
+def check_inner_step(inner_lr: float, lr_lower: float, gradient: str) -> None:
+    """Check what compositional objectives have in common.
+
+    Raises:
+        ValueError: If a step size is out of its range, or there is no such gradient.
+    """
+    if not inner_lr > 0:
+        raise ValueError(f"inner_lr must be positive, got {inner_lr}")
+    if not 0 < lr_lower <= 1:
+        raise ValueError(f"lr_lower must be in (0, 1], got {lr_lower}")
+    if gradient not in ("exact", "first_order"):
+        raise ValueError(f"gradient must be exact or first_order, got {gradient!r}")
 
 
 def _sum_over_tasks(part: Tensor) -> Tensor:

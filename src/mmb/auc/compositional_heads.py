@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from mmb.auc.autograd import Gradients
 from mmb.auc.batches import Batch, TaskBatch
+from mmb.auc.compositional import check_inner_step
 from mmb.auc.entries import Entries
 from mmb.auc.labels import Labels
 from mmb.auc.minmax import MinMaxAUC
@@ -72,8 +73,8 @@ class HeadCompositionalAUC(MinMaxAUC):
     with the encoder's weights `w`, the heads $v_i$, and $L_i$ and $CE_i$ those of
     [`CompositionalAUC`][mmb.auc.compositional.CompositionalAUC]: its problem with the encoder left out of the
     lower level. Tasks then differ in their heads only: one evaluation of the encoder serves all of them, with
-    every label of its rows, and a step costs what one of cross-entropy does. Block state is one vector $d_i$,
-    as long as a head. One step moves those of the sampled tasks,
+    every label of its rows, and is differentiated once, as for cross-entropy. Block state is one vector
+    $d_i$, as long as a head. One step moves those of the sampled tasks,
 
     $$
     d_i \leftarrow d_i - \text{lr\_lower} \,\bigl(d_i + \tilde\eta \nabla_v CE_i(w, v_i; \tilde B_i)\bigr),
@@ -121,12 +122,7 @@ class HeadCompositionalAUC(MinMaxAUC):
         task_weighting: float = 0.0,
     ) -> None:
         super().__init__(labels, margin=margin, scores=scores, lr_dual=lr_dual, task_weighting=task_weighting)
-        if not inner_lr > 0:
-            raise ValueError(f"inner_lr must be positive, got {inner_lr}")
-        if not 0 < lr_lower <= 1:
-            raise ValueError(f"lr_lower must be in (0, 1], got {lr_lower}")
-        if gradient not in ("exact", "first_order"):
-            raise ValueError(f"gradient must be exact or first_order, got {gradient!r}")
+        check_inner_step(inner_lr, lr_lower, gradient)
         self.inner_lr, self.lr_lower, self.gradient = inner_lr, lr_lower, gradient
         width = self._heads(model).weight.shape[1]
         self.register_buffer("offset", self.task_weight.new_zeros(self.num_tasks, width + 1))  # d, bias last
