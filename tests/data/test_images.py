@@ -40,3 +40,17 @@ def test_one_channel_becomes_three():
     inputs = ImageTensor(torch.tensor([[[[255]]], [[[0]]]], dtype=torch.uint8), pixels)
     assert inputs[torch.tensor([1, 0])].flatten(1).tolist() == [[-1.0, 0.0, -1.0], [1.0, 1.0, 3.0]]
     assert inputs.to("meta").pixels.mean.device.type == "meta"
+
+
+def test_channels_of_a_pixel_lie_side_by_side():
+    generator = torch.Generator().manual_seed(0)
+    pixels = Pixels.of((0.4, 0.5, 0.6), (0.1, 0.2, 0.3), pad=2, flip=True)
+    rows = torch.tensor([3, 0, 2])
+    for channels in (1, 3):
+        images = torch.randint(0, 256, (4, channels, 6, 5), generator=generator, dtype=torch.uint8)
+        inputs = ImageTensor(images, pixels)
+        for found in (inputs[rows], inputs.augmented(rows, generator)):
+            assert found.shape == (3, 3, 6, 5)
+            assert found.is_contiguous(memory_format=torch.channels_last)
+        expected = (images[rows].float() / 255 - pixels.mean) / pixels.std
+        assert torch.equal(inputs[rows], expected)

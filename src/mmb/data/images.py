@@ -39,8 +39,13 @@ class Pixels:
         return replace(self, mean=self.mean.to(device), std=self.std.to(device))
 
     def normalised(self, images: Tensor) -> Tensor:
-        """`(x / 255 - mean) / std`, float `[n, 3, h, w]`, of bytes `[n, c, h, w]` with c = 1 or 3."""
-        return (images.float() / 255 - self.mean) / self.std
+        """`(x / 255 - mean) / std`, float `[n, 3, h, w]`, of bytes `[n, c, h, w]` with c = 1 or 3.
+
+        In memory, the channels of a pixel lie side by side (`torch.channels_last`): tensor cores want that in
+        half precision, and convolutions hand it on from layer to layer, whatever the layout of the weights.
+        """
+        values = (images.float() / 255 - self.mean) / self.std
+        return values.contiguous(memory_format=torch.channels_last)
 
     def augmented(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """Randomly shifted and mirrored images, `uint8 [n, c, h, w]`.
@@ -81,8 +86,12 @@ class ImageTensor:
         return replace(self, images=self.images.to(device), pixels=self.pixels.to(device))
 
     def __getitem__(self, rows: Tensor) -> Tensor:
-        return self.pixels.normalised(self.images[rows])
+        return self.pixels.normalised(self._bytes(rows))
 
     def augmented(self, rows: Tensor, generator: torch.Generator) -> Tensor:
         """Normalised images of some rows, randomly shifted and mirrored."""
-        return self.pixels.normalised(self.pixels.augmented(self.images[rows], generator))
+        return self.pixels.normalised(self.pixels.augmented(self._bytes(rows), generator))
+
+    def _bytes(self, rows: Tensor) -> Tensor:
+        """Images of rows on the host or the device; indexing by host rows would wait for a GPU."""
+        return self.images[rows.to(self.images.device, non_blocking=True)]
