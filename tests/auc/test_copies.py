@@ -10,6 +10,7 @@ from torch import nn
 from mmb import memory
 from mmb.auc import CompositionalAUC, TaskSampler
 from mmb.auc.batches import TaskBatch
+from mmb.auc.copies import WeightCopies
 from mmb.auc.footprint import Footprint
 from mmb.auc.host_rows import HostRows
 from mmb.memory import NoRoomError, free_bytes, readable_bytes
@@ -142,6 +143,14 @@ def test_reading_ahead_changes_no_bit(device, dtype, monkeypatch):
     on_device = train(False, device, copies_dtype=dtype)
     for name, value in plain.items():
         assert torch.equal(value.cpu(), on_device[name].cpu()), name
+
+
+def test_joining_undoes_splitting():
+    encoder = nn.Sequential(nn.Conv1d(3, 4, 2), nn.Flatten(), nn.Linear(8, 5))
+    copies = WeightCopies(MultiTask(encoder, 5, NUM_TASKS))
+    rows = torch.randn(2, copies.stacked.shape[1], generator=torch.Generator().manual_seed(0))
+    assert torch.equal(copies.join(copies.split(rows)), rows)
+    assert torch.equal(copies.join([part.contiguous() for part in copies.split(rows)]), rows)
 
 
 def test_state_loaded_after_reading_ahead_is_what_counts():

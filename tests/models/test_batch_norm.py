@@ -34,6 +34,14 @@ def same(one, two):
     return one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
 
 
+@pytest.mark.parametrize("check", [torch.autograd.gradcheck, torch.autograd.gradgradcheck])
+@pytest.mark.parametrize("affine", [True, False])
+def test_derivatives_with_masked_rows(affine, check):
+    layer = MaskedBatchNorm(3, affine=affine).double()
+    mask = torch.tensor([1, 1, 0, 1, 1, 1, 0], dtype=torch.bool)
+    assert check(lambda given: layer(given, mask), rows(7, shift=5.0).requires_grad_())
+
+
 @pytest.mark.parametrize("momentum", [0.1, None])
 def test_masked_rows_count_for_nothing(momentum):
     """Equal to torch's own layer on the real rows alone: outputs, gradients and running statistics."""

@@ -183,6 +183,16 @@ def test_each_task_at_its_own_weights_in_one_go(virtual_node, size):
             torch.testing.assert_close(grads[name][task], want, rtol=1e-7, atol=1e-8)
 
 
+def test_autocast_holds_for_each_task_at_its_own_weights():
+    """Products and all between them: what comes out would be float32 if anything in between were."""
+    networks, _, together, _ = stacked_case(virtual_node=True)
+    network, graphs = networks[0].float(), stack_tasks(together, tasks=3)
+    weights, _ = stack_module_state([single.float() for single in networks])
+    with untracked_batch_norm(network), torch.autocast("cpu", dtype=torch.bfloat16):
+        outputs = vmap(lambda w, g: functional_call(network, w, (g,)))(weights, graphs)
+    assert outputs.dtype == torch.bfloat16
+
+
 @pytest.mark.parametrize("frozen", [False, True])
 def test_hessian_products_for_all_tasks_at_once(frozen):
     """Forward over reverse and reverse over reverse, against a difference of gradients."""

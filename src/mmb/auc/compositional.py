@@ -172,14 +172,14 @@ class CompositionalAUC(MinMaxAUC):
             rows = self.copies.gather(tasks, like=model.weight)
             weights = self.copies.weights(model, at_upper.entries.tasks)
             value, through_copies, own = self._upper(at_upper, self._copies(rows, weights))
-            inner, delta = self._lower(at_lower, weights, through_copies)
+            steps, delta = self._lower(at_lower, weights, through_copies)
         except Exception:
             self.dual.copy_(old_dual)  # the only state touched so far
             raise
         means, by_means = zip(*own, strict=True)
         torch.autograd.backward([*weights, *means], [*delta, *by_means])
         if self.training:
-            self._move_copies(rows, weights, inner, at_upper.entries.sampled)
+            self._move_copies(rows, weights, steps, at_upper.entries.sampled)
             self.copies.scatter_(tasks, rows)
         at_lower.update_running_statistics()
         return {"loss": value, **self.diagnostics()}
@@ -212,37 +212,35 @@ class CompositionalAUC(MinMaxAUC):
     def _lower(
         self, at: TaskwiseModel, weights: Weights, through_copies: Weights
     ) -> tuple[Weights, list[Tensor]]:
-        """`grad CE_i` per task, and `(I - inner_lr Hess CE_i) grad_u L_i` for the model's weights."""
+        """`-inner_lr grad CE_i` per task, and `(I - inner_lr Hess CE_i) grad_u L_i` for the weights."""
         exact = self.gradient == "exact"
         with torch.enable_grad():
             leaves = at.own(weights)
             centre = None if self.scores == "sigmoid" else at.entries.gather(self.log_odds())
-            inner = at.cross_entropy_gradients(leaves, exact, centre)
+            steps = at.cross_entropy_steps(leaves, self.inner_lr, exact, centre)
         delta = list(through_copies)
         if exact:
             outputs, along = zip(
-                *((a, b) for a, b in zip(inner, delta, strict=True) if a.requires_grad), strict=True
+                *((a, b) for a, b in zip(steps, delta, strict=True) if a.requires_grad), strict=True
             )
             products = torch.autograd.grad(outputs, leaves, along, materialize_grads=True)
-            delta = [part.sub_(bend, alpha=self.inner_lr) for part, bend in zip(delta, products, strict=True)]
-        return inner, [_sum_over_tasks(part) for part in delta[:-2]] + delta[-2:]
+            delta = [part.add_(bend) for part, bend in zip(delta, products, strict=True)]
+        return steps, [_sum_over_tasks(part) for part in delta[:-2]] + delta[-2:]
 
     @torch.no_grad()
-    def _move_copies(self, rows: Tensor, weights: Weights, inner: Weights, sampled: Tensor) -> None:
+    def _move_copies(self, rows: Tensor, weights: Weights, steps: Weights, sampled: Tensor) -> None:
         """`u <- u - lr_lower (u - (w - inner_lr grad CE))` for the sampled tasks, in place in `rows`.
 
-        Of offsets `u - w`, the same with `w = 0`.
+        Of offsets `u - w`, the same with `w = 0`. All parameters move at once: to a compiler, to write to
+        some columns of the rows is to write them all.
         """
+        if not self.copies.offsets:
+            stored = (
+                w.mT.contiguous().mT if s.dim() == 3 else w for w, s in zip(weights, steps, strict=True)
+            )
+            steps = tuple(step + weight for step, weight in zip(steps, stored, strict=True))
         rate = self.lr_lower * sampled.to(rows.dtype)
-        if self.copies.offsets:
-            rows.mul_(1 - rate.unsqueeze(1))
-        for copy, weight, gradient in zip(self.copies.split(rows), weights, inner, strict=True):
-            per_task = rate.reshape(-1, *(1,) * (copy.dim() - 1))
-            if not self.copies.offsets:
-                if copy.dim() == 3:
-                    weight = weight.mT.contiguous().mT  # as the copies are stored
-                copy.lerp_(weight.expand_as(copy), per_task)
-            copy.addcmul_(gradient, per_task, value=-self.inner_lr)
+        rows.lerp_(self.copies.join(steps), rate.unsqueeze(1))
 
 
 def check_inner_step(inner_lr: float, lr_lower: float, gradient: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, Self
 
 import torch
@@ -162,6 +162,11 @@ class WeightCopies(nn.Module):
             part.view(-1, *shape[::-1]).mT if len(shape) == 2 else part.view(-1, *shape)
             for part, shape in zip(parts, self.shapes, strict=True)
         ]
+
+    def join(self, parts: Sequence[Tensor]) -> Tensor:
+        """Rows `[k, P]` of the parameters in parts `[k, ...]`: the inverse of `split`, in new memory."""
+        stored = [part.mT if part.dim() == 3 else part for part in parts]
+        return torch.cat([part.reshape(len(part), -1) for part in stored], dim=1)
 
     def check(self, model: nn.Module) -> MultiTask:
         """Return the model if the copies are of such a model.

@@ -75,10 +75,10 @@ class TaskwiseModel:
             raise ValueError(f"the inputs give logits {tuple(logits.shape)} but the labels are {self.shape}")
         return logits
 
-    def cross_entropy_gradients(
-        self, weights: Weights, create_graph: bool, centre: Tensor | None = None
+    def cross_entropy_steps(
+        self, weights: Weights, lr: float, create_graph: bool, centre: Tensor | None = None
     ) -> Weights:
-        """`grad CE_i(w_i)` at weights `[k, ...]` that require gradients, `[k, ...]` each.
+        """`-lr grad CE_i(w_i)` at weights `[k, ...]` that require gradients, `[k, ...]` each.
 
         It is the cross-entropy of the logits less `centre` (`[k]`), where that is given.
 
@@ -89,7 +89,7 @@ class TaskwiseModel:
         with torch.set_grad_enabled(create_graph):
             positive, negative = self.entries.positive.T, self.entries.negative.T
             shifted = logits if centre is None else logits - centre.unsqueeze(1)
-            slope = 0.5 * (negative * torch.sigmoid(shifted) - positive * torch.sigmoid(-shifted))
+            slope = -0.5 * lr * (negative * torch.sigmoid(shifted) - positive * torch.sigmoid(-shifted))
         return torch.autograd.grad(
             logits, weights, slope.to(logits.dtype), create_graph=create_graph, materialize_grads=True
         )

@@ -75,7 +75,7 @@ class PaddedGraphs(GraphBatch):
 
     Attributes:
         node_mask: `bool [N]`, true for real nodes. At least the last node is padding, and edges of padding
-            are loops on it.
+            are loops on it, which `edge_ptr` leaves out.
     """
 
     node_mask: Tensor
@@ -86,7 +86,7 @@ class PaddedGraphs(GraphBatch):
 
 @dataclass(frozen=True)
 class FixedGraphs(PaddedGraphs):
-    """`PaddedGraphs` cut out by `GraphInputs.fixed`; `edge_ptr` leaves out the edges of padding."""
+    """`PaddedGraphs` cut out by `GraphInputs.fixed`: of all tasks together, not stacked."""
 
 
 @dataclass(frozen=True)

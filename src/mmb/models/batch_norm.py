@@ -41,15 +41,19 @@ class MaskedBatchNorm(nn.BatchNorm1d):
         weight = mask.to(torch.float32).unsqueeze(1)
         count = weight.sum().clamp(min=1)
         values = input.to(torch.promote_types(input.dtype, torch.float32))
-        mean = (values * weight).sum(0) / count
-        centred = values - mean
-        variance = (centred.square() * weight).sum(0) / count
+        centre = ((values * weight).sum(0) / count).detach()
+        # Rows less a constant have the same variance, and a mean of zero that has the derivatives of a mean.
+        # Neither is computed from the other: so derivatives, of any order, take few passes over the rows.
+        centred = values - centre
+        mean = (centred * weight).sum(0) / count
+        variance = (centred.square() * weight).sum(0) / count - mean.square()
         if self.track_running_stats:
-            self._track(mean.detach(), variance.detach() * (count / (count - 1).clamp(min=1)))
-        scaled = centred * (variance + self.eps).rsqrt()
+            self._track(centre, variance.detach() * (count / (count - 1).clamp(min=1)))
+        scale = (variance + self.eps).rsqrt()
         if self.affine:
-            scaled = scaled * self.weight + self.bias
-        return scaled.to(input.dtype)
+            scale = scale * self.weight
+            return (centred * scale + (self.bias - mean * scale)).to(input.dtype)
+        return ((centred - mean) * scale).to(input.dtype)
 
     @torch.no_grad()
     def _track(self, mean: Tensor, variance: Tensor) -> None:

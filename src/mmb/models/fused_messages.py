@@ -16,6 +16,9 @@ $$
 Bonds have few distinct feature vectors; their gradients are sums over edges by code, which a tensor core does
 as a product with a matrix of ones and zeros.
 
+Under `torch.vmap`, as with one set of weights per task, it is left to `message_operators`, whose derivatives
+can be differentiated again.
+
 Rows of the result are padded with zeros to a multiple of 16 bytes, which the matrix products that follow need
 to run at full speed.
 """
@@ -26,9 +29,21 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C._functorch import is_batchedtensor
 from torch.autograd.function import once_differentiable
 
 from mmb.data.graphs import GraphBatch, PaddedGraphs
+from mmb.models.message_operators import (
+    BOND_COLUMNS,
+    COLUMNS,
+    EDGES,
+    MOST_CODES,
+    ROWS,
+    TURNS,
+    aligned,
+    dot_precision,
+    messages,
+)
 
 try:
     import triton
@@ -36,22 +51,6 @@ try:
     from mmb.models import _message_kernels as kernels
 except ImportError:  # no Triton, no GPU kernels: the plain operations serve
     triton = None
-
-
-ALIGNMENT = 8  # columns; 16 bytes of bfloat16
-MOST_CODES = 64  # distinct bonds the kernel can tell apart
-_ROWS, _COLUMNS = 8, 128  # nodes and features a program handles
-_EDGES, _TURNS, _BOND_COLUMNS = 64, 8, 64  # edges per product, products per program, features
-
-
-def available(nodes: Tensor, batch: GraphBatch) -> bool:
-    """Whether the kernels can run: on a GPU, and not on graphs stacked for `torch.func.vmap`."""
-    return triton is not None and nodes.is_cuda and type(batch) is not PaddedGraphs
-
-
-def aligned(width: int) -> int:
-    """The width, padded to a multiple of the alignment."""
-    return -(-width // ALIGNMENT) * ALIGNMENT
 
 
 def pass_messages(nodes: Tensor, bonds: Tensor, epsilon: Tensor, batch: GraphBatch) -> Tensor:
@@ -66,7 +65,13 @@ def pass_messages(nodes: Tensor, bonds: Tensor, epsilon: Tensor, batch: GraphBat
     Returns:
         `[N, aligned(width)]`, of the nodes' type; zero beyond `width`.
     """
-    output: Tensor = _PassMessages.apply(  # type: ignore[no-untyped-call]
+    output: Tensor
+    if type(batch) is PaddedGraphs or any(map(is_batchedtensor, (nodes, bonds, epsilon))):
+        one_task = (epsilon, nodes.unsqueeze(0), bonds.to(nodes.dtype).unsqueeze(0), None, None)
+        graph = (index.unsqueeze(0) for index in (batch.edges, batch.bond_codes, batch.edge_ptr))
+        output = messages(*one_task, *graph)
+        return output.squeeze(0)
+    output = _PassMessages.apply(  # type: ignore[no-untyped-call]
         nodes.contiguous(),
         bonds.to(nodes.dtype).contiguous(),
         epsilon,
@@ -84,9 +89,10 @@ class _PassMessages(torch.autograd.Function):
     ) -> Tensor:
         count, width = nodes.shape
         out = nodes.new_empty(count, aligned(width))
-        grid = (triton.cdiv(count, _ROWS), triton.cdiv(out.shape[1], _COLUMNS))
+        sizes = (count, codes.shape[0], bonds.shape[0], width, out.shape[1])
+        grid = (triton.cdiv(count, ROWS), triton.cdiv(out.shape[1], COLUMNS), 1)
         kernels.forward_kernel[grid](
-            nodes, bonds, epsilon, edges, codes, ptr, out, count, width, out.shape[1], _ROWS, _COLUMNS
+            nodes, bonds, nodes, bonds, epsilon, edges, codes, ptr, out, *sizes, ROWS, COLUMNS, True
         )
         ctx.save_for_backward(nodes, bonds, epsilon, edges, codes, ptr)
         return out
@@ -96,19 +102,19 @@ class _PassMessages(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         nodes, bonds, epsilon, edges, codes, ptr = ctx.saved_tensors
         grad = grad.contiguous()
-        (count, width), stride, edge_count = nodes.shape, grad.shape[1], codes.shape[0]
+        count, width = nodes.shape
         grad_nodes = torch.empty_like(nodes)
         grad_bonds = torch.zeros_like(bonds, dtype=torch.float32)
         grad_epsilon = torch.zeros_like(epsilon, dtype=torch.float32)
-        grid = (triton.cdiv(count, _ROWS), triton.cdiv(width, _COLUMNS))
+        sizes = (count, codes.shape[0], bonds.shape[0], width, grad.shape[1])
+        grid = (triton.cdiv(count, ROWS), triton.cdiv(width, COLUMNS), 1)
         kernels.backward_kernel[grid](
-            grad, nodes, bonds, epsilon, edges, codes, ptr, grad_nodes, grad_epsilon, count, width, stride,
-            _ROWS, _COLUMNS,
+            grad, nodes, bonds, epsilon, edges, codes, ptr, grad_nodes, grad_epsilon, *sizes,
+            ROWS, COLUMNS, True,
         )  # fmt: skip
-        grid = (triton.cdiv(edge_count, _EDGES * _TURNS), triton.cdiv(width, _BOND_COLUMNS))
-        precision = "ieee" if nodes.dtype == torch.float32 else "tf32"
+        grid = (triton.cdiv(codes.shape[0], EDGES * TURNS), triton.cdiv(width, BOND_COLUMNS), 1)
         kernels.bonds_kernel[grid](
-            grad, nodes, bonds, edges[0], edges[1], codes, grad_bonds, edge_count, bonds.shape[0], width,
-            stride, MOST_CODES, _EDGES, _BOND_COLUMNS, _TURNS, precision,
+            grad, nodes, bonds, edges, codes, ptr, grad_bonds, *sizes,
+            MOST_CODES, EDGES, BOND_COLUMNS, TURNS, dot_precision(nodes),
         )  # fmt: skip
         return grad_nodes, grad_bonds.to(bonds.dtype), grad_epsilon.to(epsilon.dtype), None, None, None

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from mmb.data.graphs import ATOM_DIMS, BOND_DIMS, GraphBatch, PaddedGraphs
-from mmb.models import fused_messages
 from mmb.models.batch_norm import MaskedBatchNorm
+from mmb.models.fused_messages import pass_messages
+from mmb.models.message_operators import ALIGNMENT, in_kernels
 from mmb.models.message_passing import aggregate, gather_rows, sum_rows
 from mmb.models.multitask import MultiTask
 
@@ -126,8 +127,8 @@ class GINLayer(nn.Module):
     def forward(self, nodes: Tensor, batch: GraphBatch, mask: Tensor | None) -> Tensor:
         """From node features `[N, width]` to the next ones, before their relu."""
         bonds = self.bonds(batch.bond_table)
-        if fused_messages.available(nodes, batch):
-            gathered = fused_messages.pass_messages(nodes, bonds, self.epsilon, batch)
+        if in_kernels(nodes):
+            gathered = pass_messages(nodes, bonds, self.epsilon, batch)
         else:
             gathered = ((1 + self.epsilon) * nodes + aggregate(nodes, bonds, batch)).to(nodes.dtype)
         output: Tensor = self.mlp(gathered, mask)
@@ -161,14 +162,13 @@ def aligned_linear(rows: Tensor, linear: nn.Linear) -> Tensor:
     Returns:
         `[n, out_features]`.
     """
+    bias = linear.bias.to(rows.dtype)  # which autocast does, too, but not under vmap
     if not rows.is_cuda:
-        return nn.functional.linear(rows, linear.weight, linear.bias)
-    inner, outer = (-size % fused_messages.ALIGNMENT for size in (linear.in_features, linear.out_features))
+        return nn.functional.linear(rows, linear.weight, bias)
+    inner, outer = (-size % ALIGNMENT for size in (linear.in_features, linear.out_features))
     pad = nn.functional.pad
     rows = pad(rows, (0, linear.in_features + inner - rows.shape[1]))
-    padded = nn.functional.linear(
-        rows, pad(linear.weight, (0, inner, 0, outer)), pad(linear.bias, (0, outer))
-    )
+    padded = nn.functional.linear(rows, pad(linear.weight, (0, inner, 0, outer)), pad(bias, (0, outer)))
     return padded[:, : linear.out_features]
 
 

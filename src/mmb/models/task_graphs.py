@@ -59,7 +59,7 @@ def stack_tasks(
     first_graph = graphs * torch.arange(tasks, device=start.device).unsqueeze(1)
     graph_ptr = batch.graph_ptr.unfold(0, graphs + 1, graphs) - start  # [k, r + 1]
     edge_ptr = batch.edge_ptr[
-        torch.minimum(start + torch.arange(nodes, device=start.device), first_node[1:, None])
+        torch.minimum(start + torch.arange(nodes + 1, device=start.device), first_node[1:, None])
     ]
     return PaddedGraphs(
         atom_codes=torch.where(node_mask, batch.atom_codes[node], 0),
@@ -69,7 +69,7 @@ def stack_tasks(
         bond_table=batch.bond_table.expand(tasks, -1, -1),
         graph=torch.where(node_mask, batch.graph[node] - first_graph, graphs),
         graph_ptr=torch.nn.functional.pad(graph_ptr, (0, 1), value=nodes),
-        edge_ptr=torch.nn.functional.pad(edge_ptr - first_edge[:-1, None], (0, 1), value=edges),
+        edge_ptr=edge_ptr - first_edge[:-1, None],
         node_mask=node_mask,
     )
 
