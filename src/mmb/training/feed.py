@@ -162,7 +162,7 @@ class Feed:
 def room_for_draws(inputs: GraphInputs, rows: Tensor, sampler: Draws, tasks_apart: bool) -> tuple[int, int]:
     """Nodes and edges that hold what a sampler draws, nearly always: five standard deviations of room.
 
-    Seven for each task of a draw, since molecules of some tasks are larger. Sizes are rounded up, by up to a
+    Eight for each task of a draw, since molecules of some tasks are larger. Sizes are rounded up, by up to a
     thirty-second: runs of other seeds then have the same, and what was compiled for one serves all.
 
     Args:
@@ -177,7 +177,7 @@ def room_for_draws(inputs: GraphInputs, rows: Tensor, sampler: Draws, tasks_apar
     whole = [draw.rows for draw in trial if draw.rows.shape == trial[0].rows.shape]
     runs = [run for drawn in whole for run in (drawn if tasks_apart else [drawn.flatten()])]
     sizes = torch.tensor([inputs.sizes(rows[run]) for run in runs]).double()
-    room = 7 if tasks_apart else 5
+    room = 8 if tasks_apart else 5
     bound = sizes.mean(0) + room * sizes.std(0) if len(sizes) > 1 else 1.2 * sizes[0]
     nodes, edges = (_rounded_up(int(size)) for size in bound.tolist())
     return nodes, edges
