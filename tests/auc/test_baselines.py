@@ -57,10 +57,12 @@ def test_focal_without_focus_is_balanced_cross_entropy():
     assert float(ours) == pytest.approx(0.5 * float(plain), rel=1e-12)
 
 
-def test_focal_survives_extreme_scores():
+@pytest.mark.parametrize("gamma", [0.5, 2.0])
+@pytest.mark.parametrize("sure", [1e4, -1e4])
+def test_focal_survives_extreme_scores(gamma, sure):
     _, labels = full()
-    scores = torch.where(labels == 1, -1e4, 1e4).double().requires_grad_()
-    loss = auc.Focal(labels).double()(scores, labels)
+    scores = torch.where(labels == 1, sure, -sure).double().requires_grad_()
+    loss = auc.Focal(labels, gamma=gamma).double()(scores, labels)
     loss.backward()
     assert loss.isfinite()
     assert scores.grad.isfinite().all()

@@ -50,6 +50,7 @@ class Focal(CrossEntropy):
         """Focal loss averaged over the tasks of the batch."""
         positive = entries.positive > 0
         agreement = torch.where(positive, entries.logits, -entries.logits)
-        fade = torch.sigmoid(-agreement) ** self.gamma  # (1 - p_t)^gamma
+        # (1 - p_t)^gamma; as a power its slope is infinite where 1 - p_t is zero and gamma below one
+        fade = torch.exp(self.gamma * functional.logsigmoid(-agreement))
         weights = self.entry_weights(entries, (self.alpha, 1 - self.alpha))
         return (weights * fade * functional.softplus(-agreement)).sum()
