@@ -77,6 +77,14 @@ def test_some_rows_are_run_alone(tmp_path, capsys):
     ]
 
 
+def test_several_tables_are_made_at_once_and_share_their_first_phase(tmp_path, capsys):
+    for table in ("table1", "table2"):
+        write_study(tmp_path, table, rows=["ce"])
+    assert call(tmp_path, "table1", "table2", "--seeds", "1", "--jobs", "2") == 0
+    assert "synthetic/table1, synthetic/table2: 3 runs" in capsys.readouterr().err
+    assert (tmp_path / "results/README.md").read_text().count("| CE |") == 2
+
+
 def test_rows_must_be_comparable(folder):
     study = reproduce.Study.read(folder / "recipes", "synthetic/table2")
     path = study.recipes["pauc"]

@@ -86,6 +86,23 @@ def test_first_phases_go_first(tmp_path, monkeypatch):
     assert taken[2:] == ["table2/ce/seed-1", "table2/pauc/seed-1"]
 
 
+def test_what_compiles_for_long_goes_before_the_rest(tmp_path, monkeypatch):
+    write_study(tmp_path, rows=["ce", "auc-ct"], compare="steps")
+    taken = []
+
+    def take_all(queue, jobs):
+        start = queue.take()
+        (start.run.path / "result.json").write_text("{}")
+        queue.end(start, 0)
+        while (one := queue.take()) is not None:
+            taken.append(one.run.recipe.method)
+
+    monkeypatch.setattr("mmb.training.reproduce.jobs._train_at_once", take_all)
+    study = Study.read(tmp_path / "recipes", "synthetic/table2")
+    train_all(plan(study, 1, tmp_path / "runs", tmp_path), 2, Watch(), lambda one, problem: None)
+    assert taken == ["auc-ct", "ce"]
+
+
 def test_a_killed_process_is_named(tmp_path):
     write_study(tmp_path, start={"training": {"steps": 10**9, "evaluate_every": 10**9, "log_every": 10}})
     study = Study.read(tmp_path / "recipes", "synthetic/table2")

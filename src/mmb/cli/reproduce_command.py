@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,13 +12,13 @@ from mmb.cli.console import Console
 from mmb.cli.parser import UsageError
 
 if TYPE_CHECKING:
-    from mmb.training.reproduce import Planned
+    from mmb.training.reproduce import Planned, Study
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
-    parser.add_argument("table", nargs="?", help="table1, table2 or ablation")
-    parser.add_argument("--data", default="molpcba", help="data set")
+    parser.add_argument("tables", nargs="*", metavar="TABLE", help="table1, table2 or ablation; or several")
+    parser.add_argument("--data", nargs="+", default=["molpcba"], help="data set; or several")
     parser.add_argument("--seeds", type=int, default=3, help="number of seeds")
     parser.add_argument("--rows", nargs="+", metavar="ROW", help="run these rows only")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time, each a process of its own")
@@ -42,7 +44,7 @@ def run(options: argparse.Namespace, console: Console) -> None:
     if options.check:
         check(options, console)
         return
-    if options.table is None:
+    if not options.tables:
         raise UsageError("name a table: table1, table2 or ablation; or use --check")
     for name in ("seeds", "jobs"):
         if getattr(options, name) < 1:
@@ -50,43 +52,58 @@ def run(options: argparse.Namespace, console: Console) -> None:
     if options.choose:
         choose(options, console)
     else:
-        make_table(options, console)
+        make_tables(options, console)
 
 
-def make_table(options: argparse.Namespace, console: Console) -> None:
-    """Train the runs of a table that are not finished, keep their logs, make the table."""
-    from mmb.training.reproduce import (
-        Study,
-        choices_there,
-        document,
-        keep_logs,
-        plan,
-        with_logs,
-        write_results,
+def make_tables(options: argparse.Namespace, console: Console) -> None:
+    """Train the runs of the tables that are not finished, keep their logs, make the tables."""
+    from mmb.training.reproduce import choices_there, document, keep_logs, plan, with_logs, write_results
+
+    wanted = wanted_studies(options)
+    for study in wanted:
+        keep_logs(choices_there(study, options.output), options.results)  # they tell which recipes to run
+    planned = merged(
+        plan(study, options.seeds, options.output, options.results, options.rows) for study in wanted
     )
-
-    study = Study.read(options.recipes, f"{options.data}/{options.table}")
-    keep_logs(choices_there(study, options.output), options.results)  # they tell which recipes to run
-    planned = plan(study, options.seeds, options.output, options.results, options.rows)
-    failed = train(planned, study.name, options, console)
+    failed = train(planned, ", ".join(study.name for study in wanted), options, console)
     studies = with_logs(options.recipes, options.results)
     write_results(studies, options.results)
-    if study in studies:
-        console.show(document(study, options.results))
+    for study in wanted:
+        if study in studies:
+            console.show(document(study, options.results))
     complain(failed, len(planned))
-    console.result({"study": study.name, "results": str(options.results / study.name)})
+    report(wanted, options.results, console)
 
 
 def choose(options: argparse.Namespace, console: Console) -> None:
     """Try the choices of each row that were not tried yet, and show what is best on the validation rows."""
-    from mmb.training.reproduce import Study, choices_table, plan_choices
+    from mmb.training.reproduce import choices_table, plan_choices
 
-    study = Study.read(options.recipes, f"{options.data}/{options.table}")
-    planned = plan_choices(study, options.output, options.rows)
-    failed = train(planned, f"choices of {study.name}", options, console)
-    console.show(choices_table(study, options.results))
+    wanted = wanted_studies(options)
+    planned = merged(plan_choices(study, options.output, options.rows) for study in wanted)
+    failed = train(planned, f"choices of {', '.join(study.name for study in wanted)}", options, console)
+    for study in wanted:
+        console.show(choices_table(study, options.results))
     complain(failed, len(planned))
-    console.result({"study": study.name, "results": str(options.results / study.name / "choices")})
+    report(wanted, options.results, console)
+
+
+def wanted_studies(options: argparse.Namespace) -> list[Study]:
+    """The tables that are asked for, of each data set."""
+    from mmb.training.reproduce import Study
+
+    pairs = product(options.data, options.tables)
+    return [Study.read(options.recipes, f"{data}/{table}") for data, table in pairs]
+
+
+def merged(plans: Iterable[list[Planned]]) -> list[Planned]:
+    """All runs of several tables, those that they share once."""
+    return list({one.name: one for plan in plans for one in plan}.values())
+
+
+def report(wanted: list[Study], results: Path, console: Console) -> None:
+    """Say where logs are, for programs."""
+    console.result({"studies": {study.name: str(results / study.name) for study in wanted}})
 
 
 def train(

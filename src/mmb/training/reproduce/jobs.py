@@ -18,6 +18,7 @@ from mmb.training.checkpoint import steps
 from mmb.training.children import become_worker
 from mmb.training.files import write_whole
 from mmb.training.loop import train
+from mmb.training.presets import METHODS
 from mmb.training.reproduce.plan import ERROR, Planned
 from mmb.training.run import Run
 from mmb.training.watch import Watch
@@ -29,7 +30,8 @@ def train_all(planned: Sequence[Planned], jobs: int, watch: Watch, ended: Ended)
     """Train all runs that are not finished; one that fails does not stop the others.
 
     Many at once go to as many processes: compiling keeps a core busy and the GPU idle, and what one process
-    breaks is whole for the others. First phases go first; what starts from one goes as soon as it is done.
+    breaks is whole for the others. First phases go first; what starts from one goes as soon as it is done,
+    compositional training before the rest, since it compiles for minutes.
 
     Args:
         planned: The runs, each first phase before what starts from it.
@@ -41,7 +43,7 @@ def train_all(planned: Sequence[Planned], jobs: int, watch: Watch, ended: Ended)
         Names of the runs that failed, and why.
     """
     if jobs > 1:
-        queue = _Queue(sorted(planned, key=lambda one: one.after is not None), ended)
+        queue = _Queue(sorted(planned, key=_turn), ended)
         _train_at_once(queue, jobs)
     else:
         queue = _Queue(planned, ended)
@@ -49,6 +51,10 @@ def train_all(planned: Sequence[Planned], jobs: int, watch: Watch, ended: Ended)
             _attempt(one.run, 1, watch)
             queue.end(one, None)
     return queue.failed
+
+
+def _turn(one: Planned) -> tuple[bool, bool]:
+    return one.after is not None, not METHODS[one.run.recipe.method].own_weights
 
 
 class _Queue:
