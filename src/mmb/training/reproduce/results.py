@@ -63,12 +63,15 @@ def document(study: Study, results: Path) -> str:
         lines.append(f"| {' | '.join([study.title_of(row, found[0]['method']), *cells])} |")
     every = [one for found in groups.values() for one in found]
     seeds = sorted({len(found) for found in groups.values()})
+    values = "Mean over tasks, one seed"
+    if max(seeds) > 1:
+        values = f"Mean (standard deviation) over {' or '.join(map(str, seeds))} seeds of the mean over tasks"
     commits = sorted({one["versions"].get("commit") or "unknown" for one in every})
     at_once = max(one.get("at_once", 1) for one in every)
     shared = f", up to {at_once} runs sharing the device" if at_once > 1 else ""
     lines += [
         "",
-        f"Mean (standard deviation) over {' or '.join(map(str, seeds))} seeds of the mean over tasks. pAUC: "
+        f"{values}. pAUC: "
         f"FPR <= {every[0]['max_fpr']:g}, McClish-standardised. Weights selected by validation "
         f"{METRICS[study.metric]}; seconds: of training, first phase, evaluations and checkpoints included"
         f"{shared}. "
