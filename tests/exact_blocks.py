@@ -37,7 +37,7 @@ def exact_blocks(objective, logits, labels, k):
         chosen = torch.ones_like(down)
     centre = 0.0
     if kind == "recentred":
-        centre = cuts[0] if cuts else math.log(len(up) / len(down))
+        centre = math.log(len(up) / len(down))
     if kind in ("sigmoid", "recentred"):
         up, down = torch.sigmoid(up - centre), torch.sigmoid(down - centre)
     if not hasattr(objective, "dual"):

@@ -114,7 +114,7 @@ def test_warm_start(scores):
         for t, rate in enumerate((0.2, 0.05)):
             above = float((z > objective.threshold.value[k, t]).float().mean())
             assert above == pytest.approx(rate, abs=1 / len(z))
-        centre = objective.threshold.value[k, 0] if scores == "recentred" else 0
+        centre = objective.log_odds()[k] if scores == "recentred" else 0
         h = logits[:, k] if scores == "logit" else torch.sigmoid(logits[:, k] - centre)
         up, down = h[labels[:, k] == 1], h[labels[:, k] == 0]
         low, high = objective.threshold.value[k]

@@ -27,14 +27,28 @@ def test_tox21():
         assert f"{measured[method]['pauc']['mean']:.3f}" in README
 
 
+def study_rows(title):
+    """Rows of the table of a study on the page of results."""
+    page = (ROOT / "results" / "README.md").read_text()
+    return table_rows(page[page.index(f"## {title}\n") :], "| method | test AUC")
+
+
 def test_molpcba():
-    made = table_rows((ROOT / "results" / "README.md").read_text(), "| method | test AUC")
+    made = study_rows("Table 2: partial AUC on ogbg-molpcba")
     rows = table_rows(CHOOSE, "| | AUC | partial AUC |")
     assert rows
     for name, shown in rows.items():
         assert shown == [cell.split(" ")[0] for cell in made[name][:3]], name
     for name in ("pairwise pAUC", "MMB-pAUC", "CE"):
         assert made[name][1].split(" ")[0] in README
+
+
+def test_cifar10():
+    rows = table_rows(CHOOSE, "| | rare: AUC | partial AUC |")
+    assert rows
+    made = [study_rows(f"Table 2: partial AUC on CIFAR-10{kind}") for kind in (" with rare positives", "")]
+    for name, shown in rows.items():
+        assert shown == [cell for table in made for cell in table[name][:2]], name
 
 
 def test_estimator():

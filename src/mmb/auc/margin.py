@@ -11,6 +11,7 @@ from mmb.auc.autograd import Gradients
 from mmb.auc.entries import Entries
 from mmb.auc.labels import Labels
 from mmb.auc.objective import Objective
+from mmb.auc.scores import Transform, check_transform, squash
 
 
 class MarginTerms(NamedTuple):
@@ -83,26 +84,42 @@ class MarginObjective(Objective):
     Args:
         labels: The training labels.
         margin: `c`.
-        start: The score of a model that knows nothing, where the means start.
+        scores: What the loss compares, `h`; see [`MinMaxAUC`][mmb.auc.minmax.MinMaxAUC].
         lr_dual: Step size of the dual's gradient ascent.
         task_weighting: See [`Objective`][mmb.auc.objective.Objective].
 
     Raises:
-        ValueError: If `lr_dual` is outside (0, 1).
+        ValueError: If `scores` is unknown, or `lr_dual` outside (0, 1).
     """
 
     dual: Tensor
 
     def __init__(
-        self, labels: Labels | Tensor, margin: float, start: float, lr_dual: float, task_weighting: float
+        self,
+        labels: Labels | Tensor,
+        margin: float,
+        scores: Transform,
+        lr_dual: float,
+        task_weighting: float,
     ) -> None:
+        check_transform(scores)
         super().__init__(labels, task_weighting)
         if not 0 < lr_dual < 1:
             raise ValueError(f"lr_dual must be in (0, 1), beyond which the dual diverges; got {lr_dual}")
-        self.margin, self.lr_dual = margin, lr_dual
+        self.margin, self.scores, self.lr_dual = margin, scores, lr_dual
+        start = 0.0 if scores == "logit" else 0.5  # the score of a model that knows nothing
         self.mean_positive = nn.Parameter(torch.full_like(self.task_weight, start))  # a
         self.mean_negative = nn.Parameter(torch.full_like(self.task_weight, start))  # b
         self.register_buffer("dual", torch.full_like(self.task_weight, margin))  # alpha
+
+    def log_odds(self) -> Tensor:
+        """`log(n+ / n-)` of each task, `[m]`: about where cross-entropy puts the logits."""
+        return (self.positives / self.negatives).log()
+
+    def squash(self, entries: Entries) -> tuple[Tensor, Tensor]:
+        """`h`, which the loss compares, and its slope."""
+        centre = entries.gather(self.log_odds()) if self.scores == "recentred" else None
+        return squash(entries.logits, self.scores, centre)
 
     def project_dual(self, dual: Tensor) -> Tensor:
         """Keep the dual in its set; here all numbers."""

@@ -11,7 +11,6 @@ from mmb.auc.autograd import Gradients
 from mmb.auc.entries import Entries
 from mmb.auc.labels import Labels
 from mmb.auc.margin import MarginObjective, margin_terms
-from mmb.auc.scores import check_transform, squash
 from mmb.projections import nonnegative
 
 
@@ -50,13 +49,7 @@ class MinMaxAUC(MarginObjective):
         lr_dual: float = 0.1,
         task_weighting: float = 0.0,
     ) -> None:
-        check_transform(scores)
-        super().__init__(labels, margin, 0.0 if scores == "logit" else 0.5, lr_dual, task_weighting)
-        self.scores = scores
-
-    def log_odds(self) -> Tensor:
-        """`log(n+ / n-)` of each task, `[m]`: about where cross-entropy puts the logits."""
-        return (self.positives / self.negatives).log()
+        super().__init__(labels, margin, scores, lr_dual, task_weighting)
 
     def project_dual(self, dual: Tensor) -> Tensor:
         """The dual is not negative."""
@@ -65,7 +58,7 @@ class MinMaxAUC(MarginObjective):
     def estimate(self, entries: Entries) -> tuple[Tensor, Gradients]:
         """$L_k$ averaged over the tasks of the batch, at the dual before its step."""
         a, b, dual = (entries.gather(s) for s in (self.mean_positive, self.mean_negative, self.dual))
-        score, slope = self._squash(entries)
+        score, slope = self.squash(entries)
         terms = margin_terms(score, entries.positive, entries.negative, a, b, dual, self.margin)
         return self.conclude(entries, dual, terms, terms.d_score * slope)
 
@@ -78,10 +71,6 @@ class MinMaxAUC(MarginObjective):
             labels: `[n, m]` with gaps. Tasks without labels here keep their state.
         """
         entries = self.entries(scores, labels).averaged()
-        score, _ = self._squash(entries)
+        score, _ = self.squash(entries)
         mean_positive, mean_negative = (entries.positive * score).sum(0), (entries.negative * score).sum(0)
         self.place(mean_positive, mean_negative)
-
-    def _squash(self, entries: Entries) -> tuple[Tensor, Tensor]:
-        centre = entries.gather(self.log_odds()) if self.scores == "recentred" else None
-        return squash(entries.logits, self.scores, centre)

@@ -94,7 +94,7 @@ class PairwisePartialAUC(Objective):
         d_logits = pairs.to_scores(selected * slope, logits)
         if self.gradient == "full":
             payoff = pairs.by_task(weight * loss, logits)  # E+[l(z+ - z)] of every row, [rows, k]
-            d_logits = d_logits + self.threshold.through_selection(entries, tracking, payoff, None)
+            d_logits = d_logits + self.threshold.through_selection(entries, tracking, payoff)
         if self.training:
             self.threshold.step(entries, tracking)
         value = (entries.scale[pairs.columns] * (selected * loss).sum(1)).sum()

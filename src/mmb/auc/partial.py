@@ -9,7 +9,7 @@ from mmb.auc.autograd import Gradients
 from mmb.auc.entries import Entries
 from mmb.auc.labels import Labels
 from mmb.auc.margin import MarginObjective, margin_terms
-from mmb.auc.scores import Transform, check_transform, squash
+from mmb.auc.scores import Transform
 from mmb.auc.thresholds import Gradient, Thresholds, check_gradient, held_out
 
 
@@ -39,8 +39,8 @@ class PartialAUC(MarginObjective):
         min_fpr: Lower end, in [0, max_fpr).
         margin: `c`.
         scores: `"sigmoid"`: `h = z = sigmoid(logit)`; `"logit"`: `h = z = logit`; `"recentred"`:
-            `z = logit` and `h = sigmoid(logit - threshold)`, so that the loss is steepest at the
-            operating point however rare the positives are.
+            `z = logit` and $h = \mathrm{sigmoid}(\text{logit} - \log(n_+ / n_-))$, spread about one half
+            however rare the positives are; see [`MinMaxAUC`][mmb.auc.minmax.MinMaxAUC].
         gradient: `"full"`: the hypergradient, with the selection's dependence on the scores and, through
             the threshold, on all negatives. `"practical"`, the default: the selection is held fixed; in
             small experiments it generalised a little better.
@@ -76,10 +76,9 @@ class PartialAUC(MarginObjective):
         tau2: float = 1e-4,
         task_weighting: float = 0.0,
     ) -> None:
-        check_transform(scores)
         check_gradient(gradient)
-        super().__init__(labels, margin, 0.0 if scores == "logit" else 0.5, lr_dual, task_weighting)
-        self.scores, self.gradient = scores, gradient
+        super().__init__(labels, margin, scores, lr_dual, task_weighting)
+        self.gradient = gradient
         of_unit = scores == "sigmoid"  # the thresholds cut probabilities
         tau1 = tau1 if tau1 is not None else 0.05 if of_unit else 0.5
         self.threshold = Thresholds(
@@ -102,11 +101,10 @@ class PartialAUC(MarginObjective):
         terms = margin_terms(score, entries.positive, tracking.selected, a, b, dual, self.margin)
         d_logits = terms.d_score * slope
         if self.gradient == "full":
-            d_centre = -d_logits.sum(0) if self.scores == "recentred" else None
             from_b = score - b
             # half of (h-b)^2 + 2 alpha (h-b)
             payoff = torch.addcmul(dual * from_b, from_b, from_b, value=0.5)
-            d_cut = self.threshold.through_selection(entries, tracking, payoff, d_centre)
+            d_cut = self.threshold.through_selection(entries, tracking, payoff)
             d_logits = d_logits + (d_cut * slope if self.scores == "sigmoid" else d_cut)
         if self.training:
             self.threshold.step(entries, tracking)
@@ -114,8 +112,7 @@ class PartialAUC(MarginObjective):
 
     def cut_and_score(self, entries: Entries) -> tuple[Tensor, Tensor, Tensor]:
         """`z`, which the thresholds cut, `h`, which the loss compares, and the slope of `h`."""
-        centre = entries.gather(self.threshold.value)[:, 0] if self.scores == "recentred" else None
-        score, slope = squash(entries.logits, self.scores, centre)
+        score, slope = self.squash(entries)
         return score if self.scores == "sigmoid" else entries.logits, score, slope
 
     @torch.no_grad()

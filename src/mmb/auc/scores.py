@@ -23,7 +23,7 @@ def squash(logits: Tensor, transform: Transform, centre: Tensor | None = None) -
         logits: `[rows, k]`.
         transform: `"sigmoid"`: `h = sigmoid(logit)`; `"logit"`: `h = logit`; `"recentred"`:
             `h = sigmoid(logit - centre)`.
-        centre: `[k]`: each task's threshold, for `"recentred"`.
+        centre: `[k]`, of each task, for `"recentred"`.
 
     Returns:
         `h` and `dh/dlogit`, both of the logits' shape (the slope of `"logit"` is a scalar one).

@@ -124,7 +124,7 @@ def transformed(logits: Tensor, transform: str) -> Tensor:
     return logits if transform == "logit" else torch.sigmoid(logits)
 
 
-def minmax_scores(objective: MinMaxAUC, logits: Tensor, batch: One) -> Tensor:
+def margin_scores(objective: MarginObjective, logits: Tensor, batch: One) -> Tensor:
     """Scores `h` of one task, whose logits may be recentred first."""
     if objective.scores == "recentred":
         logits = logits - own_value(objective.log_odds(), batch["task"])
@@ -158,7 +158,7 @@ def margin_loss(
 
 
 def _minmax(objective: MinMaxAUC, score: Score, x: Tree, dual: Tensor, lower: None, batch: One) -> Tensor:
-    h = minmax_scores(objective, score(x["model"], batch["inputs"], batch["task"]), batch)
+    h = margin_scores(objective, score(x["model"], batch["inputs"], batch["task"]), batch)
     return margin_loss(objective, x, dual, batch, h, torch.ones_like(h))
 
 
@@ -189,9 +189,8 @@ def _quantile(
 def _partial(objective: PartialAUC, score: Score, x: Tree, dual: Tensor, lower: Tensor, batch: One) -> Tensor:
     z = _cut(objective, score, x, batch)
     select = _select(objective.threshold, z, lower)
-    if objective.gradient == "practical":
-        select, lower = select.detach(), lower.detach()
-    h = torch.sigmoid(z - lower[0]) if objective.scores == "recentred" else z
+    select = select.detach() if objective.gradient == "practical" else select
+    h = margin_scores(objective, z, batch) if objective.scores == "recentred" else z
     return margin_loss(objective, x, dual, batch, h, select)
 
 

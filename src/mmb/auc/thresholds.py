@@ -156,23 +156,20 @@ class Thresholds(nn.Module):
         passing = (entries.negative * (entries.logits > point)).sum(0)
         entries.scatter_(self.operating, point + passing - self.rates[0] * entries.negative_mass)
 
-    def through_selection(
-        self, entries: Entries, tracking: Tracking, payoff: Tensor, d_centre: Tensor | None
-    ) -> Tensor:
+    def through_selection(self, entries: Entries, tracking: Tracking, payoff: Tensor) -> Tensor:
         r"""Derivative by `z` through the selection: directly, and through the thresholds.
 
         With the loss $f = E_-[s(z) v] + \dots$:
 
         $$
         w_-\, v\, \partial_z s - \partial^2_{z \lambda} g \; H^{-1}\, \partial_\lambda f,
-        \qquad \partial_\lambda f = - E_-[v\, \partial_z s] + \dots
+        \qquad \partial_\lambda f = - E_-[v\, \partial_z s]
         $$
 
         Args:
             entries: The batch.
             tracking: The look at it.
             payoff: $v$, what one unit of selection adds to the loss, `[rows, k]`.
-            d_centre: What else the loss has as derivative by the first threshold, `[k]`.
 
         Returns:
             `[rows, k]`.
@@ -188,8 +185,6 @@ class Thresholds(nn.Module):
         d_threshold = -steep * push.sum(1)  # of one threshold
         if len(phi) == 2:
             d_threshold[1].neg_()
-        if d_centre is not None:
-            d_threshold[0] += d_centre
         implicit = bell * (d_threshold / (self.tau1 * tracking.hessian)).unsqueeze(1)
         direct = push[0] if len(phi) == 1 else push[0] - push[1]
         return torch.add(implicit[0] if len(phi) == 1 else implicit.sum(0), direct, alpha=steep)
