@@ -11,6 +11,7 @@ import re
 from argparse import ArgumentError
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -179,17 +180,23 @@ def with_presets(fragment: Fragment) -> Fragment:
 
 def make_parser(fragment: Fragment) -> Any:
     """A parser (jsonargparse) that knows every key of recipes with this method, data set and network."""
-    parser = require("jsonargparse", extra="training").ArgumentParser(exit_on_error=False)
-    parser.add_class_arguments(Recipe, skip={"data", "model", "objective", "pretrain"})
     try:
         loader, builder = data_loader(_name(fragment, "data")), model_builder(_name(fragment, "model"))
     except ValueError as error:
         raise RecipeError(str(error)) from error
+    return _parser_for(loader, builder, objective_class(fragment["method"]))
+
+
+@lru_cache(maxsize=64)  # studies resolve hundreds of recipes with a few of these
+def _parser_for(
+    loader: Callable[..., Any], builder: Callable[..., Any], objective: Callable[..., Any]
+) -> Any:
+    parser = require("jsonargparse", extra="training").ArgumentParser(exit_on_error=False)
+    parser.add_class_arguments(Recipe, skip={"data", "model", "objective", "pretrain"})
     parser.add_argument("--data.name", type=str, help="Which data set.")
     parser.add_function_arguments(loader, "data", skip=NOT_OPTIONS["data"])
     parser.add_argument("--model.name", type=str, help="Which network.")
     parser.add_function_arguments(builder, "model", skip=NOT_OPTIONS["model"])
-    objective = objective_class(fragment["method"])
     parser.add_class_arguments(objective, "objective", skip=NOT_OPTIONS["objective"])
     return parser
 
