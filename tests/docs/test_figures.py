@@ -43,6 +43,15 @@ def test_molpcba():
         assert made[name][1].split(" ")[0] in README
 
 
+def test_speed_on_a_gpu():
+    log = (ROOT / "results/molpcba/speed/fused.txt").read_text()
+    rows = dict(re.findall(r"^(\S.*?\S)  +([\d. ]+)$", log, re.MULTILINE))
+    *_, ms, _, _, _ = map(float, rows["CE"].split())  # then times CE, kernels, compilation
+    assert f"{1024 / ms:.0f},000 molecules per second" in README
+    for name in ("MMB-pAUC", "mAUC-CT, exact"):
+        assert re.search(rf"{rows[name].split()[3]}\s+times", README), name
+
+
 def test_cifar10():
     rows = table_rows(CHOOSE, "| | rare: AUC | partial AUC |")
     assert rows
