@@ -14,6 +14,7 @@ from mmb.auc.copies import StorageDtype, WeightCopies
 from mmb.auc.entries import Entries
 from mmb.auc.labels import Labels
 from mmb.auc.minmax import MinMaxAUC
+from mmb.auc.scores import Transform
 from mmb.auc.taskwise import TaskwiseModel, Weights
 from mmb.models.multitask import MultiTask
 
@@ -107,7 +108,7 @@ class CompositionalAUC(MinMaxAUC):
         copies_device: torch.device | str | None = None,
         copies_as: Literal["weights", "offsets"] = "weights",
         margin: float = 1.0,
-        scores: Literal["sigmoid", "logit", "recentred"] = "sigmoid",
+        scores: Transform = "sigmoid",
         lr_dual: float = 0.1,
         task_weighting: float = 0.0,
     ) -> None:

@@ -13,6 +13,7 @@ from mmb.auc.compositional import check_inner_step
 from mmb.auc.entries import Entries
 from mmb.auc.labels import Labels
 from mmb.auc.minmax import MinMaxAUC
+from mmb.auc.scores import Transform
 from mmb.models.multitask import MultiTask, flatten_tasks
 
 
@@ -117,7 +118,7 @@ class HeadCompositionalAUC(MinMaxAUC):
         lr_lower: float = 0.1,
         gradient: Literal["exact", "first_order"] = "exact",
         margin: float = 1.0,
-        scores: Literal["sigmoid", "logit", "recentred"] = "sigmoid",
+        scores: Transform = "sigmoid",
         lr_dual: float = 0.1,
         task_weighting: float = 0.0,
     ) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 from torch import Tensor
 
@@ -11,6 +9,7 @@ from mmb.auc.autograd import Gradients
 from mmb.auc.entries import Entries
 from mmb.auc.labels import Labels
 from mmb.auc.margin import MarginObjective, margin_terms
+from mmb.auc.scores import Transform
 from mmb.projections import nonnegative
 
 
@@ -45,7 +44,7 @@ class MinMaxAUC(MarginObjective):
         labels: Labels | Tensor,
         *,
         margin: float = 1.0,
-        scores: Literal["sigmoid", "logit", "recentred"] = "sigmoid",
+        scores: Transform = "sigmoid",
         lr_dual: float = 0.1,
         task_weighting: float = 0.0,
     ) -> None:
