@@ -46,11 +46,14 @@ OBJECTIVES = {
     "cross-entropy": lambda y, **o: auc.CrossEntropy(y, **o),
     "focal": lambda y, **o: auc.Focal(y, gamma=1.5, alpha=0.3, **o),
     "minibatch": lambda y, **o: auc.MiniBatchPartialAUC(y, max_fpr=0.3, **o),
+    "minibatch-recentred": lambda y, **o: auc.MiniBatchPartialAUC(y, max_fpr=0.3, scores="recentred", **o),
     "sopa": lambda y, **o: auc.SOPA(y, max_fpr=0.3, **o),
     "sopas": lambda y, **o: auc.SOPAs(y, temperature=0.5, **o),
+    "sopas-recentred": lambda y, **o: auc.SOPAs(y, temperature=0.5, scores="recentred", **o),
 }
 MARGIN = [name for name in OBJECTIVES if name not in ("cross-entropy", "focal")]
-PER_POSITIVE = ["sopa", "sopas"]
+STATELESS = ["cross-entropy", "focal", "minibatch", "minibatch-recentred"]
+PER_POSITIVE = ["sopa", "sopas", "sopas-recentred"]
 
 
 @dataclass(frozen=True)

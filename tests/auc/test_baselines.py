@@ -199,3 +199,22 @@ def test_sopas_does_not_overflow():
     assert loss.isfinite()
     assert scores.grad.isfinite().all()
     assert float(loss.detach()) == pytest.approx(121.0**2, rel=1e-3)  # the worst pair alone
+
+
+@pytest.mark.parametrize("make", [auc.MiniBatchPartialAUC, auc.SOPA, auc.SOPAs])
+def test_recentred_scores_are_those_of_logits_less_the_log_odds(make):
+    data = make_data(rows=30)
+    logits, rows = data.model(data.inputs).detach(), torch.arange(30)
+    plain, recentred = (make(data.labels, scores=scores).double() for scores in ("sigmoid", "recentred"))
+    positives, negatives = (data.labels == 1).sum(0), (data.labels == 0).sum(0)
+    shifted = (logits + (positives / negatives).log()).requires_grad_()
+    logits.requires_grad_()
+    plain(logits, data.labels, rows=rows).backward()
+    recentred(shifted, data.labels, rows=rows).backward()
+    torch.testing.assert_close(shifted.grad, logits.grad)
+    assert float(logits.grad.abs().max()) > 0
+
+
+def test_unknown_scores_are_named():
+    with pytest.raises(ValueError, match="scores must be one of sigmoid, logit, recentred; got 'softmax'"):
+        auc.SOPAs(torch.tensor([[1], [0]]), scores="softmax")

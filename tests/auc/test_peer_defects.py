@@ -13,7 +13,7 @@ import torch
 
 import mmb
 from mmb import auc
-from objective_bank import MARGIN, OBJECTIVES, estimate, make, make_data, state
+from objective_bank import MARGIN, OBJECTIVES, STATELESS, estimate, make, make_data, state
 
 ROOT = Path(mmb.__file__).parents[2]
 WITH_DUAL = [name for name in OBJECTIVES if name.startswith(("minmax", "partial"))]
@@ -122,7 +122,7 @@ def test_7_samplers_take_gaps_and_tasks_without_positives_and_leave_global_seeds
     assert torch.equal(torch.rand(3), expected)
 
 
-@pytest.mark.parametrize("name", [n for n in OBJECTIVES if n not in ("cross-entropy", "focal", "minibatch")])
+@pytest.mark.parametrize("name", [n for n in OBJECTIVES if n not in STATELESS])
 def test_8_block_state_is_in_the_state_dict(name):
     data = make_data()
     trained = make(name, data)

@@ -12,7 +12,7 @@ from torch.nn import functional
 from mmb.auc.compositional import CompositionalAUC
 from mmb.auc.compositional_heads import HeadCompositionalAUC
 from mmb.auc.minmax import MinMaxAUC
-from mmb.auc.statements import One, margin_loss, margin_scores, own_value
+from mmb.auc.statements import One, margin_loss, own_value, squashed
 from mmb.models.multitask import MultiTask
 from mmb.problem import Problem
 from mmb.projections import nonnegative
@@ -69,7 +69,7 @@ def _heads_upper(
     objective: HeadCompositionalAUC, model: MultiTask, x: Tree, dual: Tensor, lower: Tree, batch: One
 ) -> Tensor:
     moved = {name: own_value(x["model"][name], batch["task"]) + lower[name] for name in lower}
-    h = margin_scores(objective, _logits(model, {**x["model"], **moved}, batch), batch)
+    h = squashed(objective, _logits(model, {**x["model"], **moved}, batch), batch)
     return margin_loss(objective, x, dual, batch, h, torch.ones_like(h))
 
 
@@ -116,7 +116,7 @@ def _upper(
     if objective.copies.offsets:
         own = _own_weights(x, lower, batch)
         copy = {name: own[name] + offset for name, offset in lower.items()}
-    h = margin_scores(objective, _logits(model, copy, batch), batch)
+    h = squashed(objective, _logits(model, copy, batch), batch)
     return margin_loss(objective, x, dual, batch, h, torch.ones_like(h))
 
 

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from mmb.auc.autograd import Gradients
 from mmb.auc.entries import Entries
 from mmb.auc.labels import Labels
-from mmb.auc.objective import Objective
-from mmb.auc.scores import Transform, check_transform, squash
+from mmb.auc.scores import ScoreObjective, Transform
 
 
 class MarginTerms(NamedTuple):
@@ -78,7 +77,7 @@ def margin_terms(
     )
 
 
-class MarginObjective(Objective):
+class MarginObjective(ScoreObjective):
     """An objective built on the margin loss: the class means are parameters, the dual is block state.
 
     Args:
@@ -102,24 +101,14 @@ class MarginObjective(Objective):
         lr_dual: float,
         task_weighting: float,
     ) -> None:
-        check_transform(scores)
-        super().__init__(labels, task_weighting)
+        super().__init__(labels, scores, task_weighting)
         if not 0 < lr_dual < 1:
             raise ValueError(f"lr_dual must be in (0, 1), beyond which the dual diverges; got {lr_dual}")
-        self.margin, self.scores, self.lr_dual = margin, scores, lr_dual
+        self.margin, self.lr_dual = margin, lr_dual
         start = 0.0 if scores == "logit" else 0.5  # the score of a model that knows nothing
         self.mean_positive = nn.Parameter(torch.full_like(self.task_weight, start))  # a
         self.mean_negative = nn.Parameter(torch.full_like(self.task_weight, start))  # b
         self.register_buffer("dual", torch.full_like(self.task_weight, margin))  # alpha
-
-    def log_odds(self) -> Tensor:
-        """`log(n+ / n-)` of each task, `[m]`: about where cross-entropy puts the logits."""
-        return (self.positives / self.negatives).log()
-
-    def squash(self, entries: Entries) -> tuple[Tensor, Tensor]:
-        """`h`, which the loss compares, and its slope."""
-        centre = entries.gather(self.log_odds()) if self.scores == "recentred" else None
-        return squash(entries.logits, self.scores, centre)
 
     def project_dual(self, dual: Tensor) -> Tensor:
         """Keep the dual in its set; here all numbers."""

@@ -7,28 +7,42 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from mmb.auc.entries import Entries
+from mmb.auc.labels import Labels
+from mmb.auc.objective import Objective
+
 Transform = Literal["sigmoid", "logit", "recentred"]
 
 
-def check_transform(transform: str, allowed: tuple[str, ...] = get_args(Transform)) -> None:
-    """Raise ValueError unless the transform is among those allowed."""
-    if transform not in allowed:
-        raise ValueError(f"scores must be one of {', '.join(allowed)}; got {transform!r}")
-
-
-def squash(logits: Tensor, transform: Transform, centre: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Scores `h` and their slope `dh/dlogit`.
+class ScoreObjective(Objective):
+    r"""An objective that compares scores `h` of positives and negatives.
 
     Args:
-        logits: `[rows, k]`.
-        transform: `"sigmoid"`: `h = sigmoid(logit)`; `"logit"`: `h = logit`; `"recentred"`:
-            `h = sigmoid(logit - centre)`.
-        centre: `[k]`, of each task, for `"recentred"`.
+        labels: The training labels.
+        scores: `"sigmoid"`: `h = sigmoid(logit)`; `"logit"`: `h = logit`; `"recentred"`:
+            $h = \mathrm{sigmoid}(\text{logit} - \log(n_+ / n_-))$, spread about one half however rare the
+            positives are.
+        task_weighting: See [`Objective`][mmb.auc.objective.Objective].
 
-    Returns:
-        `h` and `dh/dlogit`, both of the logits' shape (the slope of `"logit"` is a scalar one).
+    Raises:
+        ValueError: If `scores` is unknown, or `task_weighting` outside [-1, 1].
     """
-    if transform == "logit":
-        return logits, logits.new_ones(())
-    score = torch.sigmoid(logits if centre is None else logits - centre)
-    return score, torch.addcmul(score, score, score, value=-1)  # h - h^2
+
+    def __init__(self, labels: Labels | Tensor, scores: Transform, task_weighting: float) -> None:
+        if scores not in get_args(Transform):
+            raise ValueError(f"scores must be one of {', '.join(get_args(Transform))}; got {scores!r}")
+        super().__init__(labels, task_weighting)
+        self.scores = scores
+
+    def log_odds(self) -> Tensor:
+        """`log(n+ / n-)` of each task, `[m]`: about where cross-entropy puts the logits."""
+        return (self.positives / self.negatives).log()
+
+    def squash(self, entries: Entries) -> tuple[Tensor, Tensor]:
+        """Scores `h` and their slope `dh/dlogit`, `[rows, k]` (the slope of `"logit"` is a scalar one)."""
+        logits = entries.logits
+        if self.scores == "logit":
+            return logits, logits.new_ones(())
+        recentred = self.scores == "recentred"
+        score = torch.sigmoid(logits - entries.gather(self.log_odds()) if recentred else logits)
+        return score, torch.addcmul(score, score, score, value=-1)  # h - h^2

@@ -26,6 +26,7 @@ from mmb.auc.objective import Objective
 from mmb.auc.pairs import Pairs
 from mmb.auc.pairwise import PairwisePartialAUC
 from mmb.auc.partial import PartialAUC
+from mmb.auc.scores import ScoreObjective
 from mmb.auc.thresholds import Thresholds
 from mmb.problem import Problem
 from mmb.projections import nonnegative
@@ -119,16 +120,13 @@ def own_value(values: Tensor, index: Tensor) -> Tensor:
     return values.index_select(0, index.reshape(1)).squeeze(0)
 
 
-def transformed(logits: Tensor, transform: str) -> Tensor:
-    """Scores `h` from logits: as they are for `"logit"`, else their sigmoid."""
-    return logits if transform == "logit" else torch.sigmoid(logits)
-
-
-def margin_scores(objective: MarginObjective, logits: Tensor, batch: One) -> Tensor:
-    """Scores `h` of one task, whose logits may be recentred first."""
+def squashed(objective: ScoreObjective, logits: Tensor, batch: One) -> Tensor:
+    """Scores `h` of one task's rows."""
+    if objective.scores == "logit":
+        return logits
     if objective.scores == "recentred":
         logits = logits - own_value(objective.log_odds(), batch["task"])
-    return transformed(logits, objective.scores)
+    return torch.sigmoid(logits)
 
 
 def margin_loss(
@@ -158,7 +156,7 @@ def margin_loss(
 
 
 def _minmax(objective: MinMaxAUC, score: Score, x: Tree, dual: Tensor, lower: None, batch: One) -> Tensor:
-    h = margin_scores(objective, score(x["model"], batch["inputs"], batch["task"]), batch)
+    h = squashed(objective, score(x["model"], batch["inputs"], batch["task"]), batch)
     return margin_loss(objective, x, dual, batch, h, torch.ones_like(h))
 
 
@@ -190,7 +188,7 @@ def _partial(objective: PartialAUC, score: Score, x: Tree, dual: Tensor, lower: 
     z = _cut(objective, score, x, batch)
     select = _select(objective.threshold, z, lower)
     select = select.detach() if objective.gradient == "practical" else select
-    h = margin_scores(objective, z, batch) if objective.scores == "recentred" else z
+    h = squashed(objective, z, batch) if objective.scores == "recentred" else z
     return margin_loss(objective, x, dual, batch, h, select)
 
 
@@ -225,7 +223,7 @@ def _focal(objective: Focal, score: Score, x: Tree, dual: None, lower: None, bat
 def _minibatch(
     objective: MiniBatchPartialAUC, score: Score, x: Tree, dual: None, lower: None, batch: One
 ) -> Tensor:
-    h = transformed(score(x["model"], batch["inputs"], batch["task"]), objective.scores)
+    h = squashed(objective, score(x["model"], batch["inputs"], batch["task"]), batch)
     share = own_value(objective.share, batch["task"]) if objective.anneal else objective.max_fpr
     top = top_part(h.detach().unsqueeze(1), batch["negative"].unsqueeze(1), share).squeeze(1)
     tiny = torch.finfo(h.dtype).tiny
@@ -235,7 +233,7 @@ def _minibatch(
 
 def _pair_losses(objective: SOPA | SOPAs, score: Score, x: Tree, batch: One) -> Tensor:
     """Loss of one positive against every row of its task, `[r]`."""
-    h = transformed(score(x["model"], batch["inputs"], batch["task"]), objective.scores)
+    h = squashed(objective, score(x["model"], batch["inputs"], batch["task"]), batch)
     return (objective.margin - own_value(h, batch["row"]) + h).clamp(min=0) ** 2
 
 

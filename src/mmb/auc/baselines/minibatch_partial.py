@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 from torch import Tensor
 
 from mmb.auc.autograd import Gradients
 from mmb.auc.entries import Entries
 from mmb.auc.labels import Labels
-from mmb.auc.objective import Objective
-from mmb.auc.scores import check_transform, squash
+from mmb.auc.scores import ScoreObjective, Transform
 
 
-class MiniBatchPartialAUC(Objective):
+class MiniBatchPartialAUC(ScoreObjective):
     r"""Pairwise square loss between the positives and the top negatives of the batch, task by task.
 
     $$
@@ -37,7 +34,7 @@ class MiniBatchPartialAUC(Objective):
         anneal: Over a task's first so many batches its share falls geometrically from one to `max_fpr`; 0
             has it there from the start, as in the paper's comparison.
         margin: `c`.
-        scores: `"sigmoid"` or `"logit"`.
+        scores: What the loss compares; see [`MinMaxAUC`][mmb.auc.minmax.MinMaxAUC].
         task_weighting: See [`Objective`][mmb.auc.objective.Objective].
 
     Raises:
@@ -53,22 +50,21 @@ class MiniBatchPartialAUC(Objective):
         max_fpr: float = 0.1,
         anneal: int = 0,
         margin: float = 1.0,
-        scores: Literal["sigmoid", "logit"] = "sigmoid",
+        scores: Transform = "sigmoid",
         task_weighting: float = 0.0,
     ) -> None:
-        super().__init__(labels, task_weighting)
-        check_transform(scores, ("sigmoid", "logit"))
+        super().__init__(labels, scores, task_weighting)
         if not 0 < max_fpr <= 1:
             raise ValueError(f"max_fpr must be in (0, 1], got {max_fpr}")
         if anneal < 0:
             raise ValueError(f"anneal must be a number of batches, 0 or more, got {anneal}")
-        self.max_fpr, self.anneal, self.margin, self.scores = max_fpr, anneal, margin, scores
+        self.max_fpr, self.anneal, self.margin = max_fpr, anneal, margin
         if anneal:
             self.register_buffer("share", torch.ones(self.num_tasks))
 
     def estimate(self, entries: Entries) -> tuple[Tensor, Gradients]:
         """$L_k$ averaged over the tasks of the batch; tasks that lack a class here count zero."""
-        score, slope = squash(entries.logits, self.scores)
+        score, slope = self.squash(entries)
         share = entries.gather(self.share) if self.anneal else self.max_fpr
         positive, top = _normalised(entries.positive), _normalised(top_part(score, entries.negative, share))
         both = (positive.sum(0) > 0) & (top.sum(0) > 0)

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from torch import Tensor
 
 from mmb.auc.autograd import Gradients
 from mmb.auc.baselines.positives import PerPositive
 from mmb.auc.entries import Entries
 from mmb.auc.labels import Labels
-from mmb.auc.objective import Objective
 from mmb.auc.pairs import Pairs, pair_loss
-from mmb.auc.scores import check_transform, squash
+from mmb.auc.scores import ScoreObjective, Transform
 
 
-class SOPA(Objective):
+class SOPA(ScoreObjective):
     r"""Partial AUC by a threshold on the pair losses of each positive (Zhu et al., 2022).
 
     $$
@@ -31,7 +28,7 @@ class SOPA(Objective):
         labels: The training labels.
         max_fpr: $\rho$, in (0, 1].
         margin: `c`.
-        scores: `"sigmoid"` or `"logit"`.
+        scores: What the loss compares; see [`MinMaxAUC`][mmb.auc.minmax.MinMaxAUC].
         lr_positive: Step size of the variables.
         task_weighting: See [`Objective`][mmb.auc.objective.Objective].
 
@@ -45,25 +42,24 @@ class SOPA(Objective):
         *,
         max_fpr: float = 0.1,
         margin: float = 1.0,
-        scores: Literal["sigmoid", "logit"] = "sigmoid",
+        scores: Transform = "sigmoid",
         lr_positive: float = 0.3,
         task_weighting: float = 0.0,
     ) -> None:
         labels = labels if isinstance(labels, Labels) else Labels(labels)
-        super().__init__(labels, task_weighting)
-        check_transform(scores, ("sigmoid", "logit"))
+        super().__init__(labels, scores, task_weighting)
         if not 0 < max_fpr <= 1:
             raise ValueError(f"max_fpr must be in (0, 1], got {max_fpr}")
         if not lr_positive > 0:
             raise ValueError(f"lr_positive must be positive, got {lr_positive}")
-        self.max_fpr, self.margin, self.scores, self.lr_positive = max_fpr, margin, scores, lr_positive
+        self.max_fpr, self.margin, self.lr_positive = max_fpr, margin, lr_positive
         self.level = PerPositive(labels, self.task_weight, start=0.0)  # s
 
     def estimate(self, entries: Entries) -> tuple[Tensor, Gradients]:
         """$L_k$ averaged over the tasks of the batch, at the variables before their step."""
         pairs = Pairs.of(entries)
         slots = self.level.find(entries, pairs)
-        score, slope = squash(entries.logits, self.scores)
+        score, slope = self.squash(entries)
         loss, d_difference = pair_loss(pairs.difference(score), "squared_hinge", self.margin)
         negative = pairs.beside(entries.negative)
         level = self.level.value[slots]

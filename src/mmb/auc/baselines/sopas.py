@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -12,12 +11,11 @@ from mmb.auc.autograd import Gradients
 from mmb.auc.baselines.positives import PerPositive
 from mmb.auc.entries import Entries
 from mmb.auc.labels import Labels
-from mmb.auc.objective import Objective
 from mmb.auc.pairs import Pairs, pair_loss
-from mmb.auc.scores import check_transform, squash
+from mmb.auc.scores import ScoreObjective, Transform
 
 
-class SOPAs(Objective):
+class SOPAs(ScoreObjective):
     r"""Partial AUC by KL-regularised weights on the pair losses of each positive (Zhu et al., 2022).
 
     $$
@@ -34,7 +32,7 @@ class SOPAs(Objective):
         temperature: $\lambda$: towards zero only the worst negative counts, for large values all alike.
         momentum: $\gamma$ in (0, 1], the weight of the newest batch.
         margin: `c`.
-        scores: `"sigmoid"` or `"logit"`.
+        scores: What the loss compares; see [`MinMaxAUC`][mmb.auc.minmax.MinMaxAUC].
         task_weighting: See [`Objective`][mmb.auc.objective.Objective].
 
     Raises:
@@ -48,24 +46,23 @@ class SOPAs(Objective):
         temperature: float = 0.3,
         momentum: float = 0.5,
         margin: float = 1.0,
-        scores: Literal["sigmoid", "logit"] = "sigmoid",
+        scores: Transform = "sigmoid",
         task_weighting: float = 0.0,
     ) -> None:
         labels = labels if isinstance(labels, Labels) else Labels(labels)
-        super().__init__(labels, task_weighting)
-        check_transform(scores, ("sigmoid", "logit"))
+        super().__init__(labels, scores, task_weighting)
         if not temperature > 0:
             raise ValueError(f"temperature must be positive, got {temperature}")
         if not 0 < momentum <= 1:
             raise ValueError(f"momentum must be in (0, 1], got {momentum}")
-        self.temperature, self.momentum, self.margin, self.scores = temperature, momentum, margin, scores
+        self.temperature, self.momentum, self.margin = temperature, momentum, margin
         self.log_mean = PerPositive(labels, self.task_weight, start=-math.inf)  # log u; unseen at -inf
 
     def estimate(self, entries: Entries) -> tuple[Tensor, Gradients]:
         """$L_k$ averaged over the tasks of the batch."""
         pairs = Pairs.of(entries)
         slots = self.log_mean.find(entries, pairs)
-        score, slope = squash(entries.logits, self.scores)
+        score, slope = self.squash(entries)
         loss, d_difference = pair_loss(pairs.difference(score), "squared_hinge", self.margin)
         exponent = loss / self.temperature + pairs.beside(entries.negative).log()
         now, old = exponent.logsumexp(1), self.log_mean.value[slots]
