@@ -8,6 +8,7 @@ import yaml
 
 from mmb.training import reproduce
 from mmb.training.log import read_log
+from mmb.training.reproduce import Study, figures
 from mmb.training.resolve import RecipeError
 from mmb.training.run import Run, RunError
 from small_studies import call, write_study
@@ -46,6 +47,18 @@ def test_curves_go_on_where_the_first_phase_ended(folder):
     epochs = [float(line.split(",")[2]) for line in lines if line.startswith("ce,0,")]
     expected = [*(step / first for step in (0, 2, 4)), *(4 / first + step / second for step in (0, 3, 6))]
     assert epochs == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_figure_shows_the_second_phase_by_itself(folder, monkeypatch):
+    kept = []
+    monkeypatch.setattr(figures.require("matplotlib.pyplot", extra="training"), "close", kept.append)
+    figures.plot(
+        Study.read(folder / "recipes", "synthetic/table2"), folder / "results", folder / "figure.png"
+    )
+    whole, _, after, _ = (axis.lines[0] for axis in kept[0].axes)  # against epochs, seconds; then once more
+    assert len(whole.get_xdata()) == 6
+    assert after.get_xdata().tolist() == whole.get_xdata().tolist()[3:]
+    assert after.get_ydata().tolist() == whole.get_ydata().tolist()[3:]
 
 
 def test_checking_finds_what_was_changed_by_hand(folder, capsys):

@@ -17,8 +17,9 @@ Line = tuple[list[float], list[float]]
 def plot(study: Study, results: Path, path: Path) -> None:
     """Draw a study.
 
-    The validation metric of every row against epochs and against seconds; of a study with panels, a column
-    for each panel with the validation metric against steps and seconds, and the training loss against steps.
+    The validation metric of every row against epochs and against seconds, once more from the end of the
+    first phase on; of a study with panels, a column for each panel with the validation metric against steps
+    and seconds, and the training loss against steps.
     """
     require("matplotlib", extra="training").use("Agg")
     plt = require("matplotlib.pyplot", extra="training")
@@ -30,17 +31,26 @@ def plot(study: Study, results: Path, path: Path) -> None:
 
 
 def _methods(plt: Any, study: Study, titles: dict[str, str], results: Path) -> Any:
-    figure, axes = plt.subplots(1, 2, figsize=(11, 4.2), constrained_layout=True, sharey=True)
+    """Above, the whole course; below, where rows have a first phase in common, what follows it."""
     place = 2 + list(METRICS).index(study.metric)
+    paths = {row: paths_of(study, row, results) for row in titles}
+    starts = {row: [start_of(path, study, results) for path in paths[row]] for row in titles}
+    lines = 2 if any(start is not None for found in starts.values() for start in found) else 1
+    figure, axes = plt.subplots(
+        lines, 2, figsize=(11, 4.2 * lines), constrained_layout=True, sharey="row", squeeze=False
+    )
     for index, (row, title) in enumerate(titles.items()):
-        curves = [curve(p, start_of(p, study, results)) for p in paths_of(study, row, results)]
-        for column, axis in enumerate(axes):
-            axis.plot(*_mean(curves, column, place), color=f"C{index % 10}", label=title, linewidth=1.2)
-    axes[0].set_ylabel(f"validation {METRICS[study.metric]}")
-    for axis, label in zip(axes, ("epochs", "seconds"), strict=True):
-        axis.set_xlabel(label)
-        axis.grid(alpha=0.3)
-    axes[1].legend(fontsize="small")
+        whole = [curve(path, start) for path, start in zip(paths[row], starts[row], strict=True)]
+        after = [points[-len(curve(path, None)) :] for points, path in zip(whole, paths[row], strict=True)]
+        for line, curves in zip(axes, (whole, after)[:lines], strict=True):
+            for column, axis in enumerate(line):
+                axis.plot(*_mean(curves, column, place), color=f"C{index % 10}", label=title, linewidth=1.2)
+    for line in axes:
+        line[0].set_ylabel(f"validation {METRICS[study.metric]}")
+        for axis, label in zip(line, ("epochs", "seconds"), strict=True):
+            axis.set_xlabel(label)
+            axis.grid(alpha=0.3)
+    axes[-1][1].legend(fontsize="small")
     return figure
 
 
