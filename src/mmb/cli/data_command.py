@@ -14,7 +14,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.add_argument("action", choices=["list", "describe", "get", "prepare"], help="what to do")
     parser.add_argument("name", nargs="?", help="which data set; not for list")
-    add_overrides(parser)
+    add_overrides(parser, "set an option of the data set, such as features=fingerprint")
     parser.add_argument("--root", type=Path, help="where data is kept; by default $MMB_DATA or ~/.cache/mmb")
     parser.add_argument(
         "--from", dest="source", type=Path, help="get: a folder that has the files as distributed"

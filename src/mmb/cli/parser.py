@@ -85,11 +85,14 @@ def sub_actions(parser: argparse.ArgumentParser, command: str) -> list[argparse.
     return []
 
 
-def add_overrides(parser: argparse.ArgumentParser) -> None:
+def add_overrides(
+    parser: argparse.ArgumentParser,
+    meaning: str = "change a key of the recipe, such as optimizer.lr=0.01; `mmb train --keys` lists them",
+) -> None:
     """Let a command take `key=value` arguments."""
     parser.add_argument(
         "overrides",
         nargs="*",
         metavar="key=value",
-        help="change a key of the recipe, such as optimizer.lr=0.01; `mmb train --keys` lists them",
+        help=meaning,
     )
