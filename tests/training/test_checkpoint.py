@@ -116,10 +116,20 @@ def test_the_newest_and_the_best_they_know_are_kept(tmp_path):
     best = {1: 1, 2: 2, 3: 2, 4: 2, 5: 5, 6: 5}
     for step, best_step in best.items():
         checkpoint.save(tmp_path, step, {"step": step}, best_step)
-        checkpoint.prune(tmp_path, keep=2)
+        checkpoint.prune(tmp_path, keep=2, step=step)
         kept = {int(path.name) for path in checkpoint.steps(tmp_path)}
         newest = [s for s in best if s <= step][-2:]
         assert kept == {*newest, *(best[s] for s in newest)}
+
+
+def test_damaged_checkpoints_that_were_passed_over_do_not_count_as_new_ones(tmp_path):
+    for step in (50, 100):
+        checkpoint.save(tmp_path, step, {"step": step}, best_step=50)
+    (tmp_path / "00000100" / "state.json").write_text("damaged")
+    for step in (60, 70):  # resumed from 50
+        checkpoint.save(tmp_path, step, {"step": step}, best_step=60)
+        checkpoint.prune(tmp_path, keep=1, step=step)
+    assert {int(path.name) for path in checkpoint.steps(tmp_path)} == {60, 70, 100}
 
 
 def test_leftovers_of_a_crash_are_removed(tmp_path):

@@ -123,10 +123,6 @@ class CompositionalAUC(MinMaxAUC):
                 f"model has {len(model.weight)} heads but the labels have {self.num_tasks} tasks"
             )
 
-    def memory_bytes(self) -> int:
-        """Size of the block state: the copies, and a few numbers per task."""
-        return sum(state.numel() * state.element_size() for state in self.state_dict().values())
-
     def prefetch(self, tasks: Tensor) -> None:
         """Start bringing copies that are in host memory to the device, one step ahead.
 

@@ -76,6 +76,10 @@ class Objective(nn.Module):
         """The value of the loss and its derivatives; moves block state when `self.training`."""
         raise NotImplementedError(f"{type(self).__name__} implements neither loss nor estimate")
 
+    def memory_bytes(self) -> int:
+        """Size of the state, of which all but a few numbers is that of blocks: duals, thresholds, copies."""
+        return sum(state.numel() * state.element_size() for state in self.state_dict().values())
+
     def diagnostics(self) -> dict[str, Tensor]:
         """Numbers that tell whether training works, from the state alone: scalars on the state's device."""
         return {}

@@ -203,9 +203,12 @@ def load_newest(folder: Path, say: Callable[[str], None], ranks: Ranks = ONE) ->
     return None
 
 
-def prune(folder: Path, keep: int) -> None:
-    """Delete all checkpoints but the newest `keep`, and the best as each of those knew it."""
-    paths = steps(folder)
+def prune(folder: Path, keep: int, step: int) -> None:
+    """Of checkpoints up to a step, delete all but the newest `keep` and the best as each of those knew it.
+
+    Later ones were damaged, and passed over when the run was resumed; they are written anew in time.
+    """
+    paths = [path for path in steps(folder) if int(path.name) <= step]
     kept = {path.name for path in paths[-keep:]}
     for path in paths[-keep:]:
         try:

@@ -14,7 +14,7 @@ from mmb.training.evaluate import TrainingError, evaluate_part, recalibrate
 from mmb.training.finish import finish
 from mmb.training.job import Job, find_device, make_job
 from mmb.training.log import NoLog, RunLog
-from mmb.training.memory import block_bytes, report_copies
+from mmb.training.memory import report_copies
 from mmb.training.randomness import own_randomness
 from mmb.training.run import Run, RunError
 from mmb.training.sameness import changed
@@ -91,7 +91,7 @@ def train(run: Run, watch: Watch | None = None) -> dict[str, Any]:
             clock = Clock(progress)
             if saved is None:
                 size = {"steps": job.steps, "steps_per_epoch": job.steps_per_epoch}
-                log.write("start", 0, {**size, "block_bytes": block_bytes(job.objective)})
+                log.write("start", 0, {**size, "block_bytes": job.objective.memory_bytes()})
                 evaluate(run, job, progress, log, watch)
                 save(run, job, progress, log)
             for batch in islice(job.feed, 0 if progress.stopped else job.steps - progress.step):
@@ -159,7 +159,7 @@ def save(run: Run, job: Job, progress: Progress, log: RunLog) -> None:
     state = {"job": job.state_dict(), "progress": asdict(progress), "data": job.data_facts}
     checkpoint.save(run.checkpoints, progress.step, state, progress.best_step, job.ranks)
     if job.ranks.is_main:
-        checkpoint.prune(run.checkpoints, run.recipe.training.keep_checkpoints)
+        checkpoint.prune(run.checkpoints, run.recipe.training.keep_checkpoints, progress.step)
 
 
 def check_finite(loss: float, job: Job, progress: Progress) -> None:

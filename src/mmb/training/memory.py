@@ -38,11 +38,6 @@ def check_room(recipe: Recipe, model: nn.Module) -> None:
         dist.barrier()
 
 
-def block_bytes(objective: Objective) -> int:
-    """Bytes of block state (duals, thresholds, weight copies) in this process."""
-    return sum(value.numel() * value.element_size() for value in objective.state_dict().values())
-
-
 def report_copies(objective: Objective, note: Callable[[str], None]) -> None:
     """Tell what weight copies take in this process, where the objective has any."""
     for module in objective.modules():
