@@ -319,6 +319,15 @@ class TestRichRowSampler:
         assert torch.equal(rows.sort().values, torch.arange(300))
         assert not torch.equal(rows, torch.arange(300))
 
+    @pytest.mark.parametrize(("size", "sizes"), [(13, [13] * 22 + [14]), (299, [300]), (300, [300])])
+    def test_no_row_is_left_alone(self, size, sizes):
+        sampler = RichRowSampler(make_labels(), size, rich_fraction=0)
+        for _ in range(2):
+            draws = list(sampler)
+            assert [len(draw.rows) for draw in draws] == sizes
+            assert torch.equal(torch.cat([draw.rows for draw in draws]).sort().values, torch.arange(300))
+        assert len(RichRowSampler(make_labels(), 1, rich_fraction=0)) == 300
+
     def test_uniform_part_has_no_row_twice_in_an_epoch(self):
         sampler = RichRowSampler(make_labels(), 60, 0.5)
         uniform = torch.cat([draw.rows[30:] for draw in sampler])

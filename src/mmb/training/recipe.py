@@ -19,7 +19,8 @@ class SamplerSettings:
             weights keep the estimate unbiased.
         max_weight: With "rows" and rich_fraction > 0: clip importance weights here; null does not clip.
         tasks_per_step: With "tasks": tasks drawn per step, at most as many as there are.
-        rows_per_task: With "tasks": rows drawn for each task.
+        rows_per_task: With "tasks": rows drawn for each task; more where there are fewer tasks than
+            `tasks_per_step`, so that a step has as many.
         positive_fraction: With "tasks": share of a task's rows that are positives.
     """
 

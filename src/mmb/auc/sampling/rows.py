@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,7 +66,8 @@ class RichRowSampler(Sampler[RowDraw]):
     give $1 / (n p_k)$).
 
     An epoch is `N / batch_size` draws, rounded up. With `rich_fraction=0` it is a plain shuffled pass:
-    each row once, the last draw shorter where `batch_size` does not divide `N`, and no weights.
+    each row once, and no weights. Where `batch_size` does not divide `N` the last draw is shorter, or, if a
+    single row were left, which batch normalisation could not take, one row longer.
 
     Args:
         labels: Label matrix [N, m] with 0, 1 and missing. Tasks that lack a class are not drawn for.
@@ -103,8 +103,9 @@ class RichRowSampler(Sampler[RowDraw]):
             )
         if max_weight is not None and not max_weight >= 1:
             raise ValueError(f"max_weight: expected at least 1, got {max_weight}; None does not clip")
-        super().__init__(labels.device, math.ceil(labels.num_rows / batch_size), generator)
         self.num_rich = min(round(rich_fraction * batch_size), batch_size - 1)
+        steps, rest = divmod(labels.num_rows, batch_size)
+        super().__init__(labels.device, steps + (rest > (0 if self.num_rich else 1)), generator)
         self.num_uniform = batch_size - self.num_rich
         self.max_weight = max_weight
         self._num_rows = labels.num_rows
@@ -123,9 +124,11 @@ class RichRowSampler(Sampler[RowDraw]):
         self._shuffled = torch.randperm(self._num_rows, generator=self.generator, device=self.device)
 
     def _draw(self) -> RowDraw:
-        uniform = self._shuffled[self.step * self.num_uniform : (self.step + 1) * self.num_uniform]
+        start = self.step * self.num_uniform
         if not self.num_rich:
-            return RowDraw(uniform)
+            last = self.step + 1 == self.steps_per_epoch
+            return RowDraw(self._shuffled[start : None if last else start + self.num_uniform])
+        uniform = self._shuffled[start : start + self.num_uniform]
         tasks = self._tasks[self._positions(self._num_tasks, self.num_rich).squeeze(0)]
         positions = self._integers(self.num_rich) % self._positives.counts[tasks]
         rows = torch.cat([self._positives.at(tasks, positions.unsqueeze(1)).squeeze(1), uniform])
