@@ -16,6 +16,7 @@ from sklearn.preprocessing import MinMaxScaler
 
 from mmb.data import synthetic
 from mmb.estimators import MultiTaskAUCClassifier, ensemble
+from mmb.estimators.network import Network
 
 SMALL = {"hidden": (16,), "lr": 2e-2, "steps": 150, "networks": 2, "random_state": 0}
 
@@ -62,6 +63,21 @@ def test_tuning_is_kept_where_held_out_rows_gain(gained, monkeypatch):
     assert (first.objective_, tuned.objective_) == ("ce", "pauc" if gained else "ce")
     assert np.array_equal(tuned.decision_function(x), first.decision_function(x)) != gained
     assert (tuned.validation_score_ == first.validation_score_) != gained
+
+
+def test_what_was_gone_back_from_leaves_no_trace_in_partial_fit(monkeypatch):
+    """Thresholds, means and duals belong to the weights that were kept."""
+    monkeypatch.setattr(ensemble, "_has_gained", lambda gains: False)
+    place, calls = Network.place_objective, []
+    monkeypatch.setattr(Network, "place_objective", lambda *found: calls.append(found) or place(*found))
+    x, y = binary(300)
+    model = MultiTaskAUCClassifier("pauc", **SMALL).fit(x, y)
+    network, part = calls[-1]
+    left = {name: value.clone() for name, value in network.objective.state_dict().items()}
+    place(network, part)
+    assert all(torch.equal(value, left[name]) for name, value in network.objective.state_dict().items())
+    assert model.objective_ == "ce"
+    assert model.partial_fit(x, y).objective_ == "pauc"
 
 
 def test_score_leaves_gaps_and_tasks_without_a_class_out(fitted_many):

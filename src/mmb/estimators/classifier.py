@@ -191,6 +191,8 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             part = Part(Rows(x, self._standardiser), labels, weights)
         steps = math.ceil(len(labels) / self.batch_size)
         self._ensemble.train(part, steps, _FIRST_STEPS, self.batch_size, self.lr)
+        if self._ensemble.networks[0].steps_done > _FIRST_STEPS:
+            self.objective_ = self.objective
         self._calibrate(self._ensemble.scores(part.rows), labels, weights)
         return self
 

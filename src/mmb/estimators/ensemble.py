@@ -109,6 +109,9 @@ class Ensemble:
         self.blend = best.blend
         for network, state in zip(self.networks, states, strict=True):
             network.model.load_state_dict(state)
+        if best.stage + 1 < len(stages):  # gone back: the objective is where discarded weights had it
+            for network, own in zip(self.networks, parts, strict=True):
+                network.place_objective(own)
         return best
 
     def train(self, part: Part, steps: int, warm_up_steps: int, batch_size: int, lr: float) -> None:

@@ -108,6 +108,12 @@ class Network:
         for group, penalty in zip(self.optimizer.param_groups, self.model.penalties, strict=False):
             group["weight_decay"] = penalty * share
 
+    def place_objective(self, part: Part) -> None:
+        """Put the objective's means, duals and thresholds where they belong for the weights as they are."""
+        if isinstance(self.objective, _WARM_STARTED):
+            scores = part.rows.scores(self.model).float()
+            self.objective.warm_start(scores, part.labels.repeat(1, self.kinds))
+
     def train(
         self,
         part: Part,
@@ -133,8 +139,8 @@ class Network:
         """
         self.model.float().train()
         for step, draw in enumerate(islice(_draws(part.labels, batch_size, generator), steps)):
-            if self.steps_done == warm_up_steps and isinstance(self.objective, _WARM_STARTED):
-                self.objective.warm_start(part.rows.scores(self.model), part.labels.repeat(1, self.kinds))
+            if self.steps_done == warm_up_steps:
+                self.place_objective(part)
             for group in self.optimizer.param_groups:
                 group["lr"] = lr * (_one_cycle((step + 1) / steps) if decay else 1.0)
             importance = part.weights[draw.rows] * (1.0 if draw.weights is None else draw.weights)
