@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from mmb.models.batch_norm import recalibrate_batch_norm
-from mmb.training import Run, checkpoint, train
+from mmb.training import Run, checkpoint, evaluate, train
 from mmb.training.finish import load_weights
 from mmb.training.job import make_job
-from tiny_runs import molecule_recipe
+from tiny_runs import molecule_recipe, tiny_recipe
 
 pytest.importorskip("rdkit")
 
@@ -38,6 +38,19 @@ def test_recalibrated_statistics_are_those_of_the_training_rows(tmp_path, method
     recalibrate_batch_norm(job.model, [job.dataset.batch(job.dataset.split["train"])])
     for name, value in found.items():
         torch.testing.assert_close(value, job.model.state_dict()[name], rtol=1e-4, atol=1e-5)
+
+
+def test_recalibration_gives_every_row_the_same_weight(monkeypatch):
+    job = make_job(tiny_recipe(training={"evaluation_batch_size": 32}))
+    sizes = []
+    monkeypatch.setattr(
+        evaluate, "recalibrate_batch_norm", lambda _, batches: sizes.extend(map(len, batches))
+    )
+    evaluate.recalibrate(job)
+    rows = len(job.dataset.split["train"])
+    assert rows % 32
+    assert sum(sizes) == rows
+    assert max(sizes) - min(sizes) <= 1 < len(sizes)
 
 
 def test_tracked_statistics_are_those_of_the_batches(tmp_path):

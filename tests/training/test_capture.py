@@ -67,6 +67,8 @@ def test_graphs_that_do_not_fit_keep_their_shape():
         ({}, "cpu", "needs a GPU, and the device is cpu"),
         ({"method": "auc-ct", "objective": {"copies_device": "cpu"}}, "cuda", "copies_device=null"),
         ({"schedule": {"decay_blocks": True}}, "cuda", "schedule.decay_blocks=false"),
+        ({"method": "pauc-pairwise"}, "cuda", "set objective.capacity, or training.capture=false"),
+        ({"method": "sopa-s"}, "cuda", "a fixed number of pairs, which sopa-s has not"),
     ],
 )
 def test_refused_where_it_cannot_work(changes, device, message):
@@ -121,6 +123,17 @@ def test_same_training_as_without(method, kind, optimizer):
         found.append([torch.stack(losses), *job.model.parameters(), *job.objective.state_dict().values()])
     for plain, captured in zip(*found, strict=True):
         torch.testing.assert_close(captured, plain, rtol=1e-4, atol=1e-5)
+
+
+@needs_gpu
+def test_the_last_batch_of_an_epoch_is_not_what_is_captured():
+    recipe = tiny_recipe("ce", sampler={"rich_fraction": 0.0}, training={"capture": True, "device": "cuda"})
+    job = make_job(recipe)
+    step, batches = CapturedStep(job), list(job.feed)
+    for batch in (batches[-1], *batches[:6]):  # as after a resumption at the end of an epoch
+        step(batch)
+    assert len(batches[-1].labels) < len(step._batch.labels) == 32
+    assert step._numbers
 
 
 @needs_gpu

@@ -11,11 +11,12 @@ from mmb.auc.sampling import RichRowSampler, TaskSampler
 from mmb.data import Dataset
 from mmb.training.evaluate import decision_thresholds, rates_at
 from mmb.training.feed import Feed
-from mmb.training.job import make_optimizer
+from mmb.training.job import make_optimizer, make_sampler, rows_per_step
 from mmb.training.log import RunLog, Window, read_log
 from mmb.training.randomness import derive_seed, own_randomness
 from mmb.training.recipe import OptimizerSettings, ScheduleSettings
 from mmb.training.schedule import step_size_factor
+from tiny_runs import tiny_recipe
 
 
 def factors(steps=100, steps_per_epoch=10, **settings):
@@ -75,6 +76,7 @@ def test_thresholds_are_the_lowest_within_the_rate():
     fprs = (0.05, 0.1, 0.3)
     thresholds = decision_thresholds(logits, labels, fprs)
     assert thresholds[:, 5].isnan().all()
+    assert all(rate[5].isnan() for rate in rates_at(logits, labels, thresholds[0]))  # no threshold, no rate
     for limit, threshold in zip(fprs, thresholds, strict=True):
         fpr, _ = rates_at(logits, labels, threshold)
         assert (fpr[:5] <= limit).all()
@@ -87,6 +89,16 @@ def test_thresholds_are_the_lowest_within_the_rate():
 def test_thresholds_of_round_rates_are_not_lost_to_rounding():
     logits, labels = torch.arange(30.0).unsqueeze(1), torch.zeros(30, 1, dtype=torch.int8)
     assert decision_thresholds(logits, labels, (0.1,)).item() == 26  # three of thirty are above
+
+
+@pytest.mark.parametrize("method", ["pauc", "auc-ct"])
+def test_steps_have_as_many_rows_where_tasks_are_few(method):
+    recipe = tiny_recipe(method, sampler={"kind": "tasks", "tasks_per_step": 4, "rows_per_task": 6})
+    sampler = make_sampler(recipe, Labels((torch.arange(200) % 3 == 0).long().unsqueeze(1)))
+    draw = next(iter(sampler))
+    drawn = sum(part.rows.numel() for part in (draw, draw.lower) if part is not None)
+    assert drawn == rows_per_step(recipe) == (48 if method == "auc-ct" else 24)
+    assert len(sampler) == math.ceil(200 / drawn)
 
 
 def test_seeds_of_purposes_differ_and_the_world_is_left_alone():

@@ -152,9 +152,8 @@ class PartialAUC(MarginObjective):
                 negatives their thresholds.
         """
         entries = self.entries(scores, labels).averaged()
-        cut, _, _ = self.cut_and_score(entries)
-        self.threshold.warm_start(entries, cut)
         cut, score, _ = self.cut_and_score(entries)
+        self.threshold.warm_start(entries, cut)
         weights = self.threshold.look(entries, cut).selected
         mean_positive = (entries.positive * score).sum(0)
         mean_negative = (weights * score).sum(0) / weights.sum(0)

@@ -15,7 +15,6 @@ from mmb.data import Dataset
 from mmb.models.batch_norm import recalibrate_batch_norm
 from mmb.training.distributed import ONE, Ranks
 from mmb.training.job import Job
-from mmb.training.randomness import derive_seed
 
 METRICS = {"auc": "roc_auc", "pauc": "partial_auc", "ap": "average_precision"}
 """Short names, as in recipes and tables, of what `mmb.metrics.evaluate` computes."""
@@ -71,16 +70,25 @@ def evaluate_part(job: Job, part: str) -> dict[str, float]:
 
 
 def part_logits(job: Job, part: str) -> tuple[Tensor, Tensor]:
-    """Logits and labels `[n, m]` of a part of the data, with a job's current weights."""
-    settings, rows = job.recipe.training, job.dataset.split[part]
-    precision = getattr(torch, settings.precision)
-    size = settings.evaluation_batch_size
-    logits = predict_logits(job.model, job.dataset, rows, size, precision, job.ranks)
+    """Logits and labels `[n, m]` of a part of the data, with a job's current weights.
+
+    Raises:
+        TrainingError: If a score is not a finite number.
+    """
+    logits, labels = row_logits(job, job.dataset.split[part])
     if not bool(logits.isfinite().all()):
         raise TrainingError(
             f"the network's scores are no longer finite: lower optimizer.lr (now "
             f"{job.recipe.optimizer.lr:g}) or set optimizer.clip, and train anew"
         )
+    return logits, labels
+
+
+def row_logits(job: Job, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Logits and labels `[n, m]` of some rows, with a job's current weights."""
+    settings = job.recipe.training
+    precision, size = getattr(torch, settings.precision), settings.evaluation_batch_size
+    logits = predict_logits(job.model, job.dataset, rows, size, precision, job.ranks)
     return logits, job.dataset.labels[rows.to(job.dataset.device)]
 
 
@@ -89,10 +97,8 @@ def recalibrate(job: Job) -> None:
 
     Batches that are rich in positives have other statistics than the rows the model will meet.
     """
-    settings, train = job.recipe.training, job.dataset.split["train"]
-    generator = torch.Generator().manual_seed(derive_seed(job.recipe.seed, "batch_norm"))
-    rows = train[torch.randperm(len(train), generator=generator)[:_RECALIBRATION_ROWS]]
-    batches = torch.split(rows, min(settings.evaluation_batch_size, 1024))
+    settings, rows = job.recipe.training, job.some_training_rows("batch_norm", _RECALIBRATION_ROWS)
+    batches = rows.tensor_split(math.ceil(len(rows) / min(settings.evaluation_batch_size, 1024)))
     with autocast(job.dataset.device, getattr(torch, settings.precision)):
         recalibrate_batch_norm(job.model, (inputs for _, inputs in job.dataset.stream(batches)))
 
@@ -140,9 +146,13 @@ def decision_thresholds(logits: Tensor, labels: Tensor, max_fprs: Sequence[float
 
 
 def rates_at(logits: Tensor, labels: Tensor, thresholds: Tensor) -> tuple[Tensor, Tensor]:
-    """False and true positive rate of each task `[m]`, calling rows above `thresholds [m]` positive."""
+    """False and true positive rate of each task `[m]`, calling rows above `thresholds [m]` positive.
+
+    NaN where a task has no such rows, or no threshold (NaN).
+    """
     called = logits > thresholds
-    fpr, tpr = ((called & (labels == c)).sum(0) / (labels == c).sum(0) for c in (0, 1))
+    rates = ((called & (labels == c)).sum(0) / (labels == c).sum(0) for c in (0, 1))
+    fpr, tpr = (torch.where(thresholds.isnan(), torch.nan, rate) for rate in rates)
     return fpr, tpr
 
 

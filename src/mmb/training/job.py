@@ -106,6 +106,12 @@ class Job:
         self.window.load_state_dict(state["window"])
         set_random_state(state["random"], self.dataset.device)
 
+    def some_training_rows(self, purpose: str, most: int) -> Tensor:
+        """At most so many training rows, drawn uniformly; for a purpose always the same ones."""
+        train = self.dataset.split["train"]
+        generator = torch.Generator().manual_seed(derive_seed(self.recipe.seed, purpose))
+        return train[torch.randperm(len(train), generator=generator)[:most]]
+
     def average_running_statistics(self) -> None:
         """Make the statistics of batch normalisation the same in all processes."""
         if isinstance(self.objective, ShardedObjective):
@@ -224,6 +230,14 @@ def check_capture(recipe: Recipe, device: torch.device, ranks: Ranks = ONE) -> N
             "fixes the step sizes of block variables: set schedule.decay_blocks=false",
             recipe.schedule.decay_blocks,
         ),
+        (
+            "needs a fixed number of pairs: set objective.capacity",
+            recipe.method == "pauc-pairwise" and recipe.objective["capacity"] is None,
+        ),
+        (
+            f"needs a fixed number of pairs, which {recipe.method} has not: take pauc-pairwise",
+            recipe.method in ("sopa", "sopa-s"),
+        ),
     ):
         if meets:
             raise ValueError(f"training.capture {problem}, or training.capture=false")
@@ -249,10 +263,11 @@ def make_sampler(recipe: Recipe, labels: Labels) -> Draws:
             max_weight=settings.max_weight,
             generator=seed,
         )
+    tasks = min(settings.tasks_per_step, labels.num_usable)
     return TaskSampler(
         labels,
-        min(settings.tasks_per_step, labels.num_usable),
-        settings.rows_per_task,
+        tasks,
+        settings.rows_per_task * settings.tasks_per_step // tasks,  # as many rows in all
         settings.positive_fraction,
         independent_lower=METHODS[recipe.method].own_weights,
         steps_per_epoch=math.ceil(labels.num_rows / rows_per_step(recipe)),

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import torch
-
 from mmb.auc import CompositionalAUC
 from mmb.auc.sharded import ShardedObjective, of_own_tasks, own_tasks, owned_heads
 from mmb.models import MultiTask
 from mmb.training import checkpoint
-from mmb.training.evaluate import predict_logits
+from mmb.training.evaluate import row_logits
 from mmb.training.job import Job
-from mmb.training.randomness import derive_seed
 from mmb.training.run import Run, RunError
 
 _ROWS = 20_000  # enough for a quantile at a false positive rate of one per cent
@@ -58,12 +55,7 @@ def warm_start(job: Job) -> None:
     place = getattr(own_tasks(job.objective), "warm_start", None)
     if place is None:
         raise ValueError(f"method {job.recipe.method!r} has nothing to place: set training.warm_start=false")
-    generator = torch.Generator().manual_seed(derive_seed(job.recipe.seed, "warm_start"))
-    train = job.dataset.split["train"]
-    rows = train[torch.randperm(len(train), generator=generator)[:_ROWS]]
-    size = job.recipe.training.evaluation_batch_size
-    logits = predict_logits(job.model, job.dataset, rows, size, ranks=job.ranks)
-    labels = job.dataset.labels[rows.to(job.dataset.device)]
-    logits, labels = (of_own_tasks(job.objective, values) for values in (logits, labels))
+    found = row_logits(job, job.some_training_rows("warm_start", _ROWS))
+    logits, labels = (of_own_tasks(job.objective, values) for values in found)
     if logits.numel():  # a process may have no tasks
         place(logits, labels)

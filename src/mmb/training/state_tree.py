@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from mmb.training.pieces import Piece
@@ -48,7 +49,7 @@ def _encode(value: Any, place: str, tensors: dict[str, Tensor]) -> Any:
         return {_PIECES: place}
     if isinstance(value, Tensor):
         # A copy, because two entries may share memory (tied weights), which safetensors refuses.
-        tensors[place] = value.detach().cpu().clone().contiguous()
+        tensors[place] = value.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
         return {_TENSOR: place}
     if isinstance(value, dict):
         if all(isinstance(key, str) and not key.startswith("$") for key in value):

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mmb.auc import Batch
+from mmb.auc import Batch, DenseBatch
 from mmb.training.distributed import clip_gradients
 from mmb.training.evaluate import autocast
 from mmb.training.job import Job
@@ -80,12 +80,15 @@ class CapturedStep(Step):
         self._stream = torch.cuda.Stream(job.dataset.device)  # type: ignore[no-untyped-call]
         self._warm = 0
         self._batch: Batch | None = None
+        self._rows = min(job.recipe.sampler.batch_size, len(job.dataset.split["train"]))
         self._graph = torch.cuda.CUDAGraph()
         self._numbers: dict[str, Tensor] = {}
 
     def __call__(self, batch: Batch) -> dict[str, Tensor]:
         """Take a step on a batch; returns numbers worth logging, left on the device."""
         if self._batch is None:
+            if isinstance(batch, DenseBatch) and len(batch.labels) != self._rows:
+                return super().__call__(batch)  # the last of an epoch: none of the others has its shape
             self._batch = batch
         places, values = list(tensors(self._batch)), list(tensors(batch))
         if [place.shape for place in places] != [value.shape for value in values]:

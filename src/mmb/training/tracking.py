@@ -11,10 +11,9 @@ from torch import Tensor
 
 from mmb.auc import PairwisePartialAUC, PartialAUC
 from mmb.auc.sharded import of_all_tasks, of_own_tasks, own_tasks
-from mmb.training.evaluate import plain, predict_logits, rates_at
+from mmb.training.evaluate import plain, rates_at, row_logits
 from mmb.training.job import Job
 from mmb.training.log import read_lines
-from mmb.training.randomness import derive_seed
 
 _FILE = "thresholds.jsonl"
 _ROWS = 4096  # a rate of 0.1 is known to about five per cent of itself
@@ -60,13 +59,7 @@ def look(job: Job, logits: Tensor, labels: Tensor) -> Tracked | None:
 
 def training_scores(job: Job) -> tuple[Tensor, Tensor]:
     """Logits and labels `[n, m]` of (at most 4,096) training rows, always the same ones."""
-    train = job.dataset.split["train"]
-    generator = torch.Generator().manual_seed(derive_seed(job.recipe.seed, "report"))
-    rows = train[torch.randperm(len(train), generator=generator)[:_ROWS]]
-    precision = getattr(torch, job.recipe.training.precision)
-    size = job.recipe.training.evaluation_batch_size
-    logits = predict_logits(job.model, job.dataset, rows, size, precision, job.ranks)
-    return logits, job.dataset.labels[rows.to(job.dataset.device)]
+    return row_logits(job, job.some_training_rows("report", _ROWS))
 
 
 def record(folder: Path, job: Job, step: int) -> None:

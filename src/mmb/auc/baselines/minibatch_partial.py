@@ -60,7 +60,7 @@ class MiniBatchPartialAUC(ScoreObjective):
             raise ValueError(f"anneal must be a number of batches, 0 or more, got {anneal}")
         self.max_fpr, self.anneal, self.margin = max_fpr, anneal, margin
         if anneal:
-            self.register_buffer("share", torch.ones(self.num_tasks))
+            self.register_buffer("share", torch.ones_like(self.task_weight))
 
     def estimate(self, entries: Entries) -> tuple[Tensor, Gradients]:
         """$L_k$ averaged over the tasks of the batch; tasks that lack a class here count zero."""
