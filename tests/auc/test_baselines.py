@@ -215,6 +215,29 @@ def test_recentred_scores_are_those_of_logits_less_the_log_odds(make):
     assert float(logits.grad.abs().max()) > 0
 
 
+def test_sopas_passes_nan_on():
+    labels = torch.tensor([[1], [0], [0]])
+    loss = auc.SOPAs(labels)(torch.full((3, 1), torch.nan), labels, rows=torch.arange(3))
+    assert loss.isnan()  # a loss of zero would hide it
+
+
+@pytest.mark.parametrize("margin", [0.0, -1.0])
+@pytest.mark.parametrize(
+    "make", [auc.MinMaxAUC, auc.PartialAUC, auc.MiniBatchPartialAUC, auc.SOPA, auc.SOPAs]
+)
+def test_margins_that_rank_the_wrong_way_are_refused(make, margin):
+    with pytest.raises(ValueError, match=f"margin must be positive, got {margin}"):
+        make(torch.tensor([[1], [0]]), margin=margin)
+
+
+def test_pairs_may_do_without_a_margin_where_the_loss_never_ends():
+    labels = torch.tensor([[1], [0]])
+    assert auc.PairwisePartialAUC(labels, margin=0.0).margin == 0
+    for options in ({"margin": -1.0}, {"margin": 0.0, "surrogate": "squared_hinge"}):
+        with pytest.raises(ValueError, match="margin must be positive, or 0 with the logistic"):
+            auc.PairwisePartialAUC(labels, **options)
+
+
 def test_unknown_scores_are_named():
     with pytest.raises(ValueError, match="scores must be one of sigmoid, logit, recentred; got 'softmax'"):
         auc.SOPAs(torch.tensor([[1], [0]]), scores="softmax")

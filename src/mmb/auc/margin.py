@@ -101,10 +101,10 @@ class MarginObjective(ScoreObjective):
         lr_dual: float,
         task_weighting: float,
     ) -> None:
-        super().__init__(labels, scores, task_weighting)
+        super().__init__(labels, margin, scores, task_weighting)
         if not 0 < lr_dual < 1:
             raise ValueError(f"lr_dual must be in (0, 1), beyond which the dual diverges; got {lr_dual}")
-        self.margin, self.lr_dual = margin, lr_dual
+        self.lr_dual = lr_dual
         start = 0.0 if scores == "logit" else 0.5  # the score of a model that knows nothing
         self.mean_positive = nn.Parameter(torch.full_like(self.task_weight, start))  # a
         self.mean_negative = nn.Parameter(torch.full_like(self.task_weight, start))  # b

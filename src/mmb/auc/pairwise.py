@@ -67,6 +67,8 @@ class PairwisePartialAUC(Objective):
         super().__init__(labels, task_weighting)
         check_surrogate(surrogate)
         check_gradient(gradient)
+        if margin < 0 or (margin == 0 and surrogate == "squared_hinge"):
+            raise ValueError(f"margin must be positive, or 0 with the logistic surrogate; got {margin}")
         if capacity is not None and capacity < 1:
             raise ValueError(f"capacity must be positive or None, got {capacity}")
         self.surrogate, self.margin, self.gradient = surrogate, margin, gradient

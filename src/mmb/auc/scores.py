@@ -15,24 +15,29 @@ Transform = Literal["sigmoid", "logit", "recentred"]
 
 
 class ScoreObjective(Objective):
-    r"""An objective that compares scores `h` of positives and negatives.
+    r"""An objective that wants scores `h` of positives to be above those of negatives by a margin.
 
     Args:
         labels: The training labels.
+        margin: `c`, positive.
         scores: `"sigmoid"`: `h = sigmoid(logit)`; `"logit"`: `h = logit`; `"recentred"`:
             $h = \mathrm{sigmoid}(\text{logit} - \log(n_+ / n_-))$, spread about one half however rare the
             positives are.
         task_weighting: See [`Objective`][mmb.auc.objective.Objective].
 
     Raises:
-        ValueError: If `scores` is unknown, or `task_weighting` outside [-1, 1].
+        ValueError: If an argument is out of its range.
     """
 
-    def __init__(self, labels: Labels | Tensor, scores: Transform, task_weighting: float) -> None:
+    def __init__(
+        self, labels: Labels | Tensor, margin: float, scores: Transform, task_weighting: float
+    ) -> None:
+        if not margin > 0:  # any other asks for positives at or below negatives
+            raise ValueError(f"margin must be positive, got {margin}")
         if scores not in get_args(Transform):
             raise ValueError(f"scores must be one of {', '.join(get_args(Transform))}; got {scores!r}")
         super().__init__(labels, task_weighting)
-        self.scores = scores
+        self.margin, self.scores = margin, scores
 
     def log_odds(self) -> Tensor:
         """`log(n+ / n-)` of each task, `[m]`: about where cross-entropy puts the logits."""

@@ -53,12 +53,12 @@ class MiniBatchPartialAUC(ScoreObjective):
         scores: Transform = "sigmoid",
         task_weighting: float = 0.0,
     ) -> None:
-        super().__init__(labels, scores, task_weighting)
+        super().__init__(labels, margin, scores, task_weighting)
         if not 0 < max_fpr <= 1:
             raise ValueError(f"max_fpr must be in (0, 1], got {max_fpr}")
         if anneal < 0:
             raise ValueError(f"anneal must be a number of batches, 0 or more, got {anneal}")
-        self.max_fpr, self.anneal, self.margin = max_fpr, anneal, margin
+        self.max_fpr, self.anneal = max_fpr, anneal
         if anneal:
             self.register_buffer("share", torch.ones_like(self.task_weight))
 

@@ -47,12 +47,12 @@ class SOPA(ScoreObjective):
         task_weighting: float = 0.0,
     ) -> None:
         labels = labels if isinstance(labels, Labels) else Labels(labels)
-        super().__init__(labels, scores, task_weighting)
+        super().__init__(labels, margin, scores, task_weighting)
         if not 0 < max_fpr <= 1:
             raise ValueError(f"max_fpr must be in (0, 1], got {max_fpr}")
         if not lr_positive > 0:
             raise ValueError(f"lr_positive must be positive, got {lr_positive}")
-        self.max_fpr, self.margin, self.lr_positive = max_fpr, margin, lr_positive
+        self.max_fpr, self.lr_positive = max_fpr, lr_positive
         self.level = PerPositive(labels, self.task_weight, start=0.0)  # s
 
     def estimate(self, entries: Entries) -> tuple[Tensor, Gradients]:

@@ -50,12 +50,12 @@ class SOPAs(ScoreObjective):
         task_weighting: float = 0.0,
     ) -> None:
         labels = labels if isinstance(labels, Labels) else Labels(labels)
-        super().__init__(labels, scores, task_weighting)
+        super().__init__(labels, margin, scores, task_weighting)
         if not temperature > 0:
             raise ValueError(f"temperature must be positive, got {temperature}")
         if not 0 < momentum <= 1:
             raise ValueError(f"momentum must be in (0, 1], got {momentum}")
-        self.temperature, self.momentum, self.margin = temperature, momentum, margin
+        self.temperature, self.momentum = temperature, momentum
         self.log_mean = PerPositive(labels, self.task_weight, start=-math.inf)  # log u; unseen at -inf
 
     def estimate(self, entries: Entries) -> tuple[Tensor, Gradients]:
@@ -68,7 +68,7 @@ class SOPAs(ScoreObjective):
         now, old = exponent.logsumexp(1), self.log_mean.value[slots]
         mixed = torch.logaddexp(old + _log(1 - self.momentum), now + _log(self.momentum))
         new = torch.where(old == -math.inf, now, torch.where(now == -math.inf, old, mixed))
-        met = now > -math.inf  # there are negatives of the task in the batch
+        met = now != -math.inf  # there are negatives of the task in the batch (and NaN stays NaN)
         share = torch.where(met, pairs.weight * entries.scale[pairs.columns], 0.0)
         weight = torch.exp(exponent - torch.where(met, new, 0.0).unsqueeze(1))
         value = self.temperature * (share * torch.where(met, new, 0.0)).sum()

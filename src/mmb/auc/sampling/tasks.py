@@ -37,12 +37,13 @@ class TaskDraw:
     lower: TaskDraw | None = None
     drawn: Tensor | None = None
 
-    def batch(self, inputs: Any) -> TaskBatch:
+    def batch(self, inputs: Any, labels: Tensor | None = None) -> TaskBatch:
         """Look the rows up.
 
         Args:
             inputs: A tensor, or a nest of dicts, lists and tuples of tensors, with one entry per row of the
                 data, on the sampler's device.
+            labels: Not looked at, the draw has its own; so that all kinds of draws can be used alike.
 
         Returns:
             The batch, with inputs [k, r, ...].
