@@ -48,13 +48,16 @@ def test_damage_is_found_and_repaired(folder):
 
 
 @pytest.mark.parametrize("name", ["a.npy", "manifest.json"])
-@pytest.mark.parametrize("how", ["cut", "removed", "garbled"])
+@pytest.mark.parametrize("how", ["cut", "removed", "garbled", "changed"])
 def test_damage_that_opening_notices(folder, name, how):
     path = folder / name
     if how == "cut":
         path.write_bytes(path.read_bytes()[:-1])
     elif how == "garbled":  # of the same size
         path.write_bytes(b"x" * path.stat().st_size)
+    elif how == "changed":  # still an array, or JSON
+        content = path.read_bytes()
+        path.write_bytes(content[:-1] + b"?" if name == "a.npy" else content.replace(b"sha256", b"sha512"))
     else:
         path.unlink()
     with pytest.raises(DamagedDataError, match="prepare the data set again"):

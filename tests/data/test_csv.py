@@ -62,7 +62,7 @@ def test_all_other_columns_are_features_by_default(path):
     ("old", "new", "message"),
     [
         ("3,,rome,no", "3,,rome,-1", "label column 'sick' has '-1' in data row 3"),
-        ("5,40", "5,forty", r"not a number .*data rows \[5\]"),
+        ("5,40", "5,forty", r"not a number .*'age'.*data rows \[5\]"),
         ("6,NA,oslo,0,0,test", "6,NA,oslo,0,0", r"number of cells .*data rows \[6\]"),
         (",valid", ",dev", r"in column 'part' \(data rows \[5\]"),
         ("id,age", "age,age", r"repeats \['age'\]"),
@@ -100,6 +100,17 @@ def test_missing_file_empty_file_and_unknown_column(path, tmp_path):
     path.write_bytes(b"a,b\n\xff\xfe,1\n")
     with pytest.raises(DamagedDataError, match="UTF-8"):
         mmb.data.load("csv", path=path, labels="b")
+
+
+def test_what_stands_among_numbers_is_named_and_not_one_hot(tmp_path):
+    path, rows = tmp_path / "typo.csv", [f"{r / 10},{r % 3},{r % 2}" for r in range(60)]
+    rows[41] = '"4,1",3+,1'  # 3+ is one of a few codes: a category
+    path.write_text("\n".join(["level,children,sick", *rows]) + "\n")
+    split = {"fractions": [0.98, 0.01, 0.01]}
+    with pytest.raises(DamagedDataError, match="column 'level' has numbers, but '4,1' in data row 42"):
+        mmb.data.load("csv", path=path, labels="sick", **split)
+    names = mmb.data.load("csv", path=path, labels="sick", drop="level", **split).encoder.feature_names
+    assert list(names) == [f"children={value}" for value in ("0", "1", "2", "3+")]
 
 
 def test_identifiers_are_not_silently_one_hot(tmp_path):

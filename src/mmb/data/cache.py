@@ -21,6 +21,7 @@ VERSION = 1
 """Raised when the meaning of a stored array changes, so that older caches are built anew."""
 _MANIFEST = "manifest.json"
 _EXTRA = "training"
+_CHECKED = 1 << 26  # bytes of an array whose checksum is taken whenever it is opened
 
 
 def write(folder: Path, arrays: Mapping[str, Any], facts: Mapping[str, Any]) -> Path:
@@ -81,11 +82,11 @@ def is_there(folder: Path) -> bool:
 def read(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Open a cache: memory-mapped tensors by name, and the facts.
 
-    Sizes are compared with the manifest; checksums are left to `is_intact`, so that opening stays instant.
-    Writing to a tensor changes the process's copy, never the file.
+    Sizes are compared with the manifest, and checksums of all but large arrays (opening stays instant);
+    `is_intact` compares all. Writing to a tensor changes the process's copy, never the file.
 
     Raises:
-        DamagedDataError: If the manifest or an array cannot be read, or one is missing or has another size.
+        DamagedDataError: If the manifest or an array cannot be read, is missing, or not what was written.
     """
     np = require("numpy", extra=_EXTRA)
     manifest = _manifest(folder)
@@ -93,8 +94,10 @@ def read(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     for name, entry in manifest["arrays"].items():
         path = _array(folder, name)
         size = path.stat().st_size if path.is_file() else None
-        if size != entry["bytes"]:
+        if size is None or size != entry["bytes"]:
             raise _damaged(path, f"its size is {size}, expected {entry['bytes']}")
+        if size <= _CHECKED and sha256_of(path) != entry.get("sha256"):
+            raise _damaged(path, "its checksum is not that of the manifest")
         try:
             tensors[name] = torch.from_numpy(np.load(path, mmap_mode="c", allow_pickle=False))
         except (ValueError, OSError) as error:

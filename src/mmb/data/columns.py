@@ -14,6 +14,8 @@ from torch import Tensor
 from mmb.data.errors import DamagedDataError
 from mmb.data.text import TextTable, is_blank, read_table
 
+_CODES = 20  # so many different cells, most of them numbers, are no longer taken for codes
+
 
 @dataclass(frozen=True)
 class Number:
@@ -151,7 +153,7 @@ def fit_columns(table: TextTable, names: Sequence[str], rows: Tensor) -> ColumnE
 
     Raises:
         DamagedDataError: If a column is blank in all training rows, looks like an identifier, or has numbers
-            too large to compute with.
+            too large to compute with, or beside something that is none.
     """
     chosen = rows.tolist()
     return ColumnEncoder(tuple(_fit(table, name, chosen) for name in names))
@@ -176,6 +178,14 @@ def _fit(table: TextTable, name: str, rows: list[int]) -> Number | Category:
             )
         return Number(name, float(values.median()), mean, spread or 1.0)
     categories = sorted({cell.strip() for cell in cells})
+    finite = values.isfinite()
+    if len(categories) > _CODES and 2 * int(finite.sum()) > len(cells):
+        cell = cells[int((~finite).nonzero()[0])]
+        raise DamagedDataError(
+            table.path,
+            f"column {name!r} has numbers, but {cell!r} in data row {column.index(cell) + 1}",
+            "correct such cells or blank them, or leave the column out of the features",
+        )
     if len(categories) > 50 and 2 * len(categories) > len(cells):
         raise DamagedDataError(
             table.path,

@@ -69,7 +69,12 @@ def load(
     split = read_split(table, split_column, fractions, seed)
     encoder = fit_columns(table, columns, split["train"])
     inputs, usable = encoder.encode(table)
-    refuse_rows(table, (~usable).tolist(), "a cell that is not a number or too large, in a column of numbers")
+    if not bool(usable.all()):
+        first = int((~usable).nonzero()[0])
+        cells = {column.name: column.encode([table.column(column.name)[first]]) for column in encoder.columns}
+        name = next(name for name, (_, good) in cells.items() if not bool(good.all()))
+        problem = f"a cell that is not a number or too large, in a column of numbers (the first: {name!r})"
+        refuse_rows(table, (~usable).tolist(), problem)
     return Dataset(
         name="csv",
         inputs=inputs,
