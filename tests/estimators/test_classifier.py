@@ -236,11 +236,49 @@ def test_pipeline_cross_validation_and_grid_search():
         ("steps", 0),
         ("networks", 0),
         ("threshold", 1.0),
+        *((name, "x") for name in ("max_fpr", "dropout", "lr", "alpha", "batch_size", "steps", "networks")),
+        *((name, 2.5) for name in ("batch_size", "steps", "networks")),
+        *((name, math.inf) for name in ("lr", "alpha")),
+        ("hidden", (2.5,)),
+        ("threshold", "x"),
+        ("max_fpr", None),
+        ("objective", ["ce"]),
     ],
 )
 def test_bad_parameters_are_named(name, value):
     with pytest.raises(ValueError, match=f"^{name}: expected .*, got "):
         MultiTaskAUCClassifier(**{name: value}).fit(np.eye(4), [0, 1, 0, 1])
+
+
+def test_values_that_cannot_be_computed_with_are_named():
+    x, y = binary(60)
+    x[3, 2] = 1e300
+    with pytest.raises(ValueError, match="X: column 2 has values too large"):
+        MultiTaskAUCClassifier(**SMALL).fit(x, y)
+
+
+@pytest.mark.parametrize("size", [1e-300, 1e300])
+def test_only_ratios_of_weights_count(size):
+    x, y = binary(80)
+    plain, scaled = (
+        MultiTaskAUCClassifier(**SMALL).fit(x, y, sample_weight=np.full(len(y), weight))
+        for weight in (1, size)
+    )
+    np.testing.assert_allclose(scaled.decision_function(x), plain.decision_function(x))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_rate_is_kept_where_scores_are_equal(seed):
+    rng = np.random.default_rng(seed)
+    kind = rng.integers(0, 3, 600)
+    y = rng.random(600) < np.array([0.02, 0.05, 0.3])[kind]
+    model = MultiTaskAUCClassifier(max_fpr=0.1, **{**SMALL, "random_state": seed}).fit(np.eye(3)[kind], y)
+    assert model.predict(np.eye(3)[kind])[~y].mean() <= 0.1
+
+
+def test_gaps_without_positives_are_not_taken_for_a_class_in_silence():
+    with pytest.warns(UserWarning, match="-1 and 0 are taken for two classes"):
+        MultiTaskAUCClassifier(**SMALL).fit(np.eye(4), [0, -1, 0, -1])
 
 
 def test_bad_labels_are_named():

@@ -8,6 +8,7 @@ from torch.nn import functional
 
 from mmb.estimators.folds import held_out
 
+_ROUNDING = 1e-9  # of log-odds
 _TO_SLOPE = 0.05  # weight of the prior on the logarithm of the slope, in rows
 _TO_SHARES = 1.0  # and of that on the logarithms of the shares of the kinds
 
@@ -52,6 +53,18 @@ class Calibration:
         self.offset = torch.where(usable, torch.where(there, offset, self.offset), constant)
         cut = fpr_thresholds(self(scores), labels, weights, max_fpr)
         self.cut = torch.where(usable, torch.where(cut.isnan(), self.cut, cut), 0.0)
+
+    def raise_cut(self, scores: Tensor, labels: Tensor, weights: Tensor, max_fpr: float) -> None:
+        """Keep the rate on rows with their own scores, too: many of them may be equal, just above the cut.
+
+        Args:
+            scores: Logits `[n, m]`.
+            labels: int8 `[n, m]` with -1 for missing.
+            weights: Of the rows, `[n]`.
+            max_fpr: The false positive rate to keep.
+        """
+        own = fpr_thresholds(self(scores), labels, weights, max_fpr) + _ROUNDING
+        self.cut = torch.where((self.slope > 0) & (own > self.cut), own, self.cut)
 
 
 def spread_as_averaged(logits: Tensor, fold: Tensor, labels: Tensor, weights: Tensor) -> Tensor:

@@ -157,7 +157,7 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self.objective_ = self.objective if found.stage else "ce"
         self.validation_score_ = float(found.values.nanmean())
         scores = spread_as_averaged(found.logits, found.fold, labels, weights)
-        self._calibrate(scores, labels, weights)
+        self._calibrate(scores, labels, weights, self._ensemble.scores(part.rows))
         return self
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
@@ -193,7 +193,8 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self._ensemble.train(part, steps, _FIRST_STEPS, self.batch_size, self.lr)
         if self._ensemble.networks[0].steps_done > _FIRST_STEPS:
             self.objective_ = self.objective
-        self._calibrate(self._ensemble.scores(part.rows), labels, weights)
+        scores = self._ensemble.scores(part.rows)
+        self._calibrate(scores, labels, weights, scores)
         return self
 
     def decision_function(self, X: Any) -> Array:
@@ -275,8 +276,13 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         elif targets.multilabel != self._multilabel or len(targets.classes) != len(self.classes_):
             raise ValueError(f"y: expected labels as before, {len(self.classes_)} tasks or classes")
         labelled = (targets.labels != MISSING).any(1)
-        weights = torch.as_tensor(weights[keep], dtype=torch.float32)[labelled]
-        return x[keep][labelled.numpy()], targets.labels[labelled], weights / weights.mean()
+        weights = weights[keep][labelled.numpy()]
+        weights = weights / weights.max()  # of any size
+        return (
+            x[keep][labelled.numpy()],
+            targets.labels[labelled],
+            torch.as_tensor(weights / weights.mean(), dtype=torch.float32),
+        )
 
     def _start(self, x: Any, labels: Tensor, weights: Tensor) -> Part:
         """Forget what was learned: new networks for rows such as these, no calibration."""
@@ -295,10 +301,18 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self._calibration = Calibration(num_tasks)
         return part
 
-    def _calibrate(self, scores: Tensor, labels: Tensor, weights: Tensor) -> None:
-        """Place probabilities and thresholds by some rows, where they have the classes it takes."""
+    def _calibrate(self, scores: Tensor, labels: Tensor, weights: Tensor, averaged: Tensor) -> None:
+        """Place probabilities and thresholds by some rows, where they have the classes it takes.
+
+        Args:
+            scores: What the ensemble would give the rows had they not been seen, `[n, m]`.
+            labels: `[n, m]`.
+            weights: Of the rows, `[n]`.
+            averaged: What the ensemble gives them, `[n, m]`.
+        """
         self._mass += class_mass(labels, weights)
         self._calibration.fit(scores, labels, weights, self.max_fpr, self._mass)
+        self._calibration.raise_cut(averaged, labels, weights, self.max_fpr)
         if self.threshold is not None:
             self._calibration.cut.fill_(math.log(self.threshold / (1 - self.threshold)))
         self.thresholds_ = self._calibration.cut.sigmoid().numpy()

@@ -41,7 +41,12 @@ class Standardiser:
 
     def learn(self, x: Any, weights: np.ndarray[Any, Any]) -> None:
         """Take rows `[n, d]` with their weights `[n]` into account, beside those of earlier calls."""
-        self._scaler.partial_fit(x, sample_weight=weights)
+        with np.errstate(over="ignore", invalid="ignore"):
+            self._scaler.partial_fit(x, sample_weight=weights)
+        too_large = np.flatnonzero(~np.isfinite(self._scaler.var_))
+        if len(too_large):
+            column = too_large[0]
+            raise ValueError(f"X: column {column} has values too large to compute with; divide them all")
         if self._ratio is None:
             self._ratio = 1.0
             if self._scaler.with_mean:

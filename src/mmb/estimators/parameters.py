@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
+from numbers import Integral, Real
 from typing import Any
+
+import numpy as np
 
 from mmb.estimators.network import OBJECTIVES
 
@@ -14,21 +18,30 @@ def check_parameters(its: Any) -> None:
     Raises:
         ValueError: If one is out of its range; the message says which, and what is possible.
     """
-    ranges = {
-        "max_fpr": (0 < its.max_fpr <= 1, "in (0, 1]"),
+    at_least_one = _both(Integral, lambda value: value >= 1)
+    ranges: dict[str, tuple[Callable[[Any], bool], str]] = {
+        "max_fpr": (_both(Real, lambda value: 0 < value <= 1), "a number in (0, 1]"),
         "hidden": (
-            isinstance(its.hidden, Sequence) and all(width >= 1 for width in its.hidden),
+            lambda value: isinstance(value, Sequence | np.ndarray) and all(map(at_least_one, value)),
             "a sequence of positive widths",
         ),
-        "dropout": (0 <= its.dropout < 1, "in [0, 1)"),
-        "lr": (its.lr > 0, "positive"),
-        "alpha": (its.alpha >= 0, "not negative"),
-        "batch_size": (its.batch_size >= 1, "at least 1"),
-        "steps": (its.steps is None or its.steps >= 1, "at least 1, or None"),
-        "networks": (its.networks >= 1, "at least 1"),
-        "threshold": (its.threshold is None or 0 < its.threshold < 1, "in (0, 1) or None"),
-        "objective": (its.objective in OBJECTIVES, f"one of {', '.join(OBJECTIVES)}"),
+        "dropout": (_both(Real, lambda value: 0 <= value < 1), "a number in [0, 1)"),
+        "lr": (_both(Real, lambda value: 0 < value < math.inf), "a positive number"),
+        "alpha": (_both(Real, lambda value: 0 <= value < math.inf), "a number that is not negative"),
+        "batch_size": (at_least_one, "a whole number, at least 1"),
+        "steps": (lambda value: value is None or at_least_one(value), "a whole number, at least 1, or None"),
+        "networks": (at_least_one, "a whole number, at least 1"),
+        "threshold": (
+            lambda value: value is None or _both(Real, lambda cut: 0 < cut < 1)(value),
+            "a number in (0, 1), or None",
+        ),
+        "objective": (lambda value: value in list(OBJECTIVES), f"one of {', '.join(OBJECTIVES)}"),
     }
     for name, (good, expected) in ranges.items():
-        if not good:
+        if not good(getattr(its, name)):
             raise ValueError(f"{name}: expected {expected}, got {getattr(its, name)!r}")
+
+
+def _both(kind: type, within: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    """Whether a value is of a kind and within a range."""
+    return lambda value: isinstance(value, kind) and within(value)

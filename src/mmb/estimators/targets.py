@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -90,6 +91,11 @@ def _read_column(
         classes = found[1:]
     else:
         classes = found.astype(np.int64) if y.dtype.kind == "f" and not there.all() else found
+        if y.dtype.kind != "U" and np.array_equal(found, [MISSING, 0]):
+            warnings.warn(
+                f"y: {MISSING} and 0 are taken for two classes; gaps beside 0 alone must be NaN",
+                stacklevel=4,
+            )
     there &= np.isin(y, classes)
     number = torch.full((len(y),), MISSING, dtype=torch.int64)
     number[torch.as_tensor(there)] = torch.as_tensor(np.searchsorted(classes, y[there]))
