@@ -178,6 +178,10 @@ def test_a_run_that_could_not_start_leaves_no_folder(call, tmp_path):
     assert "data.csv is missing" in err
     assert not (tmp_path / "here").exists()
     (tmp_path / "data.csv").write_text("x,y\n" + "".join(f"{row % 9},{row % 2}\n" for row in range(100)))
+    code, _, err = call(*arguments, "data.fractions=[1,0,0]")
+    assert code == 1
+    assert "among the validation rows" in err
+    assert not (tmp_path / "here").exists()
     assert call(*arguments)[0] == 0  # the same command
     assert call(*arguments)[0] == 1
     assert (tmp_path / "here" / "result.json").exists()

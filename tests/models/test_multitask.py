@@ -54,3 +54,9 @@ def test_dropout_and_sizes():
     assert mlp(4, [], 2)(torch.randn(3, 4)).shape == (3, 2)
     with pytest.raises(ValueError, match="num_tasks"):
         mlp(4, [8], 0)
+
+
+@pytest.mark.parametrize(("inputs", "hidden"), [(0, [4]), (3, [0]), (3, [4, -4])])
+def test_widths_that_are_none_are_refused(inputs, hidden):
+    with pytest.raises(ValueError, match="widths must be positive, got"):
+        mlp(inputs, hidden, 2)

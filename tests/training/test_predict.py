@@ -37,6 +37,20 @@ def read_rows(path):
         return list(csv.DictReader(file))
 
 
+@pytest.mark.parametrize("names", [["usable", "b"], ["a", "a:decision"]])
+def test_tasks_that_would_be_taken_for_other_columns_are_named(tmp_path, names):
+    path = tmp_path / "data.csv"
+    path.write_text(
+        "\n".join([f"x,{','.join(names)}", *(f"{k % 7},{k % 2},{k % 3 // 2}" for k in range(90))])
+    )
+    data = {"name": "csv", "path": str(path), "labels": names}
+    run = Run.create(tmp_path / "run", tiny_recipe(data=data, training={"steps": 2}))
+    train(run)
+    with pytest.raises(RunError, match=f"columns .*{names[-1] if ':' in names[-1] else 'usable'}.* twice"):
+        predict_file(run, path, tmp_path / "out.csv")
+    assert not (tmp_path / "out.csv").exists()
+
+
 def test_scores_and_decisions_are_those_of_the_selected_model(run, tmp_path):
     job = make_job(run.recipe)
     load_weights(job, run.best_checkpoint())

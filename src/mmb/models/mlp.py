@@ -20,7 +20,12 @@ def mlp(num_inputs: int, hidden: Sequence[int], num_tasks: int, dropout: float =
 
     Returns:
         A `MultiTask` model: logits `[n, num_tasks]`.
+
+    Raises:
+        ValueError: If a width is not positive.
     """
+    if num_inputs < 1 or any(size < 1 for size in hidden):
+        raise ValueError(f"widths must be positive, got num_inputs {num_inputs} and hidden {list(hidden)}")
     layers: list[nn.Module] = []
     width = num_inputs
     for size in hidden:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import timedelta
@@ -26,7 +26,7 @@ from mmb.data import Dataset
 from mmb.distributed import gather_rows
 from mmb.training.recipe import Recipe
 from mmb.training.rendezvous import ProcessError, fresh_store
-from mmb.training.sameness import data_facts, fingerprint
+from mmb.training.sameness import data_facts, fingerprint, flat
 from mmb.trees import tensors
 
 _T = TypeVar("_T")
@@ -219,7 +219,7 @@ def check_agreement(ranks: Ranks, recipe: Recipe, dataset: Dataset) -> None:
     if ranks.size == 1:
         return
     rows = torch.linspace(0, len(dataset) - 1, min(_SAMPLE, len(dataset))).long()
-    facts = {**_flat(asdict(recipe)), **data_facts(dataset)}
+    facts = {**flat(asdict(recipe)), **data_facts(dataset)}
     facts["the inputs"] = fingerprint(list(tensors(dataset.batch(rows))))
     facts |= {"mmb version": mmb.__version__, "torch version": torch.__version__}
     facts["python version"] = platform.python_version()
@@ -232,10 +232,3 @@ def check_agreement(ranks: Ranks, recipe: Recipe, dataset: Dataset) -> None:
                     f"processes disagree on {key}: process 0 has {mine}, process {rank} has {others}; "
                     "start all with the same recipe, data and versions"
                 )
-
-
-def _flat(nested: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    flat: dict[str, str] = {}
-    for key, value in nested.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: repr(value)}
-    return flat

@@ -17,7 +17,7 @@ from mmb.training.log import NoLog, RunLog
 from mmb.training.memory import report_copies
 from mmb.training.randomness import own_randomness
 from mmb.training.run import Run, RunError
-from mmb.training.sameness import changed
+from mmb.training.sameness import changed, difference, recipe_facts
 from mmb.training.start import prepare_start
 from mmb.training.step import make_step
 from mmb.training.watch import Watch
@@ -61,7 +61,8 @@ def train(run: Run, watch: Watch | None = None) -> dict[str, Any]:
     Raises:
         TrainingError: If the loss is no longer a number.
         CheckpointError: If a checkpoint cannot be written, or none can be read.
-        RunError: If another process is training this run, or its data has changed since its checkpoint.
+        RunError: If another process is training this run, or its data or recipe has changed since its
+            checkpoint.
         ProcessError: If the processes that train it together disagree, or one is lost.
         ValueError: If the recipe's options do not fit its data.
     """
@@ -78,6 +79,11 @@ def train(run: Run, watch: Watch | None = None) -> dict[str, Any]:
         if saved is not None:
             if problem := changed(saved.get("data", {}), job.data_facts):
                 raise RunError(f"{run.path}: {problem}; put the data back, or start another run")
+            if found := difference(saved.get("recipe", {}), recipe_facts(run.recipe)):
+                raise RunError(
+                    f"{run.path}: its recipe has changed since its checkpoint: {found}; put that back, or "
+                    "start another run"
+                )
             job.load_state_dict(saved["job"])
             progress = Progress(**saved["progress"])
         else:
@@ -94,7 +100,8 @@ def train(run: Run, watch: Watch | None = None) -> dict[str, Any]:
                 log.write("start", 0, {**size, "block_bytes": job.objective.memory_bytes()})
                 evaluate(run, job, progress, log, watch)
                 save(run, job, progress, log)
-            for batch in islice(job.feed, 0 if progress.stopped else job.steps - progress.step):
+            left = 0 if progress.stopped else max(0, job.steps - progress.step)
+            for batch in islice(job.feed, left):
                 job.set_step_sizes(progress.step)
                 job.window.add(take_step(batch))
                 progress.step += 1
@@ -156,7 +163,12 @@ def save(run: Run, job: Job, progress: Progress, log: RunLog) -> None:
     """Write a checkpoint, and delete those that are no longer needed."""
     progress.log_position = log.sync()
     job.average_running_statistics()
-    state = {"job": job.state_dict(), "progress": asdict(progress), "data": job.data_facts}
+    state = {
+        "job": job.state_dict(),
+        "progress": asdict(progress),
+        "data": job.data_facts,
+        "recipe": recipe_facts(run.recipe),
+    }
     checkpoint.save(run.checkpoints, progress.step, state, progress.best_step, job.ranks)
     if job.ranks.is_main:
         checkpoint.prune(run.checkpoints, run.recipe.training.keep_checkpoints, progress.step)

@@ -101,7 +101,8 @@ def predict_file(run: Run, source: Path, target: Path, fpr: float | None = None)
         How many rows there were, how many were not usable, and how many were called positive for each task.
 
     Raises:
-        RunError: If the run is not finished, or its data defines no way to read new files.
+        RunError: If the run is not finished, its data defines no way to read new files, or names of tasks
+            clash with those of other columns.
         ValueError: If there are no thresholds at this rate.
         DataError: If the file is missing or lacks a column.
     """
@@ -110,12 +111,15 @@ def predict_file(run: Run, source: Path, target: Path, fpr: float | None = None)
         name = run.recipe.data["name"]
         raise RunError(f"the data set {name!r} does not define how new files are read; use `mmb export`")
     threshold = predictor.threshold(fpr)
-    inputs, usable = predictor.encoder.read(source)
-    logits = predictor.logits(inputs)
-    decided = (logits > threshold) & usable.unsqueeze(1)
     header = ["row", "usable"]
     for name in predictor.task_names:
         header += [name, f"{name}:decision"]
+    if len(set(header)) < len(header):
+        twice = sorted({name for name in header if header.count(name) > 1})
+        raise RunError(f"the table would have columns {twice} twice: give tasks other names, and train anew")
+    inputs, usable = predictor.encoder.read(source)
+    logits = predictor.logits(inputs)
+    decided = (logits > threshold) & usable.unsqueeze(1)
     target.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(target) as file:
         writer = csv.writer(file, lineterminator="\n")

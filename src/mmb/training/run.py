@@ -16,6 +16,7 @@ from mmb.training.recipe import Recipe
 from mmb.training.resolve import RecipeError, read_recipe, resolve, to_plain
 
 _RECIPE, _LOCK = "recipe.yaml", ".lock"
+_LOGS = ("metrics.jsonl", "thresholds.jsonl", "tensorboard")  # what there is before the first checkpoint
 
 
 class RunError(Exception):
@@ -68,8 +69,8 @@ class Run:
             raise RunError(f"the recipe of the run in {path} cannot be used: {error}") from error
 
     def discard_unstarted(self) -> None:
-        """Remove the folder of a run that failed before it did anything; of any other, nothing."""
-        if {path.name for path in self.path.iterdir()} <= {_RECIPE, _LOCK}:
+        """Remove the folder of a run that failed before its first checkpoint; of any other, nothing."""
+        if {path.name for path in self.path.iterdir()} <= {_RECIPE, _LOCK, *_LOGS}:
             shutil.rmtree(self.path)
 
     def pretraining(self) -> Run:
@@ -108,8 +109,8 @@ class Run:
             raise RunError(f"the run in {self.path} is not finished: finish it with `mmb resume {self.path}`")
         try:
             content: dict[str, Any] = json.loads((self.path / name).read_text(encoding="utf-8"))
-            if not isinstance(content, dict):
-                raise ValueError(f"it is a {type(content).__name__}")
+            if not isinstance(content, dict) or not content:
+                raise ValueError(f"it is a {type(content).__name__}, or empty")
         except (OSError, ValueError) as error:
             raise RunError(
                 f"{self.path / name} is damaged ({error}): remove {self.path / 'result.json'}, and "
