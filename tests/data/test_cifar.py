@@ -15,6 +15,12 @@ LAYOUTS = [("cifar10", "binary"), ("cifar10", "python"), ("cifar10", "sheets")]
 LAYOUTS += [("cifar100", "binary"), ("cifar100", "python")]
 
 
+def unpack(archive, folder):
+    with tarfile.open(archive) as tar:
+        tar.extraction_filter = lambda member, _: member  # an argument only since Python 3.11.4; ours is safe
+        tar.extractall(folder)
+
+
 @pytest.mark.parametrize(("name", "layout"), LAYOUTS)
 def test_every_layout_gives_the_images_and_classes_back(tmp_path, name, layout):
     small, images, classes, names = image_sets.small_cifar(name, layout, tmp_path)
@@ -39,8 +45,7 @@ def test_every_layout_gives_the_images_and_classes_back(tmp_path, name, layout):
 def test_an_unpacked_archive_is_read_as_well(tmp_path):
     small, images, *_ = image_sets.small_cifar("cifar10", "python", tmp_path)
     archive = small.archives[0]
-    with tarfile.open(tmp_path / archive.file) as tar:
-        tar.extractall(tmp_path / "unpacked", filter="data")
+    unpack(tmp_path / archive.file, tmp_path / "unpacked")
     (tmp_path / archive.file).unlink()
     small.get(tmp_path / "a", tmp_path / "unpacked")
     small.get(tmp_path / "b", tmp_path / "unpacked" / archive.folder)
@@ -98,8 +103,7 @@ def test_a_pickle_that_would_run_code_is_refused(tmp_path):
 
     small, *_ = image_sets.small_cifar("cifar10", "python", tmp_path)
     raw = tmp_path / "root" / "cifar10" / "raw" / small.archives[0].folder
-    with tarfile.open(tmp_path / small.archives[0].file) as tar:
-        tar.extractall(raw.parent, filter="data")
+    unpack(tmp_path / small.archives[0].file, raw.parent)
     (raw / "data_batch_1").write_bytes(pickle.dumps(Evil(), protocol=2))
     with pytest.raises(DamagedDataError, match="neither a container nor an array"):
         small.prepare(tmp_path / "root")
@@ -112,8 +116,7 @@ def test_a_pickle_that_would_run_code_is_refused(tmp_path):
 def test_a_broken_batch_is_named(tmp_path, damage):
     small, *_ = image_sets.small_cifar("cifar10", "python", tmp_path)
     raw = tmp_path / "root" / "cifar10" / "raw" / small.archives[0].folder
-    with tarfile.open(tmp_path / small.archives[0].file) as tar:
-        tar.extractall(raw.parent, filter="data")
+    unpack(tmp_path / small.archives[0].file, raw.parent)
     batch = raw / "test_batch"
     wrong = {b"data": [1, 2], b"labels": [1]}
     content = {
