@@ -204,6 +204,8 @@ class TestTaskSampler:
         assert torch.equal(batch.lower.inputs["ids"], draw.lower.rows)
         assert torch.equal(batch.rows, draw.rows)
         assert torch.equal(batch.tasks, batch.lower.tasks)
+        other = torch.full((300, 6), -1)
+        assert torch.equal(draw.batch(inputs, other).labels, draw.labels)  # as a draw of rows is used
 
     def test_epoch_is_one_row_per_row(self):
         assert len(TaskSampler(make_labels(), 3, 8)) == math.ceil(300 / 24)

@@ -128,7 +128,7 @@ def test_at_a_rate_of_one_all_are_called_positive(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["result.json", "predictor.json"])
-@pytest.mark.parametrize("content", [b"", b'{"best_step": 1', b"[1]", b"\xff\xfe"])
+@pytest.mark.parametrize("content", [b"", b'{"best_step": 1', b"[1]", b"{}", b"\xff\xfe"])
 def test_damaged_outcomes_are_named_and_made_anew(run, tmp_path, name, content):
     copy = Run.open(shutil.copytree(run.path, tmp_path / "run"))
     (copy.path / name).write_bytes(content)

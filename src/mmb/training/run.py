@@ -110,7 +110,7 @@ class Run:
         try:
             content: dict[str, Any] = json.loads((self.path / name).read_text(encoding="utf-8"))
             if not isinstance(content, dict) or not content:
-                raise ValueError(f"it is a {type(content).__name__}, or empty")
+                raise ValueError(f"expected a filled dict, got {content!r:.40}")
         except (OSError, ValueError) as error:
             raise RunError(
                 f"{self.path / name} is damaged ({error}): remove {self.path / 'result.json'}, and "

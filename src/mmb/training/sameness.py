@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -13,6 +12,7 @@ from torch import Tensor
 
 from mmb.data import Dataset
 from mmb.training.recipe import Recipe
+from mmb.training.resolve import to_plain
 
 
 def data_facts(dataset: Dataset) -> dict[str, str]:
@@ -24,7 +24,8 @@ def data_facts(dataset: Dataset) -> dict[str, str]:
         "the split": fingerprint([dataset.split[part] for part in sorted(dataset.split)]),
     }
     if dataset.encoder is not None:  # has what was learned from the training rows: means, spreads, categories
-        facts["the features"] = _digest(json.dumps(dataset.encoder.to_json(), sort_keys=True).encode())
+        learned = json.dumps(dataset.encoder.to_json(), sort_keys=True).encode()
+        facts["the features"] = fingerprint([torch.frombuffer(bytearray(learned), dtype=torch.uint8)])
     elif isinstance(dataset.inputs, Tensor):
         facts["the features"] = fingerprint([dataset.inputs])
     return facts
@@ -48,9 +49,11 @@ def difference(before: Mapping[str, str], now: Mapping[str, str]) -> str | None:
 
 
 def recipe_facts(recipe: Recipe) -> dict[str, str]:
-    """The keys of a recipe that checkpoints depend on; how long to train and what to log are none of them."""
-    kept = ("method", "model", "objective", "sampler", "optimizer", "schedule", "seed")
-    return flat({key: value for key, value in asdict(recipe).items() if key in kept})
+    """What must not change between checkpoints: all that a step depends on, but not how many there are."""
+    facts = flat(to_plain(recipe))
+    sections = ("method", "model.", "objective.", "sampler.", "optimizer.", "schedule.", "seed")
+    kept = (*sections, "training.precision", "training.batch_norm")
+    return {key: value for key, value in facts.items() if key.startswith(kept)}
 
 
 def flat(nested: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
@@ -63,21 +66,9 @@ def flat(nested: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
 
 def fingerprint(values: Sequence[Tensor]) -> str:
     """A short text that differs where tensors differ."""
-    plain = [value.detach().cpu().contiguous() for value in values]
-    return _digest(
-        *(
-            part
-            for value in plain
-            for part in (
-                repr((value.dtype, tuple(value.shape))).encode(),
-                value.flatten().view(torch.uint8).numpy().tobytes(),
-            )
-        )
-    )
-
-
-def _digest(*parts: bytes) -> str:
     digest = hashlib.sha256()
-    for part in parts:
-        digest.update(part)
+    for value in values:
+        value = value.detach().cpu().contiguous()
+        digest.update(repr((value.dtype, tuple(value.shape))).encode())
+        digest.update(value.flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()[:16]
