@@ -7,11 +7,12 @@ derivatives and all, and what was recorded is compiled.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import torch
+import torch._inductor
 from torch import Tensor, nn
+from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from mmb.auc import Batch
@@ -32,11 +33,9 @@ class TracedBackward:
 
     def __init__(self, objective: Objective, model: nn.Module) -> None:
         self._objective, self._model = objective, model
-        modules = (model, objective)
-        self._weights = [
-            weight for module in modules for weight in module.parameters() if weight.requires_grad
-        ]
-        self._graph: Callable[[], tuple[dict[str, Tensor], list[Tensor | None]]] | None = None
+        self._graph: Callable[[], Sequence[Tensor]] | None = None
+        self._names: list[str] = []
+        self._moved: list[nn.Parameter] = []
 
     def __call__(self, batch: Batch) -> dict[str, Tensor]:
         """Set `.grad`, which must be None before, and move the block state; returns numbers worth logging.
@@ -46,19 +45,56 @@ class TracedBackward:
         """
         if self._graph is None:
             return self._record(batch)
-        with torch.no_grad(), torch.autocast(self._weights[0].device.type, enabled=False):
-            numbers, gradients = self._graph()
-        for weight, gradient in zip(self._weights, gradients, strict=True):
+        with torch.no_grad(), torch.autocast(self._moved[0].device.type, enabled=False):
+            found = self._graph()
+        numbers, gradients = found[: len(self._names)], found[len(self._names) :]
+        for weight, gradient in zip(self._moved, gradients, strict=True):
             weight.grad = gradient
-        return numbers
+        return dict(zip(self._names, numbers, strict=True))
 
     def _record(self, batch: Batch) -> dict[str, Tensor]:
         numbers: dict[str, Tensor] = {}
 
-        def estimate() -> Any:
+        def estimate() -> list[Tensor | None]:
             numbers.update(self._objective.backward(self._model, batch))
-            return numbers, [weight.grad for weight in self._weights]
+            modules = (self._model, self._objective)
+            self._moved = [w for module in modules for w in module.parameters() if w.grad is not None]
+            return [*numbers.values(), *(weight.grad for weight in self._moved)]
 
         with torch.autograd.set_multithreading_enabled(False):  # a backward thread would not be recorded
-            self._graph = torch.compile(make_fx(estimate)(), dynamic=False)
+            recorded = make_fx(estimate)()
+        self._names = list(numbers)
+        with torch.no_grad(), torch.autocast(self._moved[0].device.type, enabled=False):
+            self._graph = compiled(recorded)
         return numbers
+
+
+def compiled(recorded: GraphModule) -> Callable[[], Sequence[Tensor]]:
+    """Compile a recorded graph that has no inputs and returns a list of tensors.
+
+    `torch.compile` would read the ten thousand operations of a deep network one by one as Python first, which
+    takes longer than all that it does afterwards.
+    """
+    inputs = tensors_as_inputs(recorded)
+    graph = torch._inductor.compile(recorded, [*inputs])
+    return lambda: graph(*inputs)
+
+
+def tensors_as_inputs(recorded: GraphModule) -> list[Tensor]:
+    """Make inputs of the tensors that a recorded graph refers to, so that they are not taken for constants.
+
+    Returns:
+        These tensors, in the order of the inputs.
+    """
+    graph, inputs, places = recorded.graph, [], {}
+    start = next(node for node in graph.nodes if node.op != "get_attr")
+    for node in graph.find_nodes(op="get_attr"):
+        value = getattr(recorded, node.target)
+        if id(value) not in places:
+            with graph.inserting_before(start):
+                places[id(value)] = graph.placeholder(node.target)
+            inputs.append(value)
+        node.replace_all_uses_with(places[id(value)])
+        graph.erase_node(node)
+    recorded.recompile()
+    return inputs
