@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from mmb.auc.entries import Entries
+from mmb.quantiles import negative_quantiles
 
 Gradient = Literal["full", "practical"]
 
@@ -107,12 +108,12 @@ class Thresholds(nn.Module):
         if not 0 < beta <= 1:
             raise ValueError(f"beta must be in (0, 1], got {beta}")
         self.lr, self.beta, self.temperature, self.tau1, self.tau2 = lr, beta, temperature, tau1, tau2
-        rates = (max_fpr, min_fpr) if min_fpr > 0 else (max_fpr,)
-        shape = like.shape[0], len(rates)
+        self.ends = (max_fpr, min_fpr) if min_fpr > 0 else (max_fpr,)
+        shape = like.shape[0], len(self.ends)
         self.register_buffer("value", like.new_full(shape, start))  # lambda
         self.register_buffer("hessian", like.new_ones(shape))  # H
         self.register_buffer("operating", like.new_zeros(like.shape[0]))
-        self.register_buffer("rates", like.new_tensor(rates).unsqueeze(1), persistent=False)
+        self.register_buffer("rates", like.new_tensor(self.ends).unsqueeze(1), persistent=False)
         self.per_width = 1 / (max_fpr - min_fpr)
 
     def look(self, entries: Entries, z: Tensor) -> Tracking:
@@ -206,7 +207,7 @@ class Thresholds(nn.Module):
         self.operating.copy_(torch.where(there[:, 0], point, self.operating))
 
     def quantiles(self, entries: Entries, z: Tensor) -> Tensor:
-        """Empirical thresholds: the (K+1)-th largest negative score, `K = floor(rate * negatives)`.
+        """Empirical thresholds: quantiles of the negative scores.
 
         Args:
             entries: All tasks.
@@ -215,12 +216,7 @@ class Thresholds(nn.Module):
         Returns:
             `[m, t]`; NaN for tasks without negatives.
         """
-        negative = entries.negative > 0
-        count = negative.sum(0)
-        ordered = torch.where(negative, z, -torch.inf).sort(0, descending=True).values
-        whole = (self.rates * count * (1 + 1e-6)).long()  # so that 0.29 of 100 is 29
-        place = torch.minimum(whole, (count - 1).clamp(min=0))  # [t, m]
-        return torch.where(count > 0, ordered.gather(0, place), torch.nan).T
+        return negative_quantiles(z, entries.negative > 0, self.ends).T
 
 
 def check_gradient(gradient: str) -> None:

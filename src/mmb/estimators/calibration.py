@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from mmb.estimators.folds import held_out
+from mmb.quantiles import negative_quantiles
 
 _ROUNDING = 1e-9  # of log-odds
 _TO_SLOPE = 0.05  # weight of the prior on the logarithm of the slope, in rows
@@ -175,10 +176,5 @@ def fpr_thresholds(scores: Tensor, labels: Tensor, weights: Tensor, max_fpr: flo
     Returns:
         `[m]`: the score of one of the negatives; NaN for a task without any.
     """
-    negative = labels == 0
-    ordered, order = torch.where(negative, scores, -torch.inf).sort(0, descending=True)
-    mass = (negative * weights.double().unsqueeze(1)).gather(0, order).cumsum(0)
-    # the first negative that, were it called positive, would make the rate too large
-    place = (mass <= mass[-1] * max_fpr * (1 + 1e-9)).sum(0)
-    place = torch.minimum(place, (negative.sum(0) - 1).clamp(min=0))
-    return torch.where(negative.any(0), ordered.gather(0, place.unsqueeze(0)).squeeze(0), torch.nan)
+    mass = (labels == 0) * weights.double().unsqueeze(1)
+    return negative_quantiles(scores, mass, [max_fpr]).squeeze(0)

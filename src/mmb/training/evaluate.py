@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from mmb import metrics
 from mmb.data import Dataset
 from mmb.models.batch_norm import recalibrate_batch_norm
+from mmb.quantiles import negative_quantiles
 from mmb.training.distributed import ONE, Ranks
 from mmb.training.job import Job
 
@@ -123,26 +124,21 @@ def mean_metrics(per_task: dict[str, Tensor]) -> dict[str, float]:
 
 
 def decision_thresholds(logits: Tensor, labels: Tensor, max_fprs: Sequence[float]) -> Tensor:
-    r"""For each rate and task the lowest threshold with a false positive rate within that rate.
+    """For each rate and task the lowest threshold with a false positive rate within that rate.
 
-    With $K = \lfloor \rho\, n_- \rfloor$ the threshold is the (K+1)-th largest negative logit, and a
-    row is called positive if its logit is larger: at most K negatives are.
+    A row is called positive if its logit is larger than the threshold, which is that of a negative.
 
     Args:
         logits: `[n, m]`.
         labels: `[n, m]` with -1 for gaps.
-        max_fprs: The rates $\rho$, in (0, 1].
+        max_fprs: The rates, in (0, 1].
 
     Returns:
         `[len(max_fprs), m]`; NaN for tasks without negatives, minus infinity for a rate of one.
     """
-    negative = labels == 0
-    count = negative.sum(0)
-    ordered = torch.where(negative, logits, -torch.inf).sort(0, descending=True).values
-    ordered = torch.cat([ordered, torch.full_like(ordered[:1], -torch.inf)])
-    rates = torch.tensor(max_fprs, dtype=torch.float64, device=logits.device).unsqueeze(1)
-    place = (rates * count + 1e-9).floor().long()  # 0.1 * 30 should be 3, not 2.9999
-    return torch.where(count > 0, ordered.gather(0, place), torch.nan)
+    found = negative_quantiles(logits, labels == 0, max_fprs)
+    all_pass = torch.tensor([[rate == 1] for rate in max_fprs], device=logits.device)
+    return found.masked_fill(all_pass & ~found.isnan(), -torch.inf)
 
 
 def rates_at(logits: Tensor, labels: Tensor, thresholds: Tensor) -> tuple[Tensor, Tensor]:
