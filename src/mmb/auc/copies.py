@@ -136,7 +136,7 @@ class WeightCopies(nn.Module):
         elif self.stacked.device.type == "cpu":
             rows = self._rows_for(like.device).gather(tasks.cpu())
         else:
-            rows = self.stacked.index_select(0, tasks.to(self.stacked.device))
+            rows = self.stacked.index_select(0, tasks.to(self.stacked.device, non_blocking=True))
         return rows.to(like.device).to(like.dtype)
 
     def scatter_(self, tasks: Tensor | None, rows: Tensor) -> None:
@@ -148,7 +148,7 @@ class WeightCopies(nn.Module):
             self._rows_for(rows.device).scatter_(tasks.cpu(), rows)
         else:
             rows = rows.to(self.stacked.device, self.stacked.dtype)
-            self.stacked.index_copy_(0, tasks.to(self.stacked.device), rows)
+            self.stacked.index_copy_(0, tasks.to(self.stacked.device, non_blocking=True), rows)
 
     def wait(self) -> None:
         """Wait until all that was written is in `stacked`."""

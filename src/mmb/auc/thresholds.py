@@ -115,6 +115,7 @@ class Thresholds(nn.Module):
         self.register_buffer("operating", like.new_zeros(like.shape[0]))
         self.register_buffer("rates", like.new_tensor(self.ends).unsqueeze(1), persistent=False)
         self.per_width = 1 / (max_fpr - min_fpr)
+        self.lr_operating = 1.0  # in logits, whatever the scale of the scores
 
     def look(self, entries: Entries, z: Tensor) -> Tracking:
         """Selection, and derivatives of the lower problems, at the thresholds before their step.
@@ -148,14 +149,16 @@ class Thresholds(nn.Module):
         """Move thresholds, Hessians and operating points of the sampled tasks.
 
         An operating point is where the negatives' logits really cross `max_fpr`, for use at deployment: the
-        threshold of the lower problem is smoothed, and for skewed scores lies elsewhere.
+        threshold of the lower problem is smoothed, and for skewed scores lies elsewhere. Its steps are
+        `lr_operating` (1, unless a schedule lowers it) times how far the rate of the batch is above that.
         """
         entries.scatter_(self.value, (tracking.value - self.lr * tracking.slope).T)
         new = (1 - self.beta) * tracking.hessian + self.beta * tracking.curvature
         entries.scatter_(self.hessian, new.T)
         point = entries.gather(self.operating)
         passing = (entries.negative * (entries.logits > point)).sum(0)
-        entries.scatter_(self.operating, point + passing - self.rates[0] * entries.negative_mass)
+        surplus = passing - self.rates[0] * entries.negative_mass
+        entries.scatter_(self.operating, point + self.lr_operating * surplus)
 
     def through_selection(self, entries: Entries, tracking: Tracking, payoff: Tensor) -> Tensor:
         r"""Derivative by `z` through the selection: directly, and through the thresholds.

@@ -27,6 +27,6 @@ class PackedBits:
         return type(self)(self.packed.to(device))
 
     def __getitem__(self, rows: Tensor) -> Tensor:
-        chosen = self.packed[rows]
+        chosen = self.packed[rows.to(self.packed.device, non_blocking=True)]
         shifts = torch.arange(7, -1, -1, dtype=torch.uint8, device=chosen.device)
         return ((chosen.unsqueeze(-1) >> shifts) & 1).flatten(1).float()

@@ -128,6 +128,8 @@ class Dataset:
         """
         if generator is not None and isinstance(self.inputs, Augmentable):
             return self.inputs.augmented(rows, generator)
+        if isinstance(self.inputs, Tensor):
+            rows = rows.to(self.device, non_blocking=True)  # an index on the host would wait for the device
         return self.inputs[rows]
 
     def stream(

@@ -1,9 +1,8 @@
 """Checkpoints: complete, written as a whole, checked when read, and never executed.
 
 A checkpoint is a folder `checkpoints/00000120` with the tensors (safetensors), everything else (JSON) and a
-manifest with the size and SHA-256 of both. It is written under another name, brought to the disk, read back
-against its manifest, and only then renamed; so a folder with a number is whole, unless the disk damaged it
-later, which the manifest shows.
+manifest with the size and SHA-256 of both. It is written under another name, brought to the disk, and only
+then renamed; so a folder with a number is whole, unless the disk damaged it later, which the manifest shows.
 
 Many processes write a safetensors file each, with what only they have and a part of what all have. Any number
 of processes can read that: whole tensors, and the rows they need of those that were divided.
@@ -74,10 +73,10 @@ def save(
         files[_REST] = _fingerprint(temporary / _REST)
         manifest = {"step": step, "best_step": best_step, "files": files}
         write_whole(temporary / _MANIFEST, json.dumps(manifest, indent=1))
-        verify(temporary, list(files) if ranks.size == 1 else [_REST])
         shutil.rmtree(path, ignore_errors=True)  # of the same step, before a fall back
         temporary.rename(path)
         sync(folder)
+        sync(folder.parent)  # which may have got this folder just now
 
     try:
         _together(ranks, begin if ranks.is_main else None)

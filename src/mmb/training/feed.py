@@ -147,13 +147,13 @@ class Feed:
             return stack_tasks(inputs, len(rows), *self._room_for(rows))
         return Flat(inputs)
 
-    def _room_for(self, rows: Tensor) -> tuple[int | None, int | None]:
-        """Nodes and edges to pad each task's graphs to, where they are to have one size and fit."""
-        if self._task_room is None or not isinstance(self.dataset.inputs, GraphInputs):
-            return None, None
+    def _room_for(self, rows: Tensor) -> tuple[int, int]:
+        """Nodes and edges to pad each task's graphs to: one size, if asked for and they fit."""
+        assert isinstance(self.dataset.inputs, GraphInputs)
         nodes, edges = self.dataset.inputs.largest(self._rows[rows])
-        fits = nodes < self._task_room[0] and edges <= self._task_room[1]
-        return self._task_room if fits else (None, None)
+        if self._task_room is not None and nodes < self._task_room[0] and edges <= self._task_room[1]:
+            return self._task_room
+        return nodes + 1, edges
 
     def _here(self, tensor: Tensor) -> Tensor:
         return tensor.to(self.dataset.device, non_blocking=True)

@@ -22,8 +22,9 @@ from mmb.training.evaluate import (
     task_metrics,
 )
 from mmb.training.files import write_whole
-from mmb.training.job import Job, make_job
+from mmb.training.job import Job, find_device, make_job
 from mmb.training.provenance import provenance
+from mmb.training.randomness import own_randomness
 from mmb.training.run import Run
 from mmb.training.sameness import changed
 from mmb.training.tables import result_table
@@ -118,7 +119,8 @@ def evaluate_run(run: Run, part: str, max_fpr: float | None = None) -> dict[str,
         Means over tasks, and a list per metric over the tasks.
     """
     best = run.best_checkpoint()
-    job = make_job(run.recipe)
+    with own_randomness(run.recipe.seed, find_device(run.recipe.training.device)):
+        job = make_job(run.recipe)
     load_weights(job, best)
     max_fpr = run.recipe.training.max_fpr if max_fpr is None else max_fpr
     found = task_metrics(*part_logits(job, part), max_fpr)

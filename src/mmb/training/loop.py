@@ -84,7 +84,7 @@ def train(run: Run, watch: Watch | None = None) -> dict[str, Any]:
                     f"{run.path}: its recipe has changed since its checkpoint: {found}; put that back, or "
                     "start another run"
                 )
-            job.load_state_dict(saved["job"])
+            job.load_state_dict(saved.pop("job"))  # and let go of it
             progress = Progress(**saved["progress"])
         else:
             prepare_start(run, job)

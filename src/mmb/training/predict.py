@@ -9,10 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mmb.data import Encoder, Inputs, encoder_from_json
+from mmb.data import Dataset, Encoder, Inputs, encoder_from_json
+from mmb.data.dataset import MISSING, SPLITS
 from mmb.training import checkpoint
 from mmb.training.components import make_model
-from mmb.training.evaluate import evaluating
+from mmb.training.evaluate import predict_logits
 from mmb.training.files import whole_file
 from mmb.training.run import Run, RunError
 
@@ -26,6 +27,8 @@ class Predictor:
         encoder: Reads files of new rows.
         thresholds: For each false positive rate, the thresholds of the tasks on the scale of the logits; None
             where a task had no negatives among the validation rows.
+        max_fpr: The rate of the recipe.
+        batch_size: Rows that are evaluated at once.
     """
 
     def __init__(
@@ -35,12 +38,14 @@ class Predictor:
         encoder: Encoder | None,
         thresholds: dict[float, list[float | None]],
         max_fpr: float,
+        batch_size: int,
     ) -> None:
         self.model = model.eval()
         self.task_names = task_names
         self.encoder = encoder
         self.thresholds = thresholds
         self.max_fpr = max_fpr
+        self.batch_size = batch_size
 
     @classmethod
     def load(cls, run: Run) -> Predictor:
@@ -60,14 +65,15 @@ class Predictor:
             None if facts["encoder"] is None else encoder_from_json(facts["encoder"]),
             {float(rate): values for rate, values in facts["thresholds"].items()},
             facts["max_fpr"],
+            run.recipe.training.evaluation_batch_size,
         )
 
-    def logits(self, inputs: Inputs, batch_size: int = 4096) -> Tensor:
+    def logits(self, inputs: Inputs) -> Tensor:
         """Logits of all rows, `[n, m]`."""
-        rows = torch.arange(len(inputs)).split(batch_size)  # type: ignore[no-untyped-call]
-        with evaluating(self.model):
-            parts = [self.model(inputs[part]).float() for part in rows if len(part)]
-        return torch.cat(parts) if parts else torch.empty(0, len(self.task_names))
+        rows = torch.arange(len(inputs))
+        labels = torch.full((len(inputs), len(self.task_names)), MISSING, dtype=torch.int8)
+        unlabelled = Dataset("new", inputs, labels, dict.fromkeys(SPLITS, rows), tuple(self.task_names))
+        return predict_logits(self.model, unlabelled, rows, self.batch_size)
 
     def threshold(self, fpr: float | None) -> Tensor:
         """Thresholds `[m]` at a false positive rate (that of the recipe by default), NaN where unknown.

@@ -66,6 +66,9 @@ _FINGERPRINTS: Fragment = {
     "training": {"epochs": 15},
 }
 
+# Seven megabytes of activations each; and every batch is decoded by one process.
+_LARGE_IMAGES: Fragment = {"training": {"evaluation_batch_size": 256}}
+
 DATA: dict[str, Fragment] = {
     "digits": {
         "model": {"hidden": [64]},
@@ -82,6 +85,8 @@ DATA: dict[str, Fragment] = {
         "training": {"epochs": 6},
     },
     "sider": _FINGERPRINTS,
+    "celeba": _LARGE_IMAGES,
+    "chexpert": _LARGE_IMAGES,
 }
 
 _MOLECULES = ("molecules", "molpcba", "tox21", "toxcast", "muv", "sider")

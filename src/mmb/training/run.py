@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from mmb._extras import require
-from mmb.training.files import write_whole
+from mmb.training.files import sync, write_whole
 from mmb.training.recipe import Recipe
 from mmb.training.resolve import RecipeError, read_recipe, resolve, to_plain
 
@@ -49,6 +49,7 @@ class Run:
                 f"folder with --output"
             )
         path.mkdir(parents=True, exist_ok=True)
+        sync(path.parent)
         text = require("yaml", extra="training").safe_dump(to_plain(recipe), sort_keys=False)
         write_whole(path / _RECIPE, text)
         return cls(path, recipe)

@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from mmb.training.pieces import Piece
@@ -21,14 +20,22 @@ def take_apart(state: Any) -> tuple[dict[str, Tensor], str]:
         state: A nest of dicts, lists and tuples of tensors, numbers, strings, booleans and None.
 
     Returns:
-        The tensors, on the host and each with memory of its own (pieces of tensors as they are), by their
-        place in the nest; and JSON in which each tensor is replaced by that place.
+        The tensors, on the host, no two in the same memory (pieces of tensors as they are), by their place in
+        the nest; and JSON in which each tensor is replaced by that place.
 
     Raises:
         TypeError: If there is anything else in the nest; the message names its place.
     """
     tensors: dict[str, Tensor] = {}
-    return tensors, json.dumps(_encode(state, "state", tensors))
+    text = json.dumps(_encode(state, "state", tensors))
+    memory: set[int] = set()
+    for place, tensor in tensors.items():
+        if not isinstance(tensor, Piece):
+            start = tensor.untyped_storage().data_ptr()
+            if start in memory:  # of another tensor (tied weights), which safetensors refuses
+                tensors[place] = tensor.clone()
+            memory.add(start)
+    return tensors, text
 
 
 def put_together(tensors: Mapping[str, Any], text: str) -> Any:
@@ -48,8 +55,7 @@ def _encode(value: Any, place: str, tensors: dict[str, Tensor]) -> Any:
         tensors[place] = value
         return {_PIECES: place}
     if isinstance(value, Tensor):
-        # A copy, because two entries may share memory (tied weights), which safetensors refuses.
-        tensors[place] = value.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
+        tensors[place] = value.detach().cpu().contiguous()
         return {_TENSOR: place}
     if isinstance(value, dict):
         if all(isinstance(key, str) and not key.startswith("$") for key in value):

@@ -268,6 +268,10 @@ class _TrialWatch(Watch):
         self._current, self._steps = run, steps
         self._watch.begin(run, step, steps)
 
+    def note(self, message: str) -> None:
+        """Pass on."""
+        self._watch.note(message)
+
     def stepped(self, step: int, numbers: dict[str, float]) -> None:
         """Pass on."""
         self._watch.stepped(step, numbers)
