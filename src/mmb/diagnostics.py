@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
 
 
 class BrokenStepError(ArithmeticError):
-    """NaN, infinity or an indefinite Hessian was met; the state is as it was before the step.
+    """NaN, infinity or an indefinite Hessian was met.
+
+    The message says if the state is as it was before the step: so it is where the solver looks at every step.
 
     Attributes:
         quantity: What was bad, such as `"lower_residual"`.
@@ -68,10 +71,11 @@ class Info:
         """Mean of `f_i` over the sampled blocks."""
         return self.values.mean()
 
-    def check(self, **batches: Any) -> None:
+    def check(self, *, unwritten: bool = False, **batches: Any) -> None:
         """Raise if this step met NaN, infinity or an indefinite Hessian; waits for the device once.
 
         Args:
+            unwritten: Whether the state is still that before the step; the message says so.
             batches: The step's batches by name; searched only to say where a NaN came from.
 
         Raises:
@@ -87,8 +91,20 @@ class Info:
         what = _MEANINGS[name]
         if name not in ("indefinite", "broken_peers"):
             value = float(measured[name] if position is None else measured[name][position])
-            what += f" ({name}) is {value}; expected a finite number: {_cause(position, batches)}"
-        raise BrokenStepError(f"{what} [{where}; the state is as before this step]", name, block, self.step)
+            what += f" ({name}) is {value}; expected a finite number: {self._cause(position, batches)}"
+        where += "; the state is as before this step" if unwritten else ""
+        raise BrokenStepError(f"{what} [{where}]", name, block, self.step)
+
+    def _cause(self, position: int | None, batches: dict[str, Any]) -> str:
+        for name, batch in batches.items():
+            for leaf in tree_leaves(batch):
+                if isinstance(leaf, Tensor) and leaf.is_floating_point():
+                    row = leaf if position is None else leaf[position]
+                    if not torch.isfinite(row).all():
+                        return f"{name} holds NaN or infinity for it; clean the data"
+        if self.step == 0:
+            return "the batches are finite and no step was made yet, so look at f, g and where they start"
+        return "the batches are finite, so lower the step sizes"
 
 
 # In the order in which the first bad one points best at the cause.
@@ -116,16 +132,6 @@ def _bad(measures: dict[str, Tensor]) -> dict[str, Tensor]:
     }
 
 
-def _cause(position: int | None, batches: dict[str, Any]) -> str:
-    for name, batch in batches.items():
-        for leaf in tree_leaves(batch):
-            if isinstance(leaf, Tensor) and leaf.is_floating_point():
-                row = leaf if position is None else leaf[position]
-                if not torch.isfinite(row).all():
-                    return f"{name} holds NaN or infinity for it; clean the data"
-    return "the batches are finite, so lower the step sizes"
-
-
 @dataclass
 class Watch:
     """Callback that prints a one-line verdict every `every` steps and keeps the last good state.
@@ -145,26 +151,30 @@ class Watch:
     keep: bool = False
     last_good: dict[str, Any] | None = None
     _sums: dict[str, Tensor] = field(default_factory=dict)
-    _count: int = 0
+    _counts: Counter[str] = field(default_factory=Counter)
     _before: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.every < 1:
+            raise ValueError(f"every: expected at least 1 step between verdicts, got {self.every}")
 
     def __call__(self, state: State, info: Info) -> None:
         """Take in one step; print when it is time."""
         for name in _SHORT:
-            number = getattr(info, name)
-            if number is not None:
+            number = info.values if name == "value" else getattr(info, name)
+            if number is not None and number.numel():  # of many processes, one may have had no blocks
                 mean = number.detach().mean()
                 self._sums[name] = self._sums[name] + mean if name in self._sums else mean
-        self._count += 1
-        if self._count < self.every:
+                self._counts[name] += 1
+        if self._counts["z_norm"] < self.every:
             return
         info.check()
-        now = {name: float(total) / self._count for name, total in self._sums.items()}
-        stalest = int(state.staleness().max())
+        now = {name: float(total) / self._counts[name] for name, total in self._sums.items()}
+        stalest = max(state.staleness().tolist(), default=0)
         self.print(_line(info.step, now, stalest, verdict(self._before, now)))
         if self.keep:
             self.last_good = state.state_dict()
-        self._before, self._sums, self._count = now, {}, 0
+        self._before, self._sums, self._counts = now, {}, Counter()
 
 
 def verdict(before: dict[str, float], now: dict[str, float]) -> str:

@@ -43,6 +43,10 @@ def simplex(total: float = 1.0) -> Projection:
         raise ValueError(f"simplex: expected total > 0, got {total}")
 
     def project(dual: Tensor) -> Tensor:
+        if dual.ndim != 1:
+            raise ValueError(
+                f"simplex: expected the dual of a block to be a vector, got shape {tuple(dual.shape)}"
+            )
         # The projection is (a - shift)_+ with the shift at which the sum is right. With a sorted downwards,
         # (sum of the first j - total) / j rises up to that shift and falls after it.
         ordered = dual.sort(descending=True).values

@@ -21,7 +21,9 @@ class BlockSampler:
     def __init__(
         self, num_blocks: int, blocks_per_step: int, generator: torch.Generator | None = None, seed: int = 0
     ) -> None:
-        if not isinstance(blocks_per_step, int) or not 1 <= blocks_per_step <= num_blocks:
+        if type(num_blocks) is not int or num_blocks < 1:
+            raise ValueError(f"num_blocks: expected a whole number of at least 1, got {num_blocks!r}")
+        if type(blocks_per_step) is not int or not 1 <= blocks_per_step <= num_blocks:
             raise ValueError(
                 f"blocks_per_step: expected between 1 and num_blocks={num_blocks}, got {blocks_per_step!r}"
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -9,8 +10,16 @@ Schedule: TypeAlias = float | Callable[[int], float]
 """A number, or a function of the step, which is 0 at the first."""
 
 
-def value_at(schedule: Schedule | None, step: int) -> float:
-    """The schedule's value at a step; 0 for None."""
+def value_at(schedule: Schedule | None, step: int, name: str, most: float = math.inf) -> float:
+    """The schedule's value at a step; 0 for None.
+
+    Raises:
+        ValueError: If that is no finite number from 0 to `most`; the message begins with `name`.
+    """
     if schedule is None:
         return 0.0
-    return float(schedule(step) if callable(schedule) else schedule)
+    value = float(schedule(step) if callable(schedule) else schedule)
+    if not 0 <= value <= most or math.isinf(value):
+        expected = "a finite number of at least 0" if math.isinf(most) else f"a number from 0 to {most:g}"
+        raise ValueError(f"{name}: expected {expected} at every step, got {value} at step {step}")
+    return value

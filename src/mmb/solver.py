@@ -81,6 +81,7 @@ class Solver:
         lr_lower: Step size of the lower variables; likewise. Needed if there is a lower level.
         momentum: The paper's `beta_0` in (0, 1], the weight of the NEWEST estimate in `z`: 1 is plain
             SGD. It equals `torch.optim.SGD(momentum=1-b, dampening=1-b)` with `z_start="estimate"`.
+            Both are of no use with `optimizer`.
         z_start: `"zero"`, or `"estimate"` to start `z` at the first `Delta`, as torch does.
         optimizer: Moves `x` instead of the built-in momentum: a function from a list of tensors to a
             `torch.optim.Optimizer`, such as `functools.partial(torch.optim.Adam, lr=1e-3)`.
@@ -211,7 +212,7 @@ class Solver:
             **update.measures,
         )
         if self.check_every and state.step % self.check_every == 0:
-            info.check(upper_batch=upper_batch, lower_batch=lower_batch)
+            info.check(unwritten=True, upper_batch=upper_batch, lower_batch=lower_batch)
         if draw is not None:
             state.generator.set_state(generator.get_state())
         self._write(state, own, update)
@@ -267,33 +268,32 @@ class Solver:
     def _project(self, dual: Tree) -> Tree:
         if self.problem.project_dual is None:
             return dual
-        projected = torch.vmap(self.problem.project_dual)(dual)
-        validation.check_same_shape("project_dual", dual, projected)
-        return projected
+        return validation.check_kept("project_dual", dual, torch.vmap(self.problem.project_dual)(dual))
 
     def _rates(self, step: int) -> Rates:
-        momentum = 1.0 if step == 0 and self.z_start == "estimate" else value_at(self.momentum, step)
+        momentum = value_at(self.momentum, step, "momentum", most=1)
+        if step == 0 and self.z_start == "estimate":
+            momentum = 1.0
         own = {} if self.hypergradient is None else self.hypergradient.rates(step)
         # As tensors, so that a compiled step is not compiled again for every new value.
         return Rates(
-            x=_scalar(value_at(self.lr, step)),
+            x=_scalar(value_at(self.lr, step, "lr")),
             momentum=_scalar(momentum),
-            dual=_scalar(value_at(self.lr_dual, step)),
-            lower=_scalar(value_at(self.lr_lower, step)),
+            dual=_scalar(value_at(self.lr_dual, step, "lr_dual")),
+            lower=_scalar(value_at(self.lr_lower, step, "lr_lower")),
             estimator={name: _scalar(rate) for name, rate in own.items()},
         )
 
     def _write(self, state: State, blocks: Tensor, update: Update) -> None:
-        scatter_(state.dual, blocks, update.dual)
-        scatter_(state.lower, blocks, update.lower)
-        scatter_(state.memory, blocks, update.memory)
         if state.optimizer is None:
             tree_map(lambda old, new: old.copy_(new), state.z, update.z)
             tree_map(lambda old, new: old.copy_(new), state.x, update.x)
         else:
-            for leaf, gradient in zip(tree_leaves(state.x), tree_leaves(update.estimate), strict=True):
-                leaf.grad = gradient
-            state.optimizer.step()
+            tree_map(lambda leaf, gradient: setattr(leaf, "grad", gradient), state.x, update.estimate)
+            state.optimizer.step()  # first: it is not ours, and may raise
+        scatter_(state.dual, blocks, update.dual)
+        scatter_(state.lower, blocks, update.lower)
+        scatter_(state.memory, blocks, update.memory)
         state.last_visit[blocks] = state.step
         state.step += 1
 
@@ -312,7 +312,7 @@ def solve(
     state: State,
     *,
     sampler: Callable[[], Tensor] | Iterable[Tensor],
-    batches: Callable[[Tensor], tuple[Any, Any]],
+    batches: Callable[[Tensor], tuple[Any, Any] | tuple[Any, Any, Tensor | None]],
     steps: int,
     callbacks: Sequence[Callback] = (),
 ) -> Result:
@@ -323,7 +323,8 @@ def solve(
         state: Where to start; changed in place.
         sampler: Gives the blocks of each step: a function without arguments such as
             [`BlockSampler`][mmb.sampling.BlockSampler], or something to iterate over.
-        batches: From the sampled blocks to `(upper_batch, lower_batch)`.
+        batches: From the sampled blocks to `(upper_batch, lower_batch)`, the latter None without a lower
+            level; or to `(upper_batch, lower_batch, weights)`.
         steps: How many steps to make.
         callbacks: Called as `callback(state, info)` after every step; one that returns True ends the run.
 
@@ -331,6 +332,7 @@ def solve(
         The state and the last step's numbers.
 
     Raises:
+        TypeError: If `batches` gives anything else.
         ValueError: If `steps` is negative, or the sampler ends before they are made; the state is then that
             of the last step.
     """
@@ -346,8 +348,13 @@ def solve(
                 f"sampler: it ended after {made} of {steps} steps; give one that goes on"
             ) from end
         blocks = blocks if solver.shard is None else solver.shard.own(blocks)
-        upper_batch, lower_batch = batches(blocks)
-        info = solver.step(state, blocks, upper_batch, lower_batch)
+        found = batches(blocks)
+        if not isinstance(found, tuple) or len(found) not in (2, 3):
+            raise TypeError(
+                "batches: expected (upper_batch, lower_batch) or (upper_batch, lower_batch, weights), with "
+                f"lower_batch None where there is no lower level; got {type(found).__name__}"
+            )
+        info = solver.step(state, blocks, *found[:2], weights=found[2] if len(found) == 3 else None)
         answers = [callback(state, info) for callback in callbacks]
         if any(answers):
             return Result(state, info, stopped=True)

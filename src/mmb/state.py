@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mmb.trees import Tree, tree_leaves
+from mmb.trees import Tree, by_place, tree_map
 
 
 @dataclass
@@ -57,18 +57,26 @@ class State:
             ValueError: If it is of another problem (other shapes or names); nothing is changed then.
         """
         for name in _VARIABLES:
-            old, new = tree_leaves(getattr(self, name)), tree_leaves(content.get(name))
-            expected, got = [_describe(leaf) for leaf in old], [_describe(leaf) for leaf in new]
+            expected, got = _described(getattr(self, name)), _described(content.get(name))
             if expected != got:
                 raise ValueError(
                     f"{name}: expected {expected}, got {got}; is this the state of another problem?"
                 )
         if (self.optimizer is None) != (content["optimizer"] is None):
             raise ValueError("optimizer: one of the two states has a torch optimizer and the other has none")
+        if self.optimizer is not None:
+            options = [
+                sorted(state["param_groups"][0])
+                for state in (self.optimizer.state_dict(), content["optimizer"])
+            ]
+            if options[0] != options[1]:
+                raise ValueError(
+                    f"optimizer: expected the options {options[0]}, got the state of one with {options[1]}"
+                )
         for name in _VARIABLES:
-            for old, new in zip(tree_leaves(getattr(self, name)), tree_leaves(content[name]), strict=True):
-                if old is not None:
-                    old.copy_(new)
+            tree_map(
+                lambda old, new: old if old is None else old.copy_(new), getattr(self, name), content[name]
+            )
         self.step = content["step"]
         self.generator.set_state(content["generator"])
         if self.optimizer is not None:
@@ -78,5 +86,9 @@ class State:
 _VARIABLES = ("x", "dual", "lower", "memory", "z", "last_visit")
 
 
-def _describe(leaf: Any) -> Any:
-    return (tuple(leaf.shape), str(leaf.dtype)) if isinstance(leaf, Tensor) else leaf
+def _described(tree: Tree) -> dict[str, Any]:
+    """Shape and dtype of each tensor, by its place."""
+    return {
+        place: (tuple(leaf.shape), str(leaf.dtype)) if isinstance(leaf, Tensor) else leaf
+        for place, leaf in by_place(tree).items()
+    }

@@ -11,7 +11,14 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
+from torch.utils._pytree import (
+    keystr,
+    tree_flatten,
+    tree_flatten_with_path,
+    tree_leaves,
+    tree_map,
+    tree_unflatten,
+)
 
 Tree: TypeAlias = Any  # Tensor | dict[str, Tree]; None where a problem has no such variable
 
@@ -20,6 +27,7 @@ __all__ = [
     "add_scaled",
     "block_dot",
     "block_norm",
+    "by_place",
     "gather",
     "norm",
     "ravel_blocks",
@@ -40,9 +48,12 @@ def gather(tree: Tree, blocks: Tensor) -> Tree:
 
 def scatter_(tree: Tree, blocks: Tensor, values: Tree) -> None:
     """Write the chosen blocks back in place; all other blocks stay bit-identical."""
-    for leaf, value in zip(tree_leaves(tree), tree_leaves(values), strict=True):
-        if leaf is not None:
-            leaf.index_copy_(0, blocks, value)
+    tree_map(lambda leaf, new: None if leaf is None else leaf.index_copy_(0, blocks, new), tree, values)
+
+
+def by_place(tree: Tree) -> dict[str, Any]:
+    """The leaves by their place in the tree, whatever the order of its dicts."""
+    return {keystr(path): leaf for path, leaf in tree_flatten_with_path(tree)[0]}
 
 
 def add_scaled(tree: Tree, step: float | Tensor, direction: Tree) -> Tree:
@@ -52,7 +63,7 @@ def add_scaled(tree: Tree, step: float | Tensor, direction: Tree) -> Tree:
 
 def scale_blocks(tree: Tree, factors: Tensor) -> Tree:
     """Multiply every block by its own factor."""
-    return tree_map(lambda leaf: leaf * _per_block(factors, leaf), tree)
+    return tree_map(lambda leaf: leaf * _per_block(factors, leaf).to(leaf.dtype), tree)
 
 
 def where_blocks(mask: Tensor, yes: Tree, no: Tree) -> Tree:

@@ -11,7 +11,7 @@ from mmb.distributed import Shard
 from mmb.hypergradients import Hypergradient
 from mmb.problem import Problem
 from mmb.state import State
-from mmb.trees import Tree, tree_leaves
+from mmb.trees import Tree, tree_leaves, tree_map
 
 
 def check_solver(
@@ -41,7 +41,7 @@ def check_solver(
     if optimizer is not None and not callable(optimizer):
         raise TypeError(f"optimizer: expected a function of a list of tensors, got {optimizer!r}")
     for name, rate in rates.items():
-        if rate is None or callable(rate):
+        if callable(rate) or (rate is None and name != "momentum"):
             continue
         if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate < float("inf"):
             raise ValueError(f"{name}: expected a positive number or a function of the step, got {rate!r}")
@@ -119,12 +119,19 @@ def check_step(
         raise ValueError("upper_batch: nothing tells the blocks apart; expected a batch, got None")
 
 
-def check_same_shape(name: str, expected: Tree, got: Tree) -> None:
-    """Check that a user's function returned what it was given, in shape."""
-    shapes = [tuple(leaf.shape[1:]) for leaf in tree_leaves(expected)]
-    returned = [tuple(leaf.shape[1:]) for leaf in tree_leaves(got)]
+def check_kept(name: str, expected: Tree, got: Tree) -> Tree:
+    """Check that a user's function kept names, shapes and dtypes; returns what it gave, in the same order."""
+    try:
+        ordered = tree_map(lambda _, new: new, expected, got)
+    except ValueError as error:
+        raise ValueError(f"{name}: expected it to keep the names of what it is given: {error}") from error
+    shapes, returned = (
+        [(tuple(leaf.shape[1:]), str(leaf.dtype)) for leaf in tree_leaves(tree)]
+        for tree in (expected, ordered)
+    )
     if shapes != returned:
         raise ValueError(f"{name}: expected it to keep the shape of one block, {shapes}, got {returned}")
+    return ordered
 
 
 def _check_tensors(name: str, tree: Tree) -> None:
@@ -144,7 +151,7 @@ def _check_leading_axis(name: str, tree: Any, size: int, meaning: str) -> None:
                 raise ValueError(
                     f"{name}: expected a leading axis of {meaning} = {size}, got shape {tuple(leaf.shape)}"
                 )
-        elif leaf is not None:
+        elif tree is not None:
             raise TypeError(
                 f"{name}: expected tensors in nested dicts, lists or tuples, got {type(leaf).__name__}; "
                 "what all blocks share belongs in a closure"

@@ -35,7 +35,9 @@ class ConjugateGradient(Hypergradient):
 
     def estimate(self, at: Oracles, memory: Memory, draw: Tensor | None, rates: Rates) -> Estimate:
         """Estimate with the approximate solution; see `Hypergradient`."""
-        right = at.upper.grad_lower
+        length = block_norm(at.upper.grad_lower)
+        # of length one, or zero: squares of small numbers would be lost
+        right = scale_blocks(at.upper.grad_lower, 1 / torch.where(length > 0, length, 1))
         v = tree_map(torch.zeros_like, right)
         residual = direction = right
         square = block_dot(residual, residual)
@@ -51,5 +53,5 @@ class ConjugateGradient(Hypergradient):
             previous, square = square, block_dot(residual, residual)
             turn = torch.where(active, square / previous, 0)
             direction = tree_map(torch.add, residual, scale_blocks(direction, turn))
-        grad_x, slope, _ = implicit_gradient(at, v)
+        grad_x, slope, _ = implicit_gradient(at, scale_blocks(v, length))
         return Estimate(grad_x, memory, block_norm(slope), indefinite)

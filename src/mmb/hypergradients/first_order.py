@@ -44,7 +44,7 @@ class FirstOrder(Hypergradient):
 
     def rates(self, step: int) -> dict[str, float]:
         """The value of `lr` at a step."""
-        return {"lr": value_at(self.lr, step)}
+        return {"lr": value_at(self.lr, step, "lr of the hypergradient")}
 
     def estimate(self, at: Oracles, memory: Memory, draw: Tensor | None, rates: Rates) -> Estimate:
         """Estimate with the old `p_i`; see [`Hypergradient`][mmb.hypergradients.base.Hypergradient]."""

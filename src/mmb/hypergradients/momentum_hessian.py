@@ -40,7 +40,7 @@ class MomentumHessian(Hypergradient):
 
     def rates(self, step: int) -> dict[str, float]:
         """The value of `beta` at a step."""
-        return {"beta": value_at(self.beta, step)}
+        return {"beta": value_at(self.beta, step, "beta", most=1)}
 
     def estimate(self, at: Oracles, memory: Memory, draw: Tensor | None, rates: Rates) -> Estimate:
         """Estimate with the old `s_i`; see [`Hypergradient`][mmb.hypergradients.base.Hypergradient]."""
