@@ -118,3 +118,23 @@ def test_identifiers_are_not_silently_one_hot(tmp_path):
     path.write_text("name,sick\n" + "".join(f"p{r},{r % 2}\n" for r in range(100)))
     with pytest.raises(DamagedDataError, match="identifier"):
         mmb.data.load("csv", path=path, labels="sick")
+
+
+def test_a_cell_far_out_leaves_the_others_apart(tmp_path):
+    path = tmp_path / "table.csv"
+    cells = [*(f"{k % 7}" for k in range(40)), "999999999"]
+    path.write_text("x,y\n" + "\n".join(f"{cell},{k % 2}" for k, cell in enumerate(cells)) + "\n")
+    with pytest.warns(UserWarning, match=r"column 'x' has 999999999 in data row 41, where half .* 1 to 5"):
+        data = mmb.data.load("csv", path=path, labels="y", fractions=(1, 0, 0))
+    usual = data.inputs[:40, 0]
+    assert float(usual.max() - usual.min()) > 1
+    assert usual.max() < float(data.inputs[40, 0]) <= 4
+    encoder = encoder_from_json(json.loads(json.dumps(data.encoder.to_json())))
+    assert torch.equal(encoder.read(path)[0], data.inputs)
+
+
+def test_codes_with_underscores_are_names(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text("site,y\n1_20,1\n12_0,0\n1_20,0\n3_4,1\n")
+    data = mmb.data.load("csv", path=path, labels="y", fractions=(1, 0, 0))
+    assert data.encoder.feature_names == ("site=12_0", "site=1_20", "site=3_4")

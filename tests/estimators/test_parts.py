@@ -12,6 +12,7 @@ from mmb.estimators.calibration import Calibration, fit_log_odds, fpr_thresholds
 from mmb.estimators.encoding import Periodic, PiecewiseLinear
 from mmb.estimators.ensemble import _has_gained
 from mmb.estimators.folds import assign_folds
+from mmb.estimators.inputs import Standardiser
 from mmb.estimators.kinds import Kinds, _Dropout
 
 
@@ -246,3 +247,16 @@ def test_dropout_drops_its_share_and_keeps_the_mean():
     assert found.unique().tolist() == pytest.approx([0, 4 / 3])
     assert float((found == 0).double().mean()) == pytest.approx(0.25, abs=0.005)
     assert layer.eval()(x) is x
+
+
+@pytest.mark.parametrize("outlier", [1e3, 1e8, 1e12, -999999999.0])
+def test_one_cell_far_out_leaves_the_others_as_they_were(outlier):
+    column = np.random.default_rng(0).normal(size=(500, 1))
+    spoilt = np.concatenate([column, [[outlier]]])
+    inputs = []
+    for rows in (column, spoilt):
+        standardise = Standardiser(sparse=False)
+        standardise.learn(rows, np.ones(len(rows)))
+        inputs.append(standardise(rows, torch.float64))
+    assert float(np.corrcoef(inputs[0][:, 0], inputs[1][:500, 0])[0, 1]) > 0.999
+    assert 0.5 < float(inputs[1][:500].std()) < 2

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from mmb.data import load
-from mmb.training import Run, RunError, checkpoint, train
+from mmb.training import Run, RunError, checkpoint, resolve, train
 from mmb.training.finish import load_weights
 from mmb.training.job import make_job
 from mmb.training.predict import Predictor, predict_file
-from tiny_runs import tiny_recipe
+from tiny_runs import TINY, tiny_recipe
 
 
 @pytest.fixture(scope="module")
@@ -154,3 +154,27 @@ def test_only_finished_runs_predict(tmp_path):
     run = Run.create(tmp_path / "run", tiny_recipe())
     with pytest.raises(RunError, match="not finished"):
         Predictor.load(run)
+
+
+def test_the_input_is_not_overwritten(run, tmp_path):
+    write_rows(tmp_path / "new.csv", torch.zeros(3, 8))
+    before = (tmp_path / "new.csv").read_text()
+    with pytest.raises(ValueError, match=r"output: .*new\.csv is the input itself"):
+        predict_file(run, tmp_path / "new.csv", tmp_path / "." / "new.csv")
+    assert (tmp_path / "new.csv").read_text() == before
+
+
+def test_tasks_without_positives_are_not_scored(tmp_path):
+    lines = [f"{k % 5},{k % 2},0" for k in range(60)]
+    (tmp_path / "table.csv").write_text("x,y,never\n" + "\n".join(lines) + "\n")
+    data = {"name": "csv", "path": str(tmp_path / "table.csv"), "labels": "y,never"}
+    recipe = resolve({**TINY, "method": "ce", "data": data, "training": {**TINY["training"], "steps": 2}})
+    run = Run.create(tmp_path / "run", recipe)
+    with pytest.warns(UserWarning, match="have no positive or no negative"):
+        train(run)
+    (tmp_path / "new.csv").write_text("x\n1\n4\n")
+    found = predict_file(run, tmp_path / "new.csv", tmp_path / "out.csv", 0.5)
+    assert found["untrained"] == ["never"]
+    rows = read_rows(tmp_path / "out.csv")
+    assert [(row["never"], row["never:decision"]) for row in rows] == [("", ""), ("", "")]
+    assert all(row["y"] and row["y:decision"] in "01" for row in rows)

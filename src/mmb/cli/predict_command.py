@@ -32,5 +32,8 @@ def run(options: argparse.Namespace, console: Console) -> None:
     console.show(make_table(title, ["task", "rows"], rows))
     if found["unusable"]:
         console.warn(f"{found['unusable']} rows could not be read; they are flagged with usable = 0")
+    if found["untrained"]:
+        names = ", ".join(found["untrained"])
+        console.warn(f"{names}: no positives or no negatives to train on, so these tasks' cells are blank")
     console.say(f"scores and decisions are in {options.output}")
     console.result(found)

@@ -80,8 +80,12 @@ def make_run(output: Path | None, recipe: Recipe, ranks: Ranks) -> Run:
         restarted = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
         if restarted and (before / "recipe.yaml").exists() and Run.open(before).recipe == recipe:
             path = before
-        else:
-            path = Run.create(output or free_folder(*name), recipe).path
+        while path is None:
+            try:
+                path = Run.create(output or free_folder(*name), recipe).path
+            except RunError:
+                if output is not None:
+                    raise  # else another process took that name just now
     path = ranks.from_main(path)
     assert path is not None
     if not path.exists():

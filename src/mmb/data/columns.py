@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,24 +15,31 @@ from torch import Tensor
 from mmb.data.errors import DamagedDataError
 from mmb.data.text import TextTable, is_blank, read_table
 
+_FAR = 1e4  # times the width of the middle half: cells as far out would leave nothing of the others
+_REACH = 4.0  # deviations at which a column with such cells levels off
+_QUARTILES = 1.349  # width of the middle half of a normal distribution, in deviations
 _CODES = 20  # so many different cells, most of them numbers, are no longer taken for codes
 
 
 @dataclass(frozen=True)
 class Number:
-    """A numeric column: `(value - mean) / scale`, with `fill` for a gap."""
+    """A numeric column: `(value - mean) / scale`, `fill` for a gap; it levels off at `reach`, if given."""
 
     name: str
     fill: float = 0.0
     mean: float = 0.0
     scale: float = 1.0
+    reach: float | None = None
     width = 1
 
     def encode(self, cells: Sequence[str]) -> tuple[Tensor, Tensor]:
         """Encoded values `[n, 1]` and which cells could be read `[n]`."""
         values = numbers(cells)
         filled = torch.where(values.isfinite(), values, self.fill)
-        encoded = ((filled - self.mean) / self.scale).float()  # infinite where it is too large for that
+        encoded = (filled - self.mean) / self.scale
+        if self.reach is not None:
+            encoded = encoded / torch.hypot(torch.ones_like(encoded), encoded / self.reach)
+        encoded = encoded.float()  # infinite where it is too large for that
         readable = ~values.isinf() & encoded.isfinite()
         return encoded.where(readable, 0.0).unsqueeze(1), readable
 
@@ -63,7 +71,7 @@ def numbers(cells: Sequence[str]) -> Tensor:
 
 def _number(cell: str) -> float:
     try:
-        value = float(cell)
+        value = float(cell) if "_" not in cell else math.inf  # Python reads 1_20 as 120, but it is a code
     except ValueError:
         return math.nan if is_blank(cell) else math.inf
     return value
@@ -140,8 +148,9 @@ def plain_columns(names: Sequence[str], scale: float = 1.0) -> ColumnEncoder:
 def fit_columns(table: TextTable, names: Sequence[str], rows: Tensor) -> ColumnEncoder:
     """Learn how to encode columns from the training rows alone.
 
-    A column whose filled cells are all numbers is standardised with its mean and standard deviation, and its
-    median fills gaps; any other column is one-hot over the names it holds.
+    A column whose filled cells are all numbers is standardised with its mean and standard deviation (by its
+    quartiles, and levelling off, where a cell is so far out that nothing would be left of the others), and
+    its median fills gaps; any other column is one-hot over the names it holds.
 
     Args:
         table: Cells of the file.
@@ -176,6 +185,16 @@ def _fit(table: TextTable, name: str, rows: list[int]) -> Number | Category:
                 f"column {name!r} has numbers as large as {float(values.abs().max()):g}",
                 "correct those cells, or leave it out of the features",
             )
+        low, middle, high = values.quantile(values.new_tensor([0.25, 0.5, 0.75])).tolist()
+        furthest = int((values - middle).abs().argmax())
+        if abs(float(values[furthest]) - middle) > _FAR * (high - low) > 0:
+            warnings.warn(
+                f"{table.path}: column {name!r} has {cells[furthest]} in data row "
+                f"{column.index(cells[furthest]) + 1}, where half of its cells lie from {low:g} to {high:g}: "
+                f"cells so far out count as {_REACH:g} deviations; blank them if they stand for a gap",
+                stacklevel=2,
+            )
+            return Number(name, float(values.median()), middle, (high - low) / _QUARTILES, _REACH)
         return Number(name, float(values.median()), mean, spread or 1.0)
     categories = sorted({cell.strip() for cell in cells})
     finite = values.isfinite()

@@ -64,7 +64,11 @@ def read_table(path: Path) -> TextTable:
             quote.
     """
     if not path.is_file():
-        raise MissingDataError(f"the file {path.name}", [path.absolute()], "give the path of a CSV file")
+        raise MissingDataError(
+            f"the file {path.name}",
+            [path.absolute()],
+            "give the path of a CSV file (a relative one is that from the folder of the command)",
+        )
     lines: list[list[str]] = []
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:

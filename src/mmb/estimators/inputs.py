@@ -16,7 +16,7 @@ _preprocessing = require("sklearn.preprocessing", extra="estimators")
 
 _REACH = 4.0  # spreads at which inputs level off
 _QUARTILES = 1.349  # how far those of a normal distribution lie apart, in deviations
-_NARROWEST = 1e-6  # share of the deviation that is more than rounding
+_ROUNDING = 1e-9  # share of a number that may be rounding
 _CHUNK = 1 << 22  # numbers made dense at a time
 
 
@@ -52,7 +52,8 @@ class Standardiser:
             if self._scaler.with_mean:
                 low, middle, high = np.quantile(x, [0.25, 0.5, 0.75], axis=0)
                 ratio = (high - low) / (_QUARTILES * self._scaler.scale_)
-                narrow = (ratio > _NARROWEST) & (ratio < 1)
+                rounding = _ROUNDING * np.maximum(np.abs(low), np.abs(high))
+                narrow = (high - low > rounding) & (ratio < 1)
                 self._shift = np.where(narrow, (middle - self._scaler.mean_) / self._scaler.scale_, 0.0)
                 self._ratio = np.where(narrow, ratio, 1.0)
 

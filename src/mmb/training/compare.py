@@ -133,7 +133,8 @@ def _share_done(run: Run) -> float:
     if run.finished or not (run.path / "metrics.jsonl").exists():
         return float(run.finished)
     records = read_log(run.path)
-    return records[-1]["step"] / records[0]["steps"] if records else 0.0
+    steps = next((record["steps"] for record in records if "steps" in record), None)
+    return records[-1].get("step", 0) / steps if steps else 0.0
 
 
 def summarise(runs: Sequence[Run]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -43,6 +44,24 @@ def write_whole(path: Path, text: str) -> None:
     """Write a text file at once, as `whole_file` does."""
     with whole_file(path) as file:
         file.write(text)
+
+
+def write_new(path: Path, text: str) -> None:
+    """Write a text file at once, which must not be there yet: of many processes, one succeeds.
+
+    Raises:
+        FileExistsError: If it is there.
+    """
+    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as own:
+        write_whole(Path(own) / path.name, text)
+        try:
+            os.link(Path(own) / path.name, path)
+        except FileExistsError:
+            raise
+        except OSError:  # a file system without links
+            path.touch(exist_ok=False)
+            os.replace(Path(own) / path.name, path)
+    sync(path.parent)
 
 
 def sync(path: Path) -> None:

@@ -79,6 +79,7 @@ def finish(run: Run, job: Job, step: int, best_step: int | None, seconds: float)
     }
     predictor = {
         "task_names": list(job.dataset.task_names),
+        "trained": [p > 0 and n > 0 for p, n in zip(*_counts(job).values(), strict=True)],
         "max_fpr": max_fpr,
         "thresholds": {str(rate): plain(row) for rate, row in zip(fprs, thresholds, strict=True)},
         "tracked_thresholds": _tracked(job),

@@ -29,6 +29,7 @@ class Predictor:
             where a task had no negatives among the validation rows.
         max_fpr: The rate of the recipe.
         batch_size: Rows that are evaluated at once.
+        trained: Which tasks had both positives and negatives to train on.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class Predictor:
         thresholds: dict[float, list[float | None]],
         max_fpr: float,
         batch_size: int,
+        trained: list[bool] | None = None,
     ) -> None:
         self.model = model.eval()
         self.task_names = task_names
@@ -46,6 +48,7 @@ class Predictor:
         self.thresholds = thresholds
         self.max_fpr = max_fpr
         self.batch_size = batch_size
+        self.trained = [True] * len(task_names) if trained is None else trained
 
     @classmethod
     def load(cls, run: Run) -> Predictor:
@@ -66,6 +69,7 @@ class Predictor:
             {float(rate): values for rate, values in facts["thresholds"].items()},
             facts["max_fpr"],
             run.recipe.training.evaluation_batch_size,
+            facts.get("trained"),
         )
 
     def logits(self, inputs: Inputs) -> Tensor:
@@ -95,7 +99,8 @@ def predict_file(run: Run, source: Path, target: Path, fpr: float | None = None)
     Written is a CSV file with one line per row of the input, in its order: `row` (from 1), `usable` (1,
     or 0 for a row that could not be read, whose other cells are blank), and for each task its score (the
     sigmoid of the logit) and, as `TASK:decision`, 1 if the logit is above the task's threshold, else 0;
-    blank if the threshold is not known.
+    blank if the threshold is not known. Both are blank for a task that had no positives or no negatives to
+    train on.
 
     Args:
         run: A finished run.
@@ -104,14 +109,17 @@ def predict_file(run: Run, source: Path, target: Path, fpr: float | None = None)
         fpr: False positive rate of the decisions on the validation rows; that of the recipe by default.
 
     Returns:
-        How many rows there were, how many were not usable, and how many were called positive for each task.
+        How many rows there were, how many were not usable, how many were called positive for each task, and
+        the names of the tasks that were not trained.
 
     Raises:
         RunError: If the run is not finished, its data defines no way to read new files, or names of tasks
             clash with those of other columns.
-        ValueError: If there are no thresholds at this rate.
+        ValueError: If there are no thresholds at this rate, or source and target are the same file.
         DataError: If the file is missing or lacks a column.
     """
+    if target.exists() and target.samefile(source):
+        raise ValueError(f"output: {target} is the input itself, which would be lost; give another file")
     predictor = Predictor.load(run)
     if predictor.encoder is None:
         name = run.recipe.data["name"]
@@ -125,18 +133,18 @@ def predict_file(run: Run, source: Path, target: Path, fpr: float | None = None)
         raise RunError(f"the table would have columns {twice} twice: give tasks other names, and train anew")
     inputs, usable = predictor.encoder.read(source)
     logits = predictor.logits(inputs)
-    decided = (logits > threshold) & usable.unsqueeze(1)
+    decided = (logits > threshold) & usable.unsqueeze(1) & torch.tensor(predictor.trained)
     target.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(target) as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(header)
-        known = (~threshold.isnan()).tolist()
+        known = list(zip(predictor.trained, (~threshold.isnan()).tolist(), strict=True))
         for number, (good, scores, decisions) in enumerate(
             zip(usable.tolist(), logits.double().sigmoid().tolist(), decided.tolist(), strict=True), 1
         ):
             cells: list[Any] = [number, int(good)]
-            for score, decision, sure in zip(scores, decisions, known, strict=True):
-                cells += [f"{score:.8g}", int(decision) if sure else ""] if good else ["", ""]
+            for score, decision, (trained, sure) in zip(scores, decisions, known, strict=True):
+                cells += [f"{score:.8g}", int(decision) if sure else ""] if good and trained else ["", ""]
             writer.writerow(cells)
     return {
         "input": str(source),
@@ -145,4 +153,7 @@ def predict_file(run: Run, source: Path, target: Path, fpr: float | None = None)
         "unusable": int((~usable).sum()),
         "fpr": predictor.max_fpr if fpr is None else fpr,
         "positive": dict(zip(predictor.task_names, decided.sum(0).tolist(), strict=True)),
+        "untrained": [
+            name for name, yes in zip(predictor.task_names, predictor.trained, strict=True) if not yes
+        ],
     }

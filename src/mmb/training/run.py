@@ -6,12 +6,12 @@ import fcntl
 import json
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
 from mmb._extras import require
-from mmb.training.files import sync, write_whole
+from mmb.training.files import sync, write_new
 from mmb.training.recipe import Recipe
 from mmb.training.resolve import RecipeError, read_recipe, resolve, to_plain
 
@@ -43,15 +43,16 @@ class Run:
             RunError: If there is a run in that folder already.
         """
         path = Path(path)
-        if (path / _RECIPE).exists():
-            raise RunError(
-                f"there is a run in {path} already: continue it with `mmb resume {path}`, or choose another "
-                f"folder with --output"
-            )
         path.mkdir(parents=True, exist_ok=True)
         sync(path.parent)
         text = require("yaml", extra="training").safe_dump(to_plain(recipe), sort_keys=False)
-        write_whole(path / _RECIPE, text)
+        try:
+            write_new(path / _RECIPE, text)
+        except FileExistsError as error:
+            raise RunError(
+                f"there is a run in {path} already: continue it with `mmb resume {path}`, or choose another "
+                f"folder with --output"
+            ) from error
         return cls(path, recipe)
 
     @classmethod
@@ -70,9 +71,13 @@ class Run:
             raise RunError(f"the recipe of the run in {path} cannot be used: {error}") from error
 
     def discard_unstarted(self) -> None:
-        """Remove the folder of a run that failed before its first checkpoint; of any other, nothing."""
+        """Remove the folder of a run that failed before its first checkpoint; of any other, nothing.
+
+        Nor if another process is training in it.
+        """
         if {path.name for path in self.path.iterdir()} <= {_RECIPE, _LOCK, *_LOGS}:
-            shutil.rmtree(self.path)
+            with suppress(RunError), self.locked():
+                shutil.rmtree(self.path)
 
     def pretraining(self) -> Run:
         """The run of the first phase, in a folder of this one."""
