@@ -152,7 +152,10 @@ class MarginObjective(ScoreObjective):
 
     @torch.no_grad()
     def diagnostics(self) -> dict[str, Tensor]:
-        """`gap`: mean of `a - b`, which should rise to the margin; `dual_error`: how far duals lag."""
+        """`gap`: mean of `a - b`, which should rise to the margin; `dual_error`: how far duals lag.
+
+        Means over the tasks that are trained.
+        """
         gap = self.mean_positive - self.mean_negative
         error = (self.dual - self.project_dual(self.margin - gap)).abs()
-        return {"gap": gap.mean(), "dual_error": error.mean()}
+        return {"gap": self.task_mean(gap), "dual_error": self.task_mean(error)}

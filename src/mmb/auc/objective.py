@@ -80,6 +80,11 @@ class Objective(nn.Module):
         """Size of the state, of which all but a few numbers is that of blocks: duals, thresholds, copies."""
         return sum(state.numel() * state.element_size() for state in self.state_dict().values())
 
+    def task_mean(self, values: Tensor) -> Tensor:
+        """Mean over the tasks that are trained, of one value `[m]` for each; zero if none is."""
+        trained = self.task_weight > 0
+        return torch.where(trained, values, 0.0).sum() / trained.sum().clamp(min=1)
+
     def diagnostics(self) -> dict[str, Tensor]:
         """Numbers that tell whether training works, from the state alone: scalars on the state's device."""
         return {}

@@ -123,4 +123,4 @@ class PairwisePartialAUC(Objective):
 
     def diagnostics(self) -> dict[str, Tensor]:
         """`threshold`: mean over tasks, a logit."""
-        return {"threshold": self.thresholds().mean()}
+        return {"threshold": self.task_mean(self.thresholds())}

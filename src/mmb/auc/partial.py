@@ -140,7 +140,7 @@ class PartialAUC(MarginObjective):
     @torch.no_grad()
     def diagnostics(self) -> dict[str, Tensor]:
         """As `MarginObjective`, and `threshold`: mean over tasks, a logit."""
-        return {**super().diagnostics(), "threshold": self.thresholds().mean()}
+        return {**super().diagnostics(), "threshold": self.task_mean(self.thresholds())}
 
     @torch.no_grad()
     def warm_start(self, scores: Tensor, labels: Tensor) -> None:

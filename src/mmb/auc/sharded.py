@@ -93,6 +93,7 @@ class ShardedObjective(Objective):
                     f"{name}: expected a parameter with a leading axis of {len(self.shard)} tasks, "
                     f"got shape {tuple(parameter.shape)}; what tasks share belongs in the model"
                 )
+        self._share = int((self.inner.task_weight > 0).sum()) / labels.num_usable
         self.rows_seen = 0
         self._parallel: list[DistributedDataParallel] = []  # in a list: it is no part of this module
 
@@ -235,8 +236,8 @@ class ShardedObjective(Objective):
 
     def _numbers(self, loss: Tensor) -> tuple[list[str], Tensor]:
         """Names and this process's part of what is logged: the loss, and means over tasks."""
-        found, share = self.inner.diagnostics(), len(self.shard) / self.num_tasks
-        means = [value * share if share else torch.zeros_like(value) for value in found.values()]
+        found = self.inner.diagnostics()
+        means = [value * self._share for value in found.values()]
         dtype = self.inner.task_weight.dtype  # whatever that of a loss of no tasks is
         return ["loss", *found], torch.stack([value.to(dtype) for value in (loss, *means)])
 
