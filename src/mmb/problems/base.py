@@ -94,3 +94,10 @@ class KnownProblem(ABC):
 
     def _all(self) -> Tensor:
         return torch.arange(self.problem.num_blocks, device=self.device)
+
+
+def check_positive(**numbers: float) -> None:
+    """Raise ValueError for a number that is not positive, by its name."""
+    for name, number in numbers.items():
+        if not number > 0:
+            raise ValueError(f"{name}: expected a positive number, got {number}")

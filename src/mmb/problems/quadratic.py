@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mmb.problem import Problem
-from mmb.problems.base import KnownProblem
+from mmb.problems.base import KnownProblem, check_positive
 from mmb.theory.constants import Constants
 from mmb.trees import gather
 
@@ -94,6 +94,7 @@ class Quadratic(KnownProblem):
             raise ValueError("d_dual, d_lower: expected at least one of them, got None for both")
         if not 0 <= hessian_noise < 1:
             raise ValueError(f"hessian_noise: expected a number in [0, 1), got {hessian_noise}")
+        check_positive(mu_f=mu_f, mu_g=mu_g)
         m = num_blocks
         self.noise, self.hessian_noise, self.mu_f, self.mu_g = noise, hessian_noise, mu_f, mu_g
         self.condition, self.curvature = condition, curvature

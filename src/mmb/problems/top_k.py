@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mmb.problem import Problem
-from mmb.problems.base import KnownProblem
+from mmb.problems.base import KnownProblem, check_positive
 from mmb.trees import gather
 
 ACCURACY = 1e-10
@@ -60,6 +60,7 @@ class TopKThreshold(KnownProblem):
     ) -> None:
         if not 0 < share < 1:
             raise ValueError(f"share: expected a number in (0, 1), got {share}")
+        check_positive(temperature=temperature, strong_convexity=strong_convexity)
         self.share, self.temperature, self.strong_convexity = share, temperature, strong_convexity
         self.decay = decay
         device = generator.device
