@@ -150,9 +150,7 @@ class Batches(Iterable[Batch]):
         if self.sampler.step == len(self.sampler):  # a Trainer counts batches and leaves the last turn to us
             next(iter(self.sampler), None)
         for draw in self.sampler:
-            yield (
-                draw.batch(self.inputs, self.labels) if isinstance(draw, RowDraw) else draw.batch(self.inputs)
-            )
+            yield draw.batch(self.inputs, self.labels)
 
     def state_dict(self) -> dict[str, Any]:
         """Where the sampler stands; Lightning saves it with its checkpoints."""

@@ -6,10 +6,10 @@ import argparse
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 from mmb.cli.console import Console
 from mmb.cli.parser import UsageError, add_overrides
+from mmb.cli.train_command import chosen_fragment
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -38,7 +38,7 @@ def run(options: argparse.Namespace, console: Console) -> None:
     methods = list(dict.fromkeys(method.strip() for method in options.methods.split(",") if method.strip()))
     if not methods:
         raise UsageError(f"--methods needs names of methods, with commas; there are: {', '.join(METHODS)}")
-    fragment = shared_fragment(options)
+    fragment = chosen_fragment(options, "data")
     name = fragment["data"]["name"]
     folder = options.output or Path("runs") / f"compare-{name}"
     runs = plan(fragment, methods, options.seeds, folder)
@@ -61,21 +61,6 @@ def run(options: argparse.Namespace, console: Console) -> None:
         f"Use a model: mmb predict {runs[-1].path} --input FILE --output FILE"
     )
     console.result({"output": str(folder), "methods": summary})
-
-
-def shared_fragment(options: argparse.Namespace) -> dict[str, Any]:
-    """What all methods have in common."""
-    from mmb.training import merge, parse_overrides, read_recipe
-
-    recipe, overrides = options.recipe, options.overrides
-    if recipe is not None and "=" in recipe:
-        recipe, overrides = None, [recipe, *overrides]
-    if recipe is None and not options.data:
-        raise UsageError("give a recipe file, or --data")
-    fragment = {} if recipe is None else read_recipe(recipe)
-    if options.data:
-        fragment = merge(fragment, {"data": {"name": options.data}})
-    return merge(fragment, parse_overrides(overrides))
 
 
 def default_jobs(device: str) -> int:

@@ -44,7 +44,7 @@ def run(options: argparse.Namespace, console: Console) -> None:
     from mmb.training.job import find_device
     from mmb.training.resolve import describe_keys
 
-    fragment = chosen_fragment(options)
+    fragment = chosen_fragment(options, "data", "method")
     if options.keys:
         text = describe_keys(fragment)
         console.result({"help": text})
@@ -110,19 +110,24 @@ def train_and_show(run: Run, console: Console, ranks: Ranks) -> None:
     show_result(run.path, result, console)
 
 
-def chosen_fragment(options: argparse.Namespace) -> dict[str, Any]:
-    """What the command line says about the recipe."""
+def chosen_fragment(options: argparse.Namespace, *required: str) -> dict[str, Any]:
+    """What the command line says about the recipe.
+
+    Args:
+        options: Of the command.
+        required: Names of the options that are needed where there is no recipe file: data, method.
+    """
     from mmb.training import merge, parse_overrides, read_recipe
 
     recipe, overrides = options.recipe, options.overrides
     if recipe is not None and "=" in recipe:
         recipe, overrides = None, [recipe, *overrides]
-    if recipe is None and not (options.data and options.method):
-        raise UsageError("give a recipe file, or --data and --method")
+    if recipe is None and not all(getattr(options, name) for name in required):
+        raise UsageError(f"give a recipe file, or {' and '.join(f'--{name}' for name in required)}")
     fragment = {} if recipe is None else read_recipe(recipe)
     if options.data:
         fragment = merge(fragment, {"data": {"name": options.data}})
-    if options.method:
+    if "method" in required and options.method:
         fragment = merge(fragment, {"method": options.method})
     return merge(fragment, parse_overrides(overrides))
 

@@ -39,7 +39,7 @@ def run(options: argparse.Namespace, console: Console) -> None:
 
     if options.trials < 1:
         raise UsageError(f"--trials must be at least 1, got {options.trials}")
-    recipe = resolve(chosen_fragment(options))
+    recipe = resolve(chosen_fragment(options, "data", "method"))
     default = Path("runs") / f"tune-{recipe.data['name']}-{recipe.method}-{recipe.seed}"
     optuna = require("optuna", extra="tune")
     optuna.logging.set_verbosity(optuna.logging.WARNING)  # the progress bar tells more

@@ -48,16 +48,7 @@ def plan(fragment: Fragment, methods: Sequence[str], seeds: int, folder: Path) -
     check_fair([recipe for _, recipe in wanted])
     if not all(recipe.training.test for _, recipe in wanted):
         raise RunError("a comparison is of test rows: set training.test=true")
-    runs = []
-    for path, recipe in wanted:
-        if (path / "recipe.yaml").exists():
-            run = Run.open(path)
-            if run.recipe != recipe:
-                raise RunError(f"{path} has a run of another recipe; choose another folder with --output")
-        else:
-            run = Run.create(path, recipe)
-        runs.append(run)
-    return runs
+    return [Run.find(path, recipe) for path, recipe in wanted]
 
 
 def check_fair(recipes: Sequence[Recipe], same_rows: bool = True) -> None:

@@ -245,7 +245,7 @@ def _name(fragment: Fragment, section: str) -> str:
 
 def _parsed(parser: Any, fragment: Fragment) -> Fragment:
     defaults = parser.get_defaults()
-    for key, value in _leaves(fragment):  # jsonargparse takes null for any type
+    for key, value in leaves(fragment):  # jsonargparse takes null for any type
         if value is None and (default := defaults.get(key)) is not None:
             raise RecipeError(f"{key}: expected a value, got null; its default is {default}")
     try:
@@ -263,7 +263,7 @@ def _known_keys(parser: Any) -> list[str]:
 
 
 def _check_keys(fragment: Fragment, known: list[str]) -> None:
-    for key, _ in _leaves(fragment):
+    for key, _ in leaves(fragment):
         # A grid names keys of the recipe; several, with spaces, take the same value.
         for name in key.removeprefix("grid.").split() if key.startswith("grid.") else [key]:
             if name not in known and not any(other.startswith(f"{name}.") for other in known):
@@ -272,10 +272,11 @@ def _check_keys(fragment: Fragment, known: list[str]) -> None:
                 raise RecipeError(f"there is no key {name!r}{nearest(ends[0] if ends else name, known)}")
 
 
-def _leaves(fragment: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
+def leaves(fragment: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
+    """Dotted names and values of all that a fragment says."""
     for key, value in fragment.items():
         if isinstance(value, Mapping) and value:
-            yield from _leaves(value, f"{prefix}{key}.")
+            yield from leaves(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
 

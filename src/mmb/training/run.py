@@ -56,6 +56,22 @@ class Run:
         return cls(path, recipe)
 
     @classmethod
+    def find(cls, path: Path, recipe: Recipe) -> Self:
+        """Open the folder of the run of this recipe, or make it.
+
+        Raises:
+            RunError: If it has a run of another recipe.
+        """
+        if not (path / _RECIPE).exists():
+            return cls.create(path, recipe)
+        run = cls.open(path)
+        if run.recipe != recipe:
+            raise RunError(
+                f"{path} has a run of another recipe: remove it, or choose another folder with --output"
+            )
+        return run
+
+    @classmethod
     def open(cls, path: Path | str) -> Self:
         """Open the folder of an existing run.
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from mmb.training.recipe import Recipe
 from mmb.training.reproduce.study import METRICS, Study
+from mmb.training.resolve import leaves
 from mmb.training.run import Run, RunError
 
 FAILED = "failed.txt"
@@ -100,12 +101,4 @@ def _of_any_seed(recipe: Recipe) -> Recipe:
 
 def describe(change: Mapping[str, Any]) -> str:
     """A change to a recipe in one line."""
-    return ", ".join(f"{key}={value}" for key, value in _leaves(change)) or "as it stands"
-
-
-def _leaves(change: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in change.items():
-        if isinstance(value, Mapping):
-            yield from _leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
+    return ", ".join(f"{key}={value}" for key, value in leaves(change)) or "as it stands"

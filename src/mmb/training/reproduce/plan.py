@@ -125,24 +125,15 @@ def _planned(study: Study, wanted: Sequence[tuple[str, Recipe]], folder: Path) -
     found: dict[str, Planned] = {}
     for name, recipe in wanted:
         after = None
-        run = _create(folder / name, recipe)
+        run = Run.find(folder / name, recipe)
         if recipe.pretrain is not None:
             after = _start_name(study, recipe.seed)
-            found.setdefault(after, Planned(after, _create(folder / after, recipe.pretrain)))
+            found.setdefault(after, Planned(after, Run.find(folder / after, recipe.pretrain)))
             link = run.path / "pretrain"
             if not link.exists():
                 link.symlink_to(os.path.relpath(folder / after, run.path))
         found[name] = Planned(name, run, after)
     return list(found.values())
-
-
-def _create(path: Path, recipe: Recipe) -> Run:
-    if not (path / "recipe.yaml").exists():
-        return Run.create(path, recipe)
-    run = Run.open(path)
-    if run.recipe != recipe:
-        raise RunError(f"{path} has a run of another recipe: remove it, or choose another folder")
-    return run
 
 
 def keep_logs(planned: Iterable[Planned], results: Path) -> None:
