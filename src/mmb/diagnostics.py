@@ -170,7 +170,7 @@ class Watch:
             return
         info.check()
         now = {name: float(total) / self._counts[name] for name, total in self._sums.items()}
-        stalest = max(state.staleness().tolist(), default=0)
+        stalest = int(state.staleness().max()) if state.last_visit.numel() else 0
         self.print(_line(info.step, now, stalest, verdict(self._before, now)))
         if self.keep:
             self.last_good = state.state_dict()

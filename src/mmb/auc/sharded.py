@@ -237,7 +237,7 @@ class ShardedObjective(Objective):
     def _numbers(self, loss: Tensor) -> tuple[list[str], Tensor]:
         """Names and this process's part of what is logged: the loss, and means over tasks."""
         found = self.inner.diagnostics()
-        means = [value * self._share for value in found.values()]
+        means = [value * self._share if self._share else torch.zeros_like(value) for value in found.values()]
         dtype = self.inner.task_weight.dtype  # whatever that of a loss of no tasks is
         return ["loss", *found], torch.stack([value.to(dtype) for value in (loss, *means)])
 

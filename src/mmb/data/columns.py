@@ -185,7 +185,8 @@ def _fit(table: TextTable, name: str, rows: list[int]) -> Number | Category:
                 f"column {name!r} has numbers as large as {float(values.abs().max()):g}",
                 "correct those cells, or leave it out of the features",
             )
-        low, middle, high = values.quantile(values.new_tensor([0.25, 0.5, 0.75])).tolist()
+        ordered, middle = values.sort().values, float(values.median())
+        low, high = float(ordered[len(cells) // 4]), float(ordered[3 * len(cells) // 4])
         furthest = int((values - middle).abs().argmax())
         if abs(float(values[furthest]) - middle) > _FAR * (high - low) > 0:
             warnings.warn(
@@ -194,8 +195,8 @@ def _fit(table: TextTable, name: str, rows: list[int]) -> Number | Category:
                 f"cells so far out count as {_REACH:g} deviations; blank them if they stand for a gap",
                 stacklevel=2,
             )
-            return Number(name, float(values.median()), middle, (high - low) / _QUARTILES, _REACH)
-        return Number(name, float(values.median()), mean, spread or 1.0)
+            return Number(name, middle, middle, (high - low) / _QUARTILES, _REACH)
+        return Number(name, middle, mean, spread or 1.0)
     categories = sorted({cell.strip() for cell in cells})
     finite = values.isfinite()
     if len(categories) > _CODES and 2 * int(finite.sum()) > len(cells):

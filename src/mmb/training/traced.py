@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import torch
-import torch._inductor
 from torch import Tensor, nn
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -73,10 +72,12 @@ def compiled(recorded: GraphModule) -> Callable[[], Sequence[Tensor]]:
     """Compile a recorded graph that has no inputs and returns a list of tensors.
 
     `torch.compile` would read the ten thousand operations of a deep network one by one as Python first, which
-    takes longer than all that it does afterwards.
+    takes most of a minute.
     """
+    from torch._inductor import compile  # costs a second, so only when needed
+
     inputs = tensors_as_inputs(recorded)
-    graph = torch._inductor.compile(recorded, [*inputs])
+    graph = compile(recorded, [*inputs])
     return lambda: graph(*inputs)
 
 
