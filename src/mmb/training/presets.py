@@ -66,7 +66,7 @@ _FINGERPRINTS: Fragment = {
     "training": {"epochs": 15},
 }
 
-# Seven megabytes of activations each; and every batch is decoded by one process.
+# Their activations are large, and every batch is decoded by one process.
 _LARGE_IMAGES: Fragment = {"training": {"evaluation_batch_size": 256}}
 
 DATA: dict[str, Fragment] = {

@@ -71,8 +71,7 @@ class TracedBackward:
 def compiled(recorded: GraphModule) -> Callable[[], Sequence[Tensor]]:
     """Compile a recorded graph that has no inputs and returns a list of tensors.
 
-    `torch.compile` would read the ten thousand operations of a deep network one by one as Python first, which
-    takes most of a minute.
+    `torch.compile` would first read all of its operations, thousands in a deep network, again as Python.
     """
     from torch._inductor import compile  # costs a second, so only when needed
 
