@@ -34,6 +34,19 @@ def parts():
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="compiles for the CPU")
 def test_later_calls_are_those_of_the_recorded_estimate_on_the_values_of_then():
+    check_calls()
+
+
+def test_a_step_that_does_not_compile_is_run_as_it_is(monkeypatch):
+    def fail(graph):
+        raise RuntimeError("PassManager::run failed")
+
+    monkeypatch.setattr("torch._inductor.graph.GraphLowering.compile_to_module", fail)
+    with pytest.warns(UserWarning, match="could not be compiled.*slower.*PassManager::run failed"):
+        check_calls()
+
+
+def check_calls():
     batch = torch.randn(4, 3, generator=torch.Generator().manual_seed(1))
     (model, objective), (plain_model, plain) = parts(), parts()
     traced = TracedBackward(objective, model)

@@ -7,6 +7,7 @@ derivatives and all, and what was recorded is compiled.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 
 import torch
@@ -72,11 +73,20 @@ def compiled(recorded: GraphModule) -> Callable[[], Sequence[Tensor]]:
     """Compile a recorded graph that has no inputs and returns a list of tensors.
 
     `torch.compile` would first read all of its operations, thousands in a deep network, again as Python.
+    A graph that the compiler fails on is run as it was recorded, with a warning.
     """
-    from torch._inductor import compile  # costs a second, so only when needed
+    from torch._inductor import compile, exc  # costs a second, so only when needed
 
     inputs = tensors_as_inputs(recorded)
-    graph = compile(recorded, [*inputs])
+    graph: Callable[..., Sequence[Tensor]] = recorded
+    try:
+        graph = compile(recorded, [*inputs])
+    except exc.InductorError as error:
+        reason = str(error).strip().splitlines()
+        warnings.warn(
+            f"the step could not be compiled and is run as it is, which is slower: {reason[0]} {reason[-1]}",
+            stacklevel=2,
+        )
     return lambda: graph(*inputs)
 
 
