@@ -1,5 +1,7 @@
 """Studies: run once, a first phase shared, tables made from the logs alone and checked against them."""
 
+import re
+import shutil
 import statistics
 from pathlib import Path
 
@@ -71,6 +73,23 @@ def test_checking_finds_what_was_changed_by_hand(folder, capsys):
     assert call(folder, "--check") == 1
     assert "README.md" in capsys.readouterr().err
     page.write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("damaged", "content", "message"),
+    [
+        ("start/seed-0/result.json", None, "cannot be read.*put it back, or delete the folder"),
+        ("table2/ce/seed-1/result.json", "{", "cannot be read.*put it back"),
+        ("start/seed-1/metrics.jsonl", None, "no log is there"),
+        ("table2/pauc/seed-0/metrics.jsonl", "", "no log is there"),
+    ],
+)
+def test_a_log_that_lacks_or_is_damaged_is_named(folder, tmp_path, capsys, damaged, content, message):
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True, symlinks=True)
+    file = tmp_path / "results/synthetic" / damaged
+    file.unlink() if content is None else file.write_text(content)
+    assert call(tmp_path, "--check") == 1
+    assert re.search(f"{re.escape(str(file))}: {message}", capsys.readouterr().err)
 
 
 def test_finished_runs_are_not_run_again(folder):

@@ -112,8 +112,9 @@ def _train_at_once(queue: _Queue, jobs: int) -> None:
                         workers.remove(worker)
     finally:
         for worker in workers:
-            worker.process.terminate()
-            worker.process.join()
+            worker.connection.close()  # which ends those that are free
+        for worker in workers:
+            worker.stop()
 
 
 class _Worker:
@@ -148,12 +149,22 @@ class _Worker:
         one, self.one = self.one, None
         return one
 
+    def stop(self) -> None:
+        """Wait for its end if it is free, so that it leaves in good order; end it if not."""
+        if self.one is None:
+            self.process.join(timeout=10)
+        self.process.terminate()
+        self.process.join()
+
 
 def _work(connection: Connection, at_once: int) -> None:
     """What a process does."""
     become_worker(max(1, len(os.sched_getaffinity(0)) // at_once))
     while True:
-        path = connection.recv()
+        try:
+            path = connection.recv()
+        except EOFError:
+            return
         _attempt(Run.open(path), at_once, Watch())
         gc.collect()
         if torch.cuda.is_available():

@@ -9,6 +9,9 @@ from typing import Any
 
 from mmb.training.log import read_log
 from mmb.training.reproduce.study import METRICS, Study
+from mmb.training.run import RunError
+
+_REMEDY = "put it back, or delete the folder and run `mmb reproduce` again"
 
 
 def logged(study: Study, results: Path) -> Iterator[tuple[str, list[dict[str, Any]]]]:
@@ -31,6 +34,8 @@ def curve(path: Path, start: Path | None) -> list[list[float]]:
     epochs = seconds = 0.0
     for folder in [start, path] if start is not None else [path]:
         records = read_log(folder)
+        if not records:
+            raise RunError(f"{folder / 'metrics.jsonl'}: no log is there: {_REMEDY}")
         per_epoch = records[0]["steps_per_epoch"]
         offset = (epochs, seconds)
         for record in records:
@@ -52,7 +57,11 @@ def by_step(path: Path) -> list[dict[str, float]]:
 
 def result_of(path: Path) -> dict[str, Any]:
     """The result of a finished run."""
-    result: dict[str, Any] = json.loads((path / "result.json").read_text(encoding="utf-8"))
+    file = path / "result.json"
+    try:
+        result: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunError(f"{file}: cannot be read ({error}): {_REMEDY}") from None
     return result
 
 
