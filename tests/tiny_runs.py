@@ -1,6 +1,8 @@
-"""Tiny recipes that train in well under a second."""
+"""Tiny recipes that train in well under a second, and waiting for processes that train."""
 
-from mmb.training import merge, resolve
+import time
+
+from mmb.training import Run, RunError, checkpoint, merge, resolve
 
 TINY = {
     "data": {"name": "synthetic", "rows": 300, "tasks": 4, "features": 8, "positive_rate": 0.1},
@@ -33,3 +35,25 @@ def molecule_recipe(folder, method="pauc", **changes):
         "training": {"steps": 10, "evaluate_every": 5, "checkpoint_every": 3},
     }
     return tiny_recipe(method, **merge(molecules, changes))
+
+
+def wait_until(condition, seconds=120):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it took too long"
+        time.sleep(0.02)
+
+
+def newest_step(run):
+    """Step of the newest checkpoint of a run; -1 without any."""
+    paths = checkpoint.steps(run.checkpoints)
+    return int(paths[-1].name) if paths else -1
+
+
+def is_free(path):
+    """Whether no process trains the run in a folder."""
+    try:
+        with Run.open(path).locked():
+            return True
+    except RunError:
+        return False

@@ -127,8 +127,8 @@ class ObjectiveModule(LightningModule):  # type: ignore[misc]
         logits, labels = (torch.cat(tensors) for tensors in zip(*self._seen, strict=True))
         self._seen.clear()
         found = metrics.evaluate(logits, labels, self.max_fpr)
-        short = {"auc": "roc_auc", "pauc": "partial_auc", "ap": "average_precision"}
-        self.log_dict({f"{part}/{name}": found[full].nanmean() for name, full in short.items()})
+        means = {name: found[full].nanmean() for name, full in metrics.SHORT_NAMES.items()}
+        self.log_dict({f"{part}/{name}": mean for name, mean in means.items()})
 
 
 class Batches(Iterable[Batch]):

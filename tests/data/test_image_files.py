@@ -141,6 +141,17 @@ def test_chexpert_as_published(tmp_path):
     assert torch.equal(frontal.labels[2], data.labels[3])
 
 
+@pytest.mark.parametrize("path", ["", "view1_frontal.jpg"])
+def test_chexpert_names_the_row_without_an_image(tmp_path, path):
+    base = image_sets.write_chexpert(tmp_path / "source")
+    lines = (base / "train.csv").read_text().split("\n")
+    lines[4] = ",".join([path, *lines[4].split(",")[1:]])
+    (base / "train.csv").write_text("\n".join(lines))
+    mmb.data.get("chexpert", tmp_path, base)
+    with pytest.raises(mmb.data.DamagedDataError, match=f"data row 4 has the path '{path}', expected folder"):
+        mmb.data.load("chexpert", tmp_path, held_out=2)
+
+
 def test_chexpert_policies(tmp_path):
     mmb.data.get("chexpert", tmp_path, image_sets.write_chexpert(tmp_path / "source"))
 

@@ -49,11 +49,6 @@ def test_networks_fit_their_data(data, name, found):
     again.load_state_dict(network.state_dict())
 
 
-def test_suggestions():
-    wanted = {"table": "mlp", "small images": "resnet18", "large images": "resnet18", "graphs": "gin"}
-    assert {name: registry.suggest(data) for name, data in DATA.items()} == wanted
-
-
 def test_given_options_win():
     network = registry.build("gin", DATA["graphs"], layers=2, width=16, num_tasks=7, virtual_node=True)
     assert isinstance(network.encoder, GIN)
@@ -86,7 +81,10 @@ def test_every_network_says_what_it_is_and_what_options_it_has():
         (lambda: registry.build("mlp", num_tasks=2, hidden=[3]), r"needs the option 'num_inputs'"),
         (lambda: registry.build("gin", DATA["table"]), r"'gin' does not fit .* inputs are table; .*: mlp"),
         (lambda: registry.build("mlp", DATA["graphs"]), r"'mlp' does not fit .* inputs are graphs; .*: gin"),
-        (lambda: registry.suggest(dataset(torch.randn(6, 2, 2))), r"shape \[1, 2, 2\].*Module of your own"),
+        (
+            lambda: registry.complete("mlp", dataset(torch.randn(6, 2, 2))),
+            r"shape \[1, 2, 2\].*Module of your own",
+        ),
     ],
 )
 def test_mistakes_are_named(call, message):

@@ -1,15 +1,13 @@
 """Comparing in several processes: none outlives the one that waits for it, and one that is killed is told."""
 
-import fcntl
 import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
-from tiny_runs import TINY
+from tiny_runs import TINY, is_free, wait_until
 
 LONG = ["training.steps=1000000", "training.evaluate_every=100", "training.tensorboard=false"]
 
@@ -32,23 +30,6 @@ def comparison(tmp_path):
     yield process, [log.parent for log in logs]
     process.kill()
     process.communicate()
-
-
-def wait_until(what, seconds=120):
-    deadline = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < deadline, "it took too long"
-        time.sleep(0.05)
-
-
-def is_free(run):
-    """Whether no process trains a run."""
-    with open(run / ".lock") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return False
-    return True
 
 
 def children(process):

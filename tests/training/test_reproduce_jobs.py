@@ -4,7 +4,6 @@ import multiprocessing
 import os
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from mmb.training.reproduce import Planned, Study, plan, train_all
 from mmb.training.run import Run, RunError
 from mmb.training.watch import Watch
 from small_studies import call, write_study
+from tiny_runs import is_free, wait_until
 
 DIVERGES = {"optimizer": {"name": "sgd", "lr": 1e30}}
 
@@ -135,18 +135,3 @@ def test_processes_end_with_the_one_that_started_them(tmp_path):
         parent.kill()
         parent.wait()
     wait_until(lambda: is_free(start), 20)
-
-
-def is_free(path):
-    try:
-        with Run.open(path).locked():
-            return True
-    except RunError:
-        return False
-
-
-def wait_until(condition, seconds):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it took too long"
-        time.sleep(0.1)

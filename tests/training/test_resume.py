@@ -13,7 +13,7 @@ import torch
 
 from mmb.training import METHODS, CheckpointError, Run, RunError, Watch, checkpoint, train
 from mmb.training.log import read_log
-from tiny_runs import molecule_recipe, tiny_recipe
+from tiny_runs import molecule_recipe, newest_step, tiny_recipe
 
 LONG = {"training": {"steps": 400, "evaluate_every": 20, "checkpoint_every": 7, "keep_checkpoints": 3}}
 
@@ -53,11 +53,6 @@ def assert_same_tree(one, other):
             assert_same_tree(*pair)
     else:
         assert one == other
-
-
-def newest_step(run):
-    paths = checkpoint.steps(run.checkpoints)
-    return int(paths[-1].name) if paths else -1
 
 
 @pytest.mark.slow

@@ -12,7 +12,11 @@ CHANGES = {
     "more rows": (["a,b,y", *ROWS, "1,2,0"], "the number of rows: 120 then, 121 now"),
     "fewer rows": (["a,b,y", *ROWS[:60]], "the number of rows"),
     "other labels": (["a,b,y", *ROWS[:-1], "0,4,0"], "the labels"),
-    "other features": (["a,b,y", *(f"-{row}" for row in ROWS)], "the features"),
+    "other features": (["a,b,y", *(f"-{row}" for row in ROWS)], "the inputs"),
+    "features of other rows": (
+        ["a,b,y", *(f"{k % 7},{(k + 1) % 5},{k % 2}" for k in range(120))],
+        "the inputs",
+    ),
 }
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 MISSING = -1
+"""The label of a row that was never measured for a task."""
 
 
 class Labels:

@@ -4,7 +4,8 @@
 lists the names.
 """
 
-from mmb.data.dataset import MISSING, SPLITS, Dataset, Encoder, Inputs
+from mmb.auc.labels import MISSING
+from mmb.data.dataset import SPLITS, Dataset, Encoder, Inputs
 from mmb.data.errors import DamagedDataError, DataError, MissingDataError
 from mmb.data.registry import (
     about,

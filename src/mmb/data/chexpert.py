@@ -16,9 +16,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from mmb.auc.labels import MISSING
 from mmb.data.archives import unpack_zip
 from mmb.data.columns import numbers
-from mmb.data.dataset import MISSING, Dataset
+from mmb.data.dataset import Dataset
 from mmb.data.errors import DamagedDataError
 from mmb.data.image_files import Decoder, ImageEncoder, ImageFiles, default_workers
 from mmb.data.images import IMAGENET_MEAN, IMAGENET_STD, Pixels
@@ -158,6 +159,10 @@ def _read(path: Path, uncertain: str, unmentioned: str, frontal_only: bool) -> t
     if not (known.all() and all(table.fits)):
         row = int(torch.nonzero(~known.all(1) | ~torch.tensor(table.fits))[0])
         raise DamagedDataError(path, f"data row {row + 1} has a label that is not 1, 0, -1 or blank", _REMEDY)
+    if "" in names:
+        row = names.index("")
+        problem = f"data row {row + 1} has the path {table.column('Path')[row]!r}, expected folder/file"
+        raise DamagedDataError(path, problem, _REMEDY)
     ones = torch.tensor(
         [uncertain == "ones" or (uncertain == "mix" and n in _ONES_IN_MIX) for n in OBSERVATIONS]
     )

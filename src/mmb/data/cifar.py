@@ -15,9 +15,10 @@ import torch
 from torch import Tensor
 
 from mmb._extras import require
+from mmb.auc.labels import MISSING
 from mmb.data import cache
 from mmb.data.archives import copy_file, read_members, verify
-from mmb.data.dataset import MISSING, Dataset
+from mmb.data.dataset import Dataset
 from mmb.data.download import DownloadError, from_address, from_npm
 from mmb.data.errors import DamagedDataError, DataError, MissingDataError
 from mmb.data.image_files import Decoder, ImageEncoder

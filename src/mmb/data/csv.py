@@ -14,8 +14,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from mmb.auc.labels import MISSING
 from mmb.data.columns import fit_columns
-from mmb.data.dataset import MISSING, SPLITS, Dataset
+from mmb.data.dataset import SPLITS, Dataset
 from mmb.data.errors import DamagedDataError
 from mmb.data.splits import random_split
 from mmb.data.text import TextTable, is_blank, read_table

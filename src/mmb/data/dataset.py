@@ -10,9 +10,9 @@ from typing import Any, Protocol, Self, runtime_checkable
 import torch
 from torch import Tensor
 
+from mmb.auc.labels import MISSING
+
 SPLITS = ("train", "valid", "test")
-MISSING = -1
-"""The label of a row that was never measured for a task."""
 
 
 class Inputs(Protocol):

@@ -16,8 +16,9 @@ from pathlib import Path
 import torch
 
 from mmb._extras import require
+from mmb.auc.labels import MISSING
 from mmb.data.columns import plain_columns
-from mmb.data.dataset import MISSING, Dataset
+from mmb.data.dataset import Dataset
 from mmb.data.splits import stratified_split
 
 

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import torch
 
+from mmb.auc.labels import MISSING
 from mmb.data.columns import plain_columns
-from mmb.data.dataset import MISSING, Dataset
+from mmb.data.dataset import Dataset
 from mmb.data.splits import random_split
 
 

@@ -17,4 +17,15 @@ precision included. Use `.nanmean()` for the mean over the tasks that have one.
 from mmb.metrics._areas import average_precision, evaluate, roc_auc, two_way_partial_auc
 from mmb.metrics._curve import RocCurve, roc_curve
 
-__all__ = ["RocCurve", "average_precision", "evaluate", "roc_auc", "roc_curve", "two_way_partial_auc"]
+SHORT_NAMES = {"auc": "roc_auc", "pauc": "partial_auc", "ap": "average_precision"}
+"""Short names, as in recipes, logs and tables, of what `evaluate` computes."""
+
+__all__ = [
+    "SHORT_NAMES",
+    "RocCurve",
+    "average_precision",
+    "evaluate",
+    "roc_auc",
+    "roc_curve",
+    "two_way_partial_auc",
+]

@@ -1,17 +1,19 @@
 """Batch norm that is right for the batch it sees, and for the rows it is used on afterwards.
 
 In training, batch norm normalises by the statistics of the batch; in evaluation, by running averages of them.
-That is wrong in two ways for what this package trains with, and this is what to do:
+That is wrong in three ways for what this package trains with, and this is what to do:
 
 * **Task-sampled and rich rows** hold far more positives than the data do, so the running averages describe
   other rows than those the model is used on. Before evaluating, `recalibrate_batch_norm` on rows drawn
   uniformly; or fine-tune a pretrained model with `freeze_batch_norm`, which makes training and evaluation
   compute the same function.
 * **Compositional training** evaluates one set of weights per task under `torch.func.vmap`. Each task's rows
-  are then normalised by their own statistics (in a flat batch: by those of all rows together), and there is
-  no single running average to update: give every task buffers of its own, or run it within
-  `untracked_batch_norm`; and recalibrate before evaluation, or freeze. Rows padded to a common length are
-  left out of the statistics by `MaskedBatchNorm`.
+  are then normalised by their own statistics (in a flat batch: by those of all rows together), which a
+  single running average cannot take: `TaskwiseModel` gives every task buffers of its own, and moves the
+  model's to their mean; a `vmap` of your own can run within `untracked_batch_norm`. Recalibrate before
+  evaluation, or freeze. Rows padded to a common length are left out of the statistics by `MaskedBatchNorm`.
+* **Dropout** before a batch norm adds to the spread that it sees in training, and not in evaluation:
+  recalibrate, which leaves it out.
 
 Everything here works on any module made of torch's own batch norm layers.
 """

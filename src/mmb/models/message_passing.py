@@ -3,7 +3,7 @@
 Plain tensor operations, chosen because they are differentiable any number of times and in both modes, are
 traced by `torch.compile` without a break, and have direct rules under `torch.func.vmap` (`index_add`
 is run in a loop there; `torch.segment_reduce` cannot be differentiated twice, and takes nine times as
-long on a CPU). A kernel that fuses `aggregate` has this one function to replace.
+long on a CPU). On a GPU, `fused_messages` has kernels for the whole layer.
 """
 
 from __future__ import annotations

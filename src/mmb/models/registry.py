@@ -48,11 +48,6 @@ def options(name: str) -> dict[str, inspect.Parameter]:
     return dict(inspect.signature(builder(name)).parameters)
 
 
-def suggest(dataset: Dataset) -> str:
-    """The network to try first on a data set: `gin` on graphs, `resnet18` on images, else `mlp`."""
-    return _BY_KIND[_kind(dataset)[0]][0]
-
-
 def complete(name: str, dataset: Dataset, **given: Any) -> dict[str, Any]:
     """Options as given, and those that follow from a data set: number of tasks, width or channels, stem.
 

@@ -14,7 +14,7 @@ from mmb.report.influence import influence
 from mmb.report.intervals import Estimate, Sample, benjamini_hochberg, holm, row_freedom
 from mmb.report.values import numbers
 
-AREAS = {"auc": "roc_auc", "pauc": "partial_auc"}
+AREAS = {short: metrics.SHORT_NAMES[short] for short in ("auc", "pauc")}
 """The metrics that get intervals."""
 
 

@@ -12,8 +12,8 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
+from mmb.metrics import SHORT_NAMES
 from mmb.training.children import become_worker
-from mmb.training.evaluate import METRICS
 from mmb.training.job import rows_per_step
 from mmb.training.log import read_log
 from mmb.training.loop import train
@@ -137,7 +137,7 @@ def summarise(runs: Sequence[Run]) -> dict[str, Any]:
     summary: dict[str, Any] = {}
     for method, results in _by_method(runs):
         entry: dict[str, Any] = {"title": METHODS[method].title, "seeds": len(results)}
-        for metric in METRICS:
+        for metric in SHORT_NAMES:
             values = [result["test"][metric] for result in results]
             if None in values:
                 raise RunError(

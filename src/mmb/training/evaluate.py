@@ -17,9 +17,6 @@ from mmb.quantiles import negative_quantiles
 from mmb.training.distributed import ONE, Ranks
 from mmb.training.job import Job
 
-METRICS = {"auc": "roc_auc", "pauc": "partial_auc", "ap": "average_precision"}
-"""Short names, as in recipes and tables, of what `mmb.metrics.evaluate` computes."""
-
 _RECALIBRATION_ROWS = 8192  # the error of a mean over them is about one per cent of the spread
 
 
@@ -113,9 +110,11 @@ def autocast(device: torch.device, precision: torch.dtype) -> torch.autocast:
 def task_metrics(logits: Tensor, labels: Tensor, max_fpr: float) -> dict[str, Tensor]:
     """AUC, partial AUC (McClish) and average precision of every task `[m]`; NaN where a class lacks."""
     if not bool((labels >= 0).any()):  # a part of the data without rows, or without labels
-        return dict.fromkeys(METRICS, torch.full(labels.shape[1:], torch.nan, dtype=torch.float64))
+        return dict.fromkeys(
+            metrics.SHORT_NAMES, torch.full(labels.shape[1:], torch.nan, dtype=torch.float64)
+        )
     found = metrics.evaluate(logits, labels, max_fpr)
-    return {short: found[name] for short, name in METRICS.items()}
+    return {short: found[name] for short, name in metrics.SHORT_NAMES.items()}
 
 
 def mean_metrics(per_task: dict[str, Tensor]) -> dict[str, float]:

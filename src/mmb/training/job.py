@@ -80,6 +80,8 @@ class Job:
     def state_dict(self) -> dict[str, Any]:
         """All that is needed to continue bit for bit, beside the recipe and the counters of the loop.
 
+        With `training.capture`, up to rounding: the first steps after it are computed kernel by kernel.
+
         Of many processes, each has its own pieces of it, and all have the rest.
         """
         return self.division.divide(self._own_state())

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mmb.auc.labels import MISSING
 from mmb.data import Dataset, Encoder, Inputs, encoder_from_json
-from mmb.data.dataset import MISSING, SPLITS
+from mmb.data.dataset import SPLITS
 from mmb.training import checkpoint
 from mmb.training.components import make_model
 from mmb.training.evaluate import predict_logits

@@ -11,23 +11,24 @@ import torch
 from torch import Tensor
 
 from mmb.data import Dataset
+from mmb.data.image_files import ImageFiles
 from mmb.training.recipe import Recipe
 from mmb.training.resolve import to_plain
+from mmb.trees import tensors
 
 
 def data_facts(dataset: Dataset) -> dict[str, str]:
-    """Sizes, and fingerprints of all labels, of the split, and of features where that is cheap."""
+    """Sizes, and fingerprints of labels, split and inputs; of images on disk, of their names alone."""
+    names = dataset.inputs.names if isinstance(dataset.inputs, ImageFiles) else ()
     facts = {
         "the number of rows": str(len(dataset)),
         "the tasks": repr(dataset.task_names),
         "the labels": fingerprint([dataset.labels]),
         "the split": fingerprint([dataset.split[part] for part in sorted(dataset.split)]),
+        "the inputs": fingerprint([*tensors(dataset.inputs), as_bytes(list(names))]),
     }
     if dataset.encoder is not None:  # has what was learned from the training rows: means, spreads, categories
-        learned = json.dumps(dataset.encoder.to_json(), sort_keys=True).encode()
-        facts["the features"] = fingerprint([torch.frombuffer(bytearray(learned), dtype=torch.uint8)])
-    elif isinstance(dataset.inputs, Tensor):
-        facts["the features"] = fingerprint([dataset.inputs])
+        facts["the features"] = fingerprint([as_bytes(dataset.encoder.to_json())])
     return facts
 
 
@@ -49,9 +50,21 @@ def difference(before: Mapping[str, str], now: Mapping[str, str]) -> str | None:
 
 
 def recipe_facts(recipe: Recipe) -> dict[str, str]:
-    """What must not change between checkpoints: all that a step depends on, but not how many there are."""
+    """What must not change between checkpoints: what a step computes, but not where, or how many there are.
+
+    Options of the data are not among them, but for augmentation: `data_facts` are about what they gave.
+    """
     facts = flat(to_plain(recipe))
-    sections = ("method", "model.", "objective.", "sampler.", "optimizer.", "schedule.", "seed")
+    sections = (
+        "method",
+        "data.augment",
+        "model.",
+        "objective.",
+        "sampler.",
+        "optimizer.",
+        "schedule.",
+        "seed",
+    )
     kept = (*sections, "training.precision", "training.batch_norm")
     return {key: value for key, value in facts.items() if key.startswith(kept)}
 
@@ -62,6 +75,11 @@ def flat(nested: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     for key, value in nested.items():
         found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: repr(value)}
     return found
+
+
+def as_bytes(plain: Any) -> Tensor:
+    """Plain JSON as bytes."""
+    return torch.frombuffer(bytearray(json.dumps(plain, sort_keys=True).encode()), dtype=torch.uint8)
 
 
 def fingerprint(values: Sequence[Tensor]) -> str:
