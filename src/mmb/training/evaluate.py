@@ -110,9 +110,8 @@ def autocast(device: torch.device, precision: torch.dtype) -> torch.autocast:
 def task_metrics(logits: Tensor, labels: Tensor, max_fpr: float) -> dict[str, Tensor]:
     """AUC, partial AUC (McClish) and average precision of every task `[m]`; NaN where a class lacks."""
     if not bool((labels >= 0).any()):  # a part of the data without rows, or without labels
-        return dict.fromkeys(
-            metrics.SHORT_NAMES, torch.full(labels.shape[1:], torch.nan, dtype=torch.float64)
-        )
+        nothing = torch.full(labels.shape[1:], torch.nan, dtype=torch.float64)
+        return dict.fromkeys(metrics.SHORT_NAMES, nothing)
     found = metrics.evaluate(logits, labels, max_fpr)
     return {short: found[name] for short, name in metrics.SHORT_NAMES.items()}
 

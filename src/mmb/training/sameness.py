@@ -55,17 +55,8 @@ def recipe_facts(recipe: Recipe) -> dict[str, str]:
     Options of the data are not among them, but for augmentation: `data_facts` are about what they gave.
     """
     facts = flat(to_plain(recipe))
-    sections = (
-        "method",
-        "data.augment",
-        "model.",
-        "objective.",
-        "sampler.",
-        "optimizer.",
-        "schedule.",
-        "seed",
-    )
-    kept = (*sections, "training.precision", "training.batch_norm")
+    sections = ("method", "model.", "objective.", "sampler.", "optimizer.", "schedule.", "seed")
+    kept = (*sections, "data.augment", "training.precision", "training.batch_norm")
     return {key: value for key, value in facts.items() if key.startswith(kept)}
 
 
