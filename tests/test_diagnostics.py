@@ -1,5 +1,7 @@
 """The numbers a step leaves, what is said of them, and the stop when they turn bad."""
 
+import dataclasses
+
 import pytest
 import torch
 
@@ -89,6 +91,22 @@ def test_watch_stops_an_unchecked_run_and_keeps_the_last_good_state():
     assert torch.isfinite(watch.last_good["x"]).all()
 
 
+def test_watch_sees_what_was_broken_before_the_last_step_of_a_window():
+    quadratic, solver, state = make(check_every=0)
+    lines = []
+    watch = mmb.Watch(every=5, print=lines.append, keep=True)
+    blocks = torch.arange(6)
+    for step in range(10):
+        info = solver.step(state, blocks, *quadratic.batches(blocks))
+        broken = dataclasses.replace(info, values=info.values * float("nan")) if step == 7 else info
+        if step < 9:
+            watch(state, broken)
+    with pytest.raises(mmb.BrokenStepError, match=r"value was nan on average over the last 5 steps"):
+        watch(state, info)
+    assert lines[-1].endswith("broken: NaN or infinity")
+    assert watch.last_good["step"] == 5
+
+
 def test_divergence_stops_with_the_state_before_it():
     quadratic, solver, state = make(lr=1e6)
     with pytest.raises(mmb.BrokenStepError, match="lower the step sizes"):
@@ -114,3 +132,35 @@ def test_verdicts(changes, words):
     before = dict.fromkeys(names, 1.0)
     assert words in verdict(before, before | changes)
     assert verdict({}, before) == "started"
+
+
+@pytest.mark.parametrize("name", ["lower_residual", "dual_residual", "hypergradient_residual"])
+def test_a_residual_that_is_negligible_raises_no_alarm(name):
+    before, now = {"z_norm": 1.0, name: 1e-7}, {"z_norm": 0.5, name: 4e-4}
+    assert verdict(before, now) == "working: gradient falls"
+    assert "behind" in verdict(before, now | {name: 6e-4})
+
+
+def test_no_alarm_while_z_warms_up():
+    """z starts at zero, so |z| grows, x gains speed, and what started at its solution lags behind it."""
+    known = mmb.problems.Quadratic(20, torch.Generator().manual_seed(0), noise=0.0)
+    rates = {"lr": 0.01, "lr_dual": 0.4, "lr_lower": 0.4, "momentum": 0.005}
+    solver = mmb.Solver(known.problem, mmb.QuadraticSGD(lr=0.4), **rates)
+    state = solver.init(known.x0, dual=known.dual_star(known.x0), lower=known.lower_star(known.x0))
+    lines = []
+    mmb.solve(
+        solver,
+        state,
+        sampler=mmb.BlockSampler(20, 20),
+        batches=known.exact,
+        steps=150,
+        callbacks=[mmb.Watch(every=30, print=lines.append)],
+    )
+    assert "warming up" in lines[1]
+    assert not any(words in line for line in lines for words in ("behind", "grows: lower"))
+
+
+def test_growing_gradients_are_no_warm_up():
+    before = {"z_norm": 1.0, "estimate": 1.0}
+    assert "gradient grows" in verdict(before, {"z_norm": 4.0, "estimate": 3.0})
+    assert "warming up" in verdict(before, {"z_norm": 4.0, "estimate": 1.1})

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import mmb
+from mmb.distributed import Shard
 from quadratics import Quadratic, lower, upper
 
 SETTINGS = {"lr": 0.05, "lr_dual": 0.4, "lr_lower": 0.3, "momentum": 0.2}
@@ -306,6 +307,7 @@ def bad_step(**changes):
         ({"lower_batch": {"A": torch.zeros(())}}, r"lower_batch: .*got shape \(\)"),
         ({"lower_batch": "text"}, "lower_batch: expected tensors.*got str"),
         ({"weights": torch.tensor([1.0, 0.0])}, "weights: expected positive numbers"),
+        ({"weights": torch.tensor([1.0, torch.inf])}, r"weights: expected positive numbers, all finite"),
         ({"weights": torch.ones(3)}, r"weights: expected one per sampled block, \(2,\), got \(3,\)"),
     ],
 )
@@ -332,12 +334,14 @@ def assert_same(one, two):
         ({"upper": lambda x, a, y, batch: 1.0}, "upper: expected a scalar.*got float"),
         ({"upper": lambda x, a, y, batch: torch.tensor(1)}, r"upper: expected a scalar.*got .*torch\.int64"),
         ({"project_dual": lambda a: a[:1]}, r"project_dual: expected it to keep the shape.*\(2,\).*\(1,\)"),
+        ({"project_dual": lambda a: None}, "project_dual: expected it to keep the shape.*NoneType"),
     ],
 )
-def test_bad_functions(changes, words):
+@pytest.mark.parametrize("estimator", [mmb.QuadraticSGD(lr=0.35), mmb.Exact()])
+def test_bad_functions(changes, words, estimator):
     quadratic = Quadratic.make()
     problem = mmb.Problem(**{"upper": upper, "lower": lower, "num_blocks": 6} | changes)
-    solver = v2()(problem)
+    solver = mmb.Solver(problem, estimator, **SETTINGS)
     x, dual, lower_start = quadratic.start()
     state = solver.init(x, dual=dual, lower=lower_start)
     before = state.state_dict()
@@ -372,10 +376,12 @@ def test_nan_in_data_names_the_batch_and_the_block(poisoned):
         ({"z_start": "one"}, "z_start"),
         ({"inner_steps": 0}, "inner_steps"),
         ({"check_every": -1}, "check_every: expected a whole number of at least 0"),
+        ({"shard": 3}, "shard: expected None or a Shard.*got 3"),
+        ({"shard": Shard(7, 0, 3)}, "shard: expected one of the problem's num_blocks = 6, got 7"),
     ],
 )
 def test_bad_solver_arguments(changes, words):
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises((ValueError, TypeError), match=words):
         v2(**changes)(Quadratic.make().problem())
 
 
@@ -388,8 +394,29 @@ def test_a_sampler_that_ends_early_is_named():
     with pytest.raises(ValueError, match="sampler: it ended after 1 of 3 steps"):
         mmb.solve(solver, state, sampler=[torch.arange(2)], batches=batches, steps=3)
     assert state.step == 1
-    with pytest.raises(ValueError, match="steps: expected a whole number of at least 0, got -1"):
-        mmb.solve(solver, state, sampler=[], batches=batches, steps=-1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"steps": -1}, "steps: expected a whole number of at least 0, got -1"),
+        ({"steps": 3.0}, r"steps: expected a whole number of at least 0, got 3\.0"),
+        ({"steps": "3"}, "steps: expected a whole number of at least 0, got '3'"),
+        ({"sampler": 5}, "sampler: expected a function.*got 5"),
+        ({"batches": None}, "batches: expected a function of the sampled blocks, got None"),
+        ({"batches": lambda blocks: (blocks,)}, "batches: expected .*got tuple of 1"),
+        ({"batches": lambda blocks: (blocks,) * 4}, "batches: expected .*got tuple of 4"),
+        ({"callbacks": mmb.Watch()}, r"callbacks: expected a list.*got Watch.*in a list"),
+        ({"callbacks": [None]}, r"callbacks: expected a list.*got \[None\]"),
+    ],
+)
+def test_bad_solve_arguments(changes, words):
+    quadratic = Quadratic.make()
+    solver, state = started(v2(), quadratic)
+    arguments = {"sampler": mmb.BlockSampler(6, 2), "batches": quadratic.batches, "steps": 3} | changes
+    with pytest.raises((ValueError, TypeError), match=words):
+        mmb.solve(solver, state, **arguments)
+    assert state.step == 0
 
 
 @pytest.mark.parametrize("estimator", [mmb.MomentumHessian(beta=0.9), mmb.Exact()])
@@ -425,12 +452,13 @@ def test_a_lower_level_needs_a_hypergradient():
         ({"lower": torch.zeros(6, 3, dtype=torch.long)}, "lower: expected a floating-point tensor"),
         ({"x0": torch.tensor([float("nan")])}, "x0: expected finite numbers"),
         ({"x0": {}}, "x0: expected a floating-point tensor"),
+        ({"dual": None}, "dual: the problem has a project_dual, so expected starting values"),
     ],
 )
 def test_bad_start(changes, words):
     x, dual, lower_start = Quadratic.make().start()
     arguments = {"x0": x, "dual": dual, "lower": lower_start} | changes
-    solver = v2()(Quadratic.make().problem())
+    solver = v2()(Quadratic.make().problem(project_dual=mmb.projections.nonnegative))
     with pytest.raises((ValueError, TypeError), match=words):
         solver.init(arguments.pop("x0"), **arguments)
 
@@ -457,3 +485,60 @@ def test_state_of_another_problem_is_refused():
     with pytest.raises(ValueError, match=r"dual: expected .*another problem"):
         state.load_state_dict(other.state_dict())
     assert_same(before, state.state_dict())
+
+
+SGD = {"lr": None, "optimizer": partial(torch.optim.SGD, lr=0.1)}
+
+
+@pytest.mark.parametrize(
+    ("make", "other", "blocks", "words"),
+    [
+        (v2(**SGD), v2(), 6, "with x moved by lr, expected x moved by optimizer;"),
+        (v2(), v2(**SGD), 6, "with x moved by optimizer, expected x moved by lr;"),
+        (v1(), v2(), 6, r"with memory of the estimator \['v'\], expected .* \['hessian'\]"),
+        (v2(), v1(), 6, r"with memory of the estimator \['hessian'\], expected .* \['v'\]"),
+        (
+            v2(),
+            lambda problem: mmb.Solver(problem, mmb.Exact(), **SETTINGS),
+            6,
+            r"with .*estimator \[\], expected",
+        ),
+        (v2(), v2(), 4, "with number of blocks 4, expected number of blocks 6;"),
+    ],
+)
+@pytest.mark.parametrize("fresh", [True, False])
+def test_state_of_another_solver_is_refused(make, other, blocks, words, fresh):
+    solver = make(Quadratic.make().problem()) if fresh else started(make, Quadratic.make())[0]
+    _, state = started(other, Quadratic.make(blocks=blocks))
+    before = state.state_dict()
+    with pytest.raises(ValueError, match=f"state: made by a solver {words}"):
+        solver.step(state, *bad_step().values())
+    assert_same(before, state.state_dict())
+
+
+def test_state_of_another_level_is_refused_and_a_right_one_taken_after_it():
+    quadratic = Quadratic.make()
+    solver, (_, state) = v2()(quadratic.problem()), started(v2(), quadratic)
+    flat = mmb.Solver(mmb.Problem(lambda x, a, y, b: (x * b).sum(), None, 6), lr=0.1)
+    with pytest.raises(
+        ValueError, match=r"state: made by a solver with lower level none, .*expected lower level one"
+    ):
+        solver.step(flat.init(state.x), *bad_step().values())
+    with pytest.raises(
+        ValueError, match=r"state: made by a solver with lower level one, .*expected lower level none"
+    ):
+        flat.step(state, *bad_step().values())
+    solver.step(state, *bad_step().values())
+    assert state.step == 1
+
+
+def test_duals_of_another_solver_need_a_step_size():
+    _, state = started(v2(), Quadratic.make())
+    with pytest.raises(ValueError, match="lr_dual: there are duals"):
+        v2(lr_dual=None)(Quadratic.make().problem()).step(state, *bad_step().values())
+
+
+def test_a_process_without_blocks_has_an_empty_memory():
+    solver = v1(shard=Shard(6, 6, 6))(Quadratic.make().problem())
+    x, dual, lower_start = Quadratic.make().start()
+    assert solver.init(x, dual=dual[:0], lower=lower_start[:0]).memory["hessian"].shape == (0, 3, 3)

@@ -36,6 +36,11 @@ def test_a_projection_that_drops_a_dual_is_refused():
         solved(lambda dual: {"a": dual["a"]})
 
 
+def test_a_projection_of_one_tensor_is_not_for_a_dict_of_duals():
+    with pytest.raises(TypeError, match="nonnegative: expected the dual of a block to be a tensor, got dict"):
+        solved(mmb.projections.nonnegative)
+
+
 def distance(x, dual, lower, batch):
     return 0.5 * (x - batch).square().sum()
 
@@ -67,12 +72,66 @@ def test_state_of_another_optimizer_is_refused():
     assert sgd.x.tolist() == [1, 1]
 
 
+def test_state_of_other_groups_of_parameters_is_refused():
+    def two(weights):
+        return torch.optim.SGD([{"params": weights[:1]}, {"params": weights[1:]}], lr=0.1)
+
+    start = {"w": torch.zeros(2), "b": torch.zeros(2)}
+    saved = plain(optimizer=two).init(start).state_dict()
+    one = plain(optimizer=lambda weights: torch.optim.SGD(weights, lr=0.1))
+    state = one.init({name: torch.ones(2) for name in start})
+    with pytest.raises(ValueError, match=r"optimizer: expected groups.* 2\)\], got .* 1\), .* 1\)\]"):
+        state.load_state_dict(saved)
+    assert state.x["w"].tolist() == [1, 1]
+
+
+def test_moments_of_an_optimizer_go_by_the_order_of_x():
+    solver = plain(optimizer=lambda weights: torch.optim.Adam(weights, lr=0.1))
+    saved = solver.init({"w": torch.zeros(2), "b": torch.zeros(2)}).state_dict()
+    other = solver.init({"b": torch.ones(2), "w": torch.ones(2)})
+    with pytest.raises(ValueError, match=r"x: the torch optimizer .*expected \[.*b.*w.*\], got \[.*w.*b.*\]"):
+        other.load_state_dict(saved)
+    assert other.x["b"].tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("by_position", [True, False])
+def test_a_memory_of_all_lower_variables_goes_by_their_order(by_position):
+    problem = mmb.Problem(distance, lambda x, y, b: sum((leaf**2).sum() for leaf in y.values()), 4)
+    estimator = mmb.MomentumHessian() if by_position else mmb.QuadraticSGD(lr=0.1)
+    solver = mmb.Solver(problem, estimator, lr=0.1, lr_lower=0.1)
+    lower = {"a": torch.ones(4, 1), "b": torch.zeros(4, 2)}
+    saved = solver.init(torch.zeros(2), lower=lower).state_dict()
+    other = solver.init(torch.ones(2), lower={"b": torch.ones(4, 2), "a": torch.ones(4, 1)})
+    if by_position:
+        with pytest.raises(ValueError, match=r"lower: the memory of the estimator goes by the order"):
+            other.load_state_dict(saved)
+        assert other.x.tolist() == [1, 1]
+    else:
+        other.load_state_dict(saved)
+        assert not other.lower["b"].any()
+
+
+def test_an_optimizer_is_one():
+    with pytest.raises(
+        TypeError, match=r"optimizer: expected it to return a torch.optim.Optimizer, got NoneT"
+    ):
+        plain(optimizer=lambda weights: None).init(torch.zeros(2))
+
+
+def test_a_batch_for_no_lower_level_is_refused():
+    solver = plain(lr=0.1)
+    with pytest.raises(ValueError, match="lower_batch: the problem has no lower level, so expected None"):
+        solver.step(solver.init(torch.zeros(2)), torch.arange(4), torch.ones(4, 2), torch.ones(4, 2))
+
+
 @pytest.mark.parametrize(
     ("option", "schedule", "made"),
     [
         ("lr", lambda step: 0.1 * (1 - step / 3), 4),
         ("lr", lambda step: math.nan, 0),
         ("momentum", lambda step: 1.0 + step, 1),
+        ("lr", lambda step: None, 0),
+        ("lr", lambda step: "0.1", 0),
     ],
 )
 def test_schedules_that_leave_their_range_are_refused(option, schedule, made):

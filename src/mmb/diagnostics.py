@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from mmb.trees import Tree, tree_leaves
+from mmb.trees import Tree, norm, tree_leaves
 
 if TYPE_CHECKING:
     from mmb.state import State
@@ -137,7 +137,7 @@ class Watch:
     """Callback that prints a one-line verdict every `every` steps and keeps the last good state.
 
     A verdict compares the mean of each number over the last `every` steps with the `every` before. It
-    also checks for NaN and infinity, for solvers that do not (`check_every=0`).
+    also checks for NaN and infinity in all of them, for solvers that do not (`check_every=0`).
 
     Args:
         every: Steps between verdicts.
@@ -160,28 +160,39 @@ class Watch:
 
     def __call__(self, state: State, info: Info) -> None:
         """Take in one step; print when it is time."""
-        for name in _SHORT:
-            number = info.values if name == "value" else getattr(info, name)
+        numbers = {name: info.values if name == "value" else getattr(info, name) for name in _SHORT}
+        for name, number in (numbers | {"estimate": norm(info.estimate)}).items():
             if number is not None and number.numel():  # of many processes, one may have had no blocks
                 mean = number.detach().mean()
                 self._sums[name] = self._sums[name] + mean if name in self._sums else mean
                 self._counts[name] += 1
         if self._counts["z_norm"] < self.every:
             return
-        info.check()
         now = {name: float(total) / self._counts[name] for name, total in self._sums.items()}
+        self._sums, self._counts = {}, Counter()
         stalest = int(state.staleness().max()) if state.last_visit.numel() else 0
         self.print(_line(info.step, now, stalest, verdict(self._before, now)))
+        info.check()
+        bad = next((name for name, mean in now.items() if not math.isfinite(mean)), None)
+        if bad is not None:
+            raise BrokenStepError(
+                f"{bad} was {now[bad]} on average over the last {self.every} steps; expected finite numbers; "
+                f"a solver with check_every=1 stops at the step and says why [step {info.step}]",
+                bad,
+                None,
+                info.step,
+            )
         if self.keep:
             self.last_good = state.state_dict()
-        self._before, self._sums, self._counts = now, {}, Counter()
+        self._before = now
 
 
 def verdict(before: dict[str, float], now: dict[str, float]) -> str:
     """Say in words what two windows of a run show.
 
     Args:
-        before: Means over the earlier window, by the names of `Info`; empty for the first window.
+        before: Means over the earlier window, by the names of `Info` (`"estimate"` is of its norm, and may be
+            left out); empty for the first window.
         now: Means over the later window.
 
     Returns:
@@ -192,8 +203,13 @@ def verdict(before: dict[str, float], now: dict[str, float]) -> str:
     if not before:
         return "started"
     growth = {
-        name: now[name] / max(before[name], 1e-300) for name in now if name != "value" and name in before
+        name: now[name] / max(before[name], 1e-300)
+        for name in now
+        if name != "value" and name in before and now[name] >= _NEGLIGIBLE * now["z_norm"]
     }
+    if growth["z_norm"] > 1.5 * max(growth.get("estimate", math.inf), 1):
+        # x gains speed, and whatever follows it falls behind a little, though no gradient grows
+        return "warming up: z still grows towards the gradient"
     if growth.get("lower_residual", 0) > 2:
         return "lower level falls behind: lower lr, or change lr_lower"
     if growth.get("dual_residual", 0) > 2:
@@ -206,6 +222,8 @@ def verdict(before: dict[str, float], now: dict[str, float]) -> str:
         return "working: gradient falls"
     return "level: at the noise floor, or slow; decay the step sizes to go on"
 
+
+_NEGLIGIBLE = 1e-3  # of |z|: residuals below it say nothing
 
 _SHORT = {
     "value": "f",

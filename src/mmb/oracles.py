@@ -138,7 +138,7 @@ class Oracles:
 
         def one_block(flat: Tensor, batch: Any) -> Tensor:
             lower = tree_map(lambda leaf: leaf[0], unravel_blocks(flat[None], template))
-            return self._lower(self.x, lower, batch)
+            return _checked(self._lower, "lower")(self.x, lower, batch)
 
         second = torch.func.jacrev(torch.func.grad(one_block))
         batch_dim = None if self.lower_batch is None else 0
@@ -177,6 +177,14 @@ class Oracles:
 
 def _per_block(function: Callable[..., Tensor], name: str, arguments: tuple[Any, ...]) -> Tensor:
     """Evaluate a one-block function at all sampled blocks: [k]. The first argument, x, is shared."""
+    in_dims = (None, *(None if argument is None else 0 for argument in arguments[1:]))
+    checked = _checked(function, name)
+    values: Tensor = torch.vmap(checked, in_dims=in_dims, randomness="different")(*arguments)
+    return values
+
+
+def _checked(function: Callable[..., Tensor], name: str) -> Callable[..., Tensor]:
+    """The one-block function, which then raises if what it gives is no scalar."""
 
     def checked(*arguments: Any) -> Tensor:
         value = function(*arguments)
@@ -189,6 +197,4 @@ def _per_block(function: Callable[..., Tensor], name: str, arguments: tuple[Any,
             )
         return value
 
-    in_dims = (None, *(None if argument is None else 0 for argument in arguments[1:]))
-    values: Tensor = torch.vmap(checked, in_dims=in_dims, randomness="different")(*arguments)
-    return values
+    return checked

@@ -5,33 +5,41 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
+
+from mmb.schedules import as_number
 
 Projection = Callable[[Tensor], Tensor]
 
 
 def nonnegative(dual: Tensor) -> Tensor:
     """Project on `{a : a >= 0}`."""
-    return dual.clamp(min=0)
+    return _tensor("nonnegative", dual).clamp(min=0)
 
 
 def box(low: float, high: float) -> Projection:
     """Projection on `{a : low <= a <= high}`, entry by entry."""
-    if not low <= high:
-        raise ValueError(f"box: expected low <= high, got low={low} and high={high}")
-    return lambda dual: dual.clamp(low, high)
+    least, most = as_number(low), as_number(high)
+    if not least <= most:
+        raise ValueError(
+            f"box: expected low <= high, two numbers, got low={low!r} and high={high!r}; for bounds that "
+            "differ between entries write the projection out: lambda dual: dual.clamp(low, high)"
+        )
+    return lambda dual: _tensor("box", dual).clamp(least, most)
 
 
 def ball(radius: float) -> Projection:
     """Projection on `{a : |a| <= radius}`."""
-    if not radius > 0:
-        raise ValueError(f"ball: expected radius > 0, got {radius}")
+    if not 0 < as_number(radius) < math.inf:
+        raise ValueError(f"ball: expected radius > 0, a finite number, got {radius!r}")
 
     def project(dual: Tensor) -> Tensor:
-        length: Tensor = torch.linalg.vector_norm(dual)
+        length: Tensor = torch.linalg.vector_norm(_tensor("ball", dual))
         return dual * (radius / length.clamp(min=radius))
 
     return project
@@ -39,11 +47,11 @@ def ball(radius: float) -> Projection:
 
 def simplex(total: float = 1.0) -> Projection:
     """Projection of a vector on `{a : a >= 0, sum(a) = total}`."""
-    if not total > 0:
-        raise ValueError(f"simplex: expected total > 0, got {total}")
+    if not 0 < as_number(total) < math.inf:
+        raise ValueError(f"simplex: expected total > 0, a finite number, got {total!r}")
 
     def project(dual: Tensor) -> Tensor:
-        if dual.ndim != 1:
+        if _tensor("simplex", dual).ndim != 1:
             raise ValueError(
                 f"simplex: expected the dual of a block to be a vector, got shape {tuple(dual.shape)}"
             )
@@ -55,3 +63,12 @@ def simplex(total: float = 1.0) -> Projection:
         return (dual - shift).clamp(min=0)
 
     return project
+
+
+def _tensor(name: str, dual: Any) -> Tensor:
+    if not isinstance(dual, Tensor):
+        raise TypeError(
+            f"{name}: expected the dual of a block to be a tensor, got {type(dual).__name__}; for a dict of "
+            "tensors project each: lambda dual: {key: project(value) for key, value in dual.items()}"
+        )
+    return dual

@@ -111,7 +111,9 @@ class Solver:
         shard: Shard | None = None,
     ) -> None:
         rates = {"lr": lr, "lr_dual": lr_dual, "lr_lower": lr_lower, "momentum": momentum}
-        validation.check_solver(problem, hypergradient, rates, z_start, optimizer, inner_steps, check_every)
+        validation.check_solver(
+            problem, hypergradient, rates, z_start, optimizer, inner_steps, check_every, shard
+        )
         self.problem = problem
         self.hypergradient = hypergradient
         self.lr, self.lr_dual, self.lr_lower, self.momentum = lr, lr_dual, lr_lower, momentum
@@ -120,6 +122,7 @@ class Solver:
         self.inner_steps = inner_steps
         self.check_every = check_every
         self.shard = shard
+        self._remembered: list[str] | None = None  # names of the estimator's memory, once seen
         self._compute = compile_alone(self._update) if compile else self._update
 
     def init(
@@ -145,15 +148,20 @@ class Solver:
         validation.check_start(self.problem, x0, dual, lower, self.lr_dual, self._num_own)
         x, dual, lower = (tree_map(_copy, tree) for tree in (x0, dual, lower))
         device = tree_leaves(x)[0].device
+        optimizer = None if self.optimizer is None else self.optimizer(tree_leaves(x))
+        if self.optimizer is not None:
+            validation.check_optimizer(optimizer)
+        memory = self._memory(lower)
+        self._remembered = list(memory)
         return State(
             x=x,
             dual=dual,
             lower=lower,
-            memory={} if self.hypergradient is None or lower is None else self.hypergradient.init(lower),
+            memory=memory,
             z=tree_map(torch.zeros_like, x) if self.optimizer is None else None,
             last_visit=torch.full((self._num_own,), -1, device=device),
             step=0,
-            optimizer=None if self.optimizer is None else self.optimizer(tree_leaves(x)),
+            optimizer=optimizer,
             generator=torch.Generator().manual_seed(0) if generator is None else generator,
         )
 
@@ -174,7 +182,7 @@ class Solver:
             blocks: `I_t`: different block numbers, a LongTensor [k]. With a shard: those of its blocks that
                 were drawn, perhaps none; every process must make the step.
             upper_batch: Batches of `f`: a tensor or nested dicts, lists, tuples of tensors, leading axis k.
-            lower_batch: Batches of `g`, likewise.
+            lower_batch: Batches of `g`, likewise; None without lower level.
             weights: Positive weight of each sampled block in `Delta`, [k], which is then
                 `1/k sum_i weights_i Delta_i`; for blocks sampled with unequal probability, or of unequal
                 importance. None is one each.
@@ -183,9 +191,15 @@ class Solver:
             Numbers that tell how the step went.
 
         Raises:
-            ValueError: If an argument has the wrong shape or a block is out of range or repeated.
+            ValueError: If an argument has the wrong shape, a block is out of range or repeated, or the state
+                is of a solver of another kind.
             mmb.BrokenStepError: If NaN, infinity or an indefinite Hessian was met.
         """
+        if self._remembered is None and state.lower is not None:  # made by another solver
+            self._remembered = list(self._memory(tree_map(lambda leaf: leaf[:1], state.lower)))
+        validation.check_state(
+            self.problem, state, self.optimizer, self.lr_dual, self._num_own, self._remembered or ()
+        )
         validation.check_step(self.problem, self.shard, state, blocks, upper_batch, lower_batch, weights)
         blocks = blocks.to(state.last_visit.device)
         own = blocks if self.shard is None else blocks - self.shard.start  # their places in the state
@@ -265,10 +279,16 @@ class Solver:
     def _num_own(self) -> int:
         return self.problem.num_blocks if self.shard is None else len(self.shard)
 
+    def _memory(self, lower: Tree) -> dict[str, Tree]:
+        if self.hypergradient is None or self.problem.lower is None:
+            return {}
+        return self.hypergradient.init(lower)
+
     def _project(self, dual: Tree) -> Tree:
-        if self.problem.project_dual is None:
+        project = self.problem.project_dual
+        if project is None:
             return dual
-        return validation.check_kept("project_dual", dual, torch.vmap(self.problem.project_dual)(dual))
+        return torch.vmap(lambda one: validation.check_kept("project_dual", one, project(one)))(dual)
 
     def _rates(self, step: int) -> Rates:
         momentum = value_at(self.momentum, step, "momentum", most=1)
@@ -332,12 +352,11 @@ def solve(
         The state and the last step's numbers.
 
     Raises:
-        TypeError: If `batches` gives anything else.
-        ValueError: If `steps` is negative, or the sampler ends before they are made; the state is then that
-            of the last step.
+        TypeError: If an argument is of another kind, or `batches` gives anything else.
+        ValueError: If `steps` is no whole number of at least 0, or the sampler ends before they are made; the
+            state is then that of the last step.
     """
-    if steps < 0:
-        raise ValueError(f"steps: expected a whole number of at least 0, got {steps}")
+    validation.check_solve(sampler, batches, steps, callbacks)
     draw = sampler if callable(sampler) else iter(sampler).__next__
     info = None
     for made in range(steps):
@@ -349,11 +368,7 @@ def solve(
             ) from end
         blocks = blocks if solver.shard is None else solver.shard.own(blocks)
         found = batches(blocks)
-        if not isinstance(found, tuple) or len(found) not in (2, 3):
-            raise TypeError(
-                "batches: expected (upper_batch, lower_batch) or (upper_batch, lower_batch, weights), with "
-                f"lower_batch None where there is no lower level; got {type(found).__name__}"
-            )
+        validation.check_batches(found)
         info = solver.step(state, blocks, *found[:2], weights=found[2] if len(found) == 3 else None)
         answers = [callback(state, info) for callback in callbacks]
         if any(answers):

@@ -54,7 +54,8 @@ class State:
         """Take over what `state_dict` gave, in place.
 
         Raises:
-            ValueError: If it is of another problem (other shapes or names); nothing is changed then.
+            ValueError: If it is of another problem (other shapes or names), or part of it goes by the order
+                of names and that is another one; nothing is changed then.
         """
         for name in _VARIABLES:
             expected, got = _described(getattr(self, name)), _described(content.get(name))
@@ -65,20 +66,22 @@ class State:
         if (self.optimizer is None) != (content["optimizer"] is None):
             raise ValueError("optimizer: one of the two states has a torch optimizer and the other has none")
         if self.optimizer is not None:
-            options = [
-                sorted(state["param_groups"][0])
-                for state in (self.optimizer.state_dict(), content["optimizer"])
-            ]
-            if options[0] != options[1]:
+            own, other = (_groups(state) for state in (self.optimizer.state_dict(), content["optimizer"]))
+            if own != other:
                 raise ValueError(
-                    f"optimizer: expected the options {options[0]}, got the state of one with {options[1]}"
+                    f"optimizer: expected groups with these options and numbers of parameters: {own}, got "
+                    f"the state of one with {other}"
                 )
+            _check_order("x", self.x, content["x"], "the torch optimizer")
+        names = by_place(self.lower).keys()
+        if any(by_place(memory).keys() != names for memory in self.memory.values()):
+            _check_order("lower", self.lower, content["lower"], "the memory of the estimator")
+        self.generator.set_state(content["generator"])
         for name in _VARIABLES:
             tree_map(
                 lambda old, new: old if old is None else old.copy_(new), getattr(self, name), content[name]
             )
         self.step = content["step"]
-        self.generator.set_state(content["generator"])
         if self.optimizer is not None:
             self.optimizer.load_state_dict(copy.deepcopy(content["optimizer"]))
 
@@ -92,3 +95,17 @@ def _described(tree: Tree) -> dict[str, Any]:
         place: (tuple(leaf.shape), str(leaf.dtype)) if isinstance(leaf, Tensor) else leaf
         for place, leaf in by_place(tree).items()
     }
+
+
+def _groups(optimizer: dict[str, Any]) -> list[tuple[list[str], int]]:
+    """Names of the options and number of parameters of each group of a torch optimizer's state."""
+    return [(sorted(group), len(group["params"])) for group in optimizer["param_groups"]]
+
+
+def _check_order(name: str, expected: Tree, got: Tree, what: str) -> None:
+    places, others = list(by_place(expected)), list(by_place(got))
+    if places != others:
+        raise ValueError(
+            f"{name}: {what} goes by the order of its names, so expected {places}, got {others}; start from "
+            f"a {name} in that order"
+        )

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, TypeAlias
@@ -90,7 +91,8 @@ def norm(tree: Tree) -> Tensor:
 
 def ravel_blocks(tree: Tree) -> Tensor:
     """Lay every block out as one row: [blocks, d] where d counts all entries of a block."""
-    return torch.cat([leaf.reshape(leaf.shape[0], -1) for leaf in tree_leaves(tree)], dim=1)
+    rows = [leaf.reshape(leaf.shape[0], math.prod(leaf.shape[1:])) for leaf in tree_leaves(tree)]
+    return torch.cat(rows, dim=1)
 
 
 def unravel_blocks(flat: Tensor, like: Tree) -> Tree:

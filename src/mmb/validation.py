@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 from mmb.distributed import Shard
 from mmb.hypergradients import Hypergradient
 from mmb.problem import Problem
+from mmb.schedules import check_whole
 from mmb.state import State
 from mmb.trees import Tree, tree_leaves, tree_map
 
@@ -22,6 +24,7 @@ def check_solver(
     optimizer: Any,
     inner_steps: int,
     check_every: int,
+    shard: Shard | None,
 ) -> None:
     """Check the arguments of `mmb.Solver`."""
     if not isinstance(problem, Problem):
@@ -51,10 +54,17 @@ def check_solver(
         )
     if z_start not in ("zero", "estimate"):
         raise ValueError(f'z_start: expected "zero" or "estimate", got {z_start!r}')
-    if isinstance(inner_steps, bool) or not isinstance(inner_steps, int) or inner_steps < 1:
-        raise ValueError(f"inner_steps: expected a whole number of at least 1, got {inner_steps!r}")
-    if isinstance(check_every, bool) or not isinstance(check_every, int) or check_every < 0:
-        raise ValueError(f"check_every: expected a whole number of at least 0, got {check_every!r}")
+    check_whole("inner_steps", inner_steps, 1)
+    check_whole("check_every", check_every, 0)
+    if shard is not None and not isinstance(shard, Shard):
+        raise TypeError(
+            "shard: expected None or a Shard, such as mmb.distributed.Shard.of_this_process(m), "
+            f"got {shard!r}"
+        )
+    if shard is not None and shard.num_blocks != problem.num_blocks:
+        raise ValueError(
+            f"shard: expected one of the problem's num_blocks = {problem.num_blocks}, got {shard.num_blocks}"
+        )
 
 
 def check_start(problem: Problem, x0: Tree, dual: Tree, lower: Tree, lr_dual: Any, num_own: int) -> None:
@@ -66,13 +76,45 @@ def check_start(problem: Problem, x0: Tree, dual: Tree, lower: Tree, lr_dual: An
             if lower is None
             else "lower: the problem has no lower level (lower=None), so expected None here too"
         )
-    if dual is not None and lr_dual is None:
-        raise ValueError("lr_dual: there are duals, so expected a step size for them, got None")
+    if dual is None and problem.project_dual is not None:
+        raise ValueError("dual: the problem has a project_dual, so expected starting values, got None")
+    _check_dual_rate(dual, lr_dual)
     for name, tree in (("dual", dual), ("lower", lower)):
         if tree is not None:
             _check_tensors(name, tree)
             meaning = "num_blocks" if num_own == problem.num_blocks else "len(shard)"
             _check_leading_axis(name, tree, num_own, meaning)
+
+
+def check_optimizer(made: Any) -> None:
+    """Check what the function `optimizer` of `mmb.Solver` made."""
+    if not isinstance(made, torch.optim.Optimizer):
+        raise TypeError(
+            f"optimizer: expected it to return a torch.optim.Optimizer, got {type(made).__name__}; give a "
+            "function such as functools.partial(torch.optim.Adam, lr=1e-3)"
+        )
+
+
+def check_state(
+    problem: Problem,
+    state: State,
+    optimizer: Any,
+    lr_dual: Any,
+    num_own: int,
+    remembered: Iterable[str],
+) -> None:
+    """Check the state of `mmb.Solver.step`; `remembered` names what the solver's estimator remembers."""
+    made = _kind(state.optimizer, state.lower, len(state.last_visit), state.memory)
+    own = _kind(optimizer, problem.lower, num_own, remembered)
+    if made != own:
+        got, expected = (
+            ", ".join(f"{name} {kind[name]}" for name in own if made[name] != own[name])
+            for kind in (made, own)
+        )
+        raise ValueError(
+            f"state: made by a solver with {got}, expected {expected}; make it with this solver's init"
+        )
+    _check_dual_rate(state.dual, lr_dual)
 
 
 def check_step(
@@ -106,6 +148,11 @@ def check_step(
                 "mmb.BlockSampler, which draws without repetition"
             )
     _check_leading_axis("upper_batch", upper_batch, len(blocks), "len(blocks)")
+    if lower_batch is not None and problem.lower is None:
+        raise ValueError(
+            "lower_batch: the problem has no lower level, so expected None; put all that f needs in "
+            "upper_batch, e.g. ((inputs, targets), None)"
+        )
     _check_leading_axis("lower_batch", lower_batch, len(blocks), "len(blocks)")
     if weights is not None and not isinstance(weights, Tensor):
         raise TypeError(f"weights: expected a tensor or None, got {type(weights).__name__}")
@@ -113,25 +160,78 @@ def check_step(
         raise ValueError(
             f"weights: expected one per sampled block, {tuple(blocks.shape)}, got {tuple(weights.shape)}"
         )
-    if weights is not None and weights.device.type == "cpu" and not (weights > 0).all():
-        raise ValueError(f"weights: expected positive numbers, got {weights.tolist()}")
+    if (
+        weights is not None
+        and weights.device.type == "cpu"
+        and not ((weights > 0) & weights.isfinite()).all()
+    ):
+        raise ValueError(f"weights: expected positive numbers, all finite, got {weights.tolist()}")
     if state.dual is None and state.lower is None and upper_batch is None:
         raise ValueError("upper_batch: nothing tells the blocks apart; expected a batch, got None")
 
 
+def check_solve(sampler: Any, batches: Any, steps: Any, callbacks: Any) -> None:
+    """Check the arguments of `mmb.solve`."""
+    check_whole("steps", steps, 0)
+    if not callable(sampler) and not isinstance(sampler, Iterable) and not hasattr(sampler, "__getitem__"):
+        raise TypeError(
+            "sampler: expected a function without arguments, such as mmb.BlockSampler(m, k), or something to "
+            f"iterate over, got {sampler!r}"
+        )
+    if not callable(batches):
+        raise TypeError(f"batches: expected a function of the sampled blocks, got {batches!r}")
+    if not isinstance(callbacks, Sequence) or not all(map(callable, callbacks)):
+        raise TypeError(
+            f"callbacks: expected a list of functions of state and info, got {callbacks!r}; put a single one "
+            "in a list"
+        )
+
+
+def check_batches(found: Any) -> None:
+    """Check what the function `batches` of `mmb.solve` gave."""
+    if not isinstance(found, tuple) or len(found) not in (2, 3):
+        size = f" of {len(found)}" if isinstance(found, tuple) else ""
+        raise TypeError(
+            "batches: expected (upper_batch, lower_batch) or (upper_batch, lower_batch, weights), with "
+            f"lower_batch None where there is no lower level; got {type(found).__name__}{size}"
+        )
+
+
 def check_kept(name: str, expected: Tree, got: Tree) -> Tree:
-    """Check that a user's function kept names, shapes and dtypes; returns what it gave, in the same order."""
+    """Check that a user's function of one block kept names, shapes and dtypes.
+
+    Returns:
+        What it gave, in the same order.
+    """
     try:
         ordered = tree_map(lambda _, new: new, expected, got)
     except ValueError as error:
         raise ValueError(f"{name}: expected it to keep the names of what it is given: {error}") from error
     shapes, returned = (
-        [(tuple(leaf.shape[1:]), str(leaf.dtype)) for leaf in tree_leaves(tree)]
+        [
+            (tuple(leaf.shape), str(leaf.dtype)) if isinstance(leaf, Tensor) else type(leaf).__name__
+            for leaf in tree_leaves(tree)
+        ]
         for tree in (expected, ordered)
     )
     if shapes != returned:
         raise ValueError(f"{name}: expected it to keep the shape of one block, {shapes}, got {returned}")
     return ordered
+
+
+def _kind(optimizer: Any, lower: Any, blocks: int, memory: Iterable[str]) -> dict[str, Any]:
+    """What a state and the solver that steps it must have in common."""
+    return {
+        "x moved by": "lr" if optimizer is None else "optimizer",
+        "lower level": "none" if lower is None else "one",
+        "number of blocks": blocks,
+        "memory of the estimator": sorted(memory),
+    }
+
+
+def _check_dual_rate(dual: Tree, lr_dual: Any) -> None:
+    if dual is not None and lr_dual is None:
+        raise ValueError("lr_dual: there are duals, so expected a step size for them, got None")
 
 
 def _check_tensors(name: str, tree: Tree) -> None:

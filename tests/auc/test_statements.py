@@ -53,7 +53,8 @@ def test_objective_equals_solver(name, kind, dtype):
     if threshold is not None:
         before.memory["hessian"] = torch.diag_embed(threshold.hessian)
     blocks, block_batch, weights = as_blocks(objective, batch)
-    info = solver.step(before, blocks, block_batch, block_batch, weights=weights)
+    lower_batch = None if before.lower is None else block_batch
+    info = solver.step(before, blocks, block_batch, lower_batch, weights=weights)
 
     ours = estimate(objective, data, batch)
 

@@ -69,3 +69,20 @@ def test_bad_arguments_are_refused():
         practical(10, 11)
     with pytest.raises(ValueError, match="smoothness_lower"):
         practical(10, 5, smoothness_lower=0.0)
+    with pytest.raises(ValueError, match="smoothness_upper: expected a positive finite number, got inf"):
+        practical(10, 5, smoothness_upper=float("inf"))
+
+
+@pytest.mark.parametrize(
+    ("numbers", "name"),
+    [
+        ((0.1, 0, 0.5), "scale"),
+        ((0.1, -3, 0.5), "scale"),
+        ((-0.1, 10, 0.5), "initial"),
+        ((0.1, 10, -0.5), "power"),
+        ((0.1, 10, float("nan")), "power"),
+    ],
+)
+def test_bad_decays_are_refused(numbers, name):
+    with pytest.raises(ValueError, match=f"^{name}: expected a"):
+        Decay(*numbers)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import mmb
-from mmb.problems import Quadratic
+from mmb.problems import Quadratic, RobustTasks
 from mmb.theory import Constants, ErrorSequences, Parameters, Sampling, Start, Theorem
 
 SOME = Constants(
@@ -164,6 +164,36 @@ def test_impossible_sampling_and_accuracy_are_refused():
         Theorem(3, SOME, SAMPLING)
     with pytest.raises(ValueError, match="epsilon"):
         Theorem(1, SOME, SAMPLING).parameters(0.0, START)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "name"),
+    [((10, 2, math.nan), "batch_size"), ((10.5, 2), "num_blocks"), ((10, 2.0), "blocks_per_step")],
+)
+def test_sampling_is_in_whole_numbers(numbers, name):
+    with pytest.raises(ValueError, match=f"^{name}: expected a whole number"):
+        Sampling(*numbers)
+
+
+@pytest.mark.parametrize(
+    "change", [{"dual": math.nan}, {"lower": -1.0}, {"value_gap": -1.0}, {"gradient": math.inf}]
+)
+def test_impossible_starts_are_refused(change):
+    (name,) = change
+    with pytest.raises(ValueError, match=f"^{name}: expected a nonnegative.*pass an upper bound"):
+        dataclasses.replace(START, **change)
+
+
+def test_a_value_gap_that_is_not_known_is_named():
+    known = RobustTasks(3, seeded(0))
+    solver = mmb.Solver(known.problem, mmb.QuadraticSGD(lr=0.1), lr=0.1, lr_dual=0.1, lr_lower=0.1)
+    start = ErrorSequences(known, solver.init(known.x0, dual=known.dual0, lower=known.lower0)).start
+    theorem = Theorem(1, SOME, SAMPLING)
+    with pytest.raises(
+        ValueError, match=r"start\.value_gap: expected a number, got nan.*pass an upper bound"
+    ):
+        theorem.parameters(1.0, start)
+    assert theorem.parameters(1.0, dataclasses.replace(start, value_gap=2.0)).steps > 0
 
 
 def run(known, parameters, sampling, *, x, steps, every=1, seed=1, away=0.0, **options):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -14,6 +16,7 @@ from mmb.hypergradients.base import (
     negative_curvature,
 )
 from mmb.oracles import Oracles
+from mmb.schedules import as_number, check_whole
 from mmb.trees import block_dot, block_norm, scale_blocks, tree_map
 
 
@@ -26,10 +29,9 @@ class ConjugateGradient(Hypergradient):
     """
 
     def __init__(self, iterations: int = 10, tolerance: float = 1e-10) -> None:
-        if iterations < 1:
-            raise ValueError(f"iterations: expected at least 1, got {iterations}")
-        if not tolerance >= 0:
-            raise ValueError(f"tolerance: expected a number >= 0, got {tolerance}")
+        check_whole("iterations", iterations, 1)
+        if not 0 <= as_number(tolerance) < math.inf:
+            raise ValueError(f"tolerance: expected a finite number >= 0, got {tolerance!r}")
         self.iterations = iterations
         self.tolerance = tolerance
 

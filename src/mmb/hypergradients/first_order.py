@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
 from mmb.hypergradients.base import Estimate, Hypergradient, Memory, Rates
 from mmb.oracles import Oracles
-from mmb.schedules import Schedule, value_at
+from mmb.schedules import Schedule, as_number, value_at
 from mmb.trees import Tree, add_scaled, block_norm, tree_map
 
 
@@ -31,10 +33,10 @@ class FirstOrder(Hypergradient):
     """
 
     def __init__(self, penalty: float, lr: Schedule) -> None:
-        if not penalty > 0:
-            raise ValueError(f"penalty: expected a positive multiplier, got {penalty}")
-        if not callable(lr) and not lr > 0:
-            raise ValueError(f"lr: expected a positive step size for the penalized variable, got {lr}")
+        if not 0 < as_number(penalty) < math.inf:
+            raise ValueError(f"penalty: expected a positive finite multiplier, got {penalty!r}")
+        if not callable(lr) and not 0 < as_number(lr) < math.inf:
+            raise ValueError(f"lr: expected a positive step size for the penalized variable, got {lr!r}")
         self.penalty = penalty
         self.lr = lr
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
 from mmb.hypergradients.base import Estimate, Hypergradient, Memory, Rates, implicit_gradient
 from mmb.hypergradients.exact import solve_positive_definite
 from mmb.oracles import Oracles
-from mmb.schedules import Schedule, value_at
+from mmb.schedules import Schedule, as_number, value_at
 from mmb.trees import Tree, ravel_blocks, unravel_blocks
 
 
@@ -25,10 +27,10 @@ class MomentumHessian(Hypergradient):
     """
 
     def __init__(self, beta: Schedule = 0.9, initial: float = 1.0) -> None:
-        if not callable(beta) and not 0 < beta <= 1:
-            raise ValueError(f"beta: expected the weight of the newest Hessian, in (0, 1], got {beta}")
-        if not initial > 0:
-            raise ValueError(f"initial: expected a positive multiple of the identity, got {initial}")
+        if not callable(beta) and not 0 < as_number(beta) <= 1:
+            raise ValueError(f"beta: expected the weight of the newest Hessian, in (0, 1], got {beta!r}")
+        if not 0 < as_number(initial) < math.inf:
+            raise ValueError(f"initial: expected a positive finite multiple of the identity, got {initial!r}")
         self.beta = beta
         self.initial = initial
 

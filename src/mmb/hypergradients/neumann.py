@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from mmb.hypergradients.base import (
     negative_curvature,
 )
 from mmb.oracles import Oracles
+from mmb.schedules import as_number, check_whole
 from mmb.trees import add_scaled, block_norm, tree_leaves, tree_map, where_blocks
 
 
@@ -41,10 +43,9 @@ class Neumann(Hypergradient):
     def __init__(
         self, terms: int, smoothness: float, *, randomize: bool = True, split_batch: bool = False
     ) -> None:
-        if terms < 1:
-            raise ValueError(f"terms: expected at least 1, got {terms}")
-        if not smoothness > 0:
-            raise ValueError(f"smoothness: expected a bound C > 0 on the Hessian, got {smoothness}")
+        check_whole("terms", terms, 1)
+        if not 0 < as_number(smoothness) < math.inf:
+            raise ValueError(f"smoothness: expected a finite bound C > 0 on the Hessian, got {smoothness!r}")
         self.terms = terms
         self.smoothness = smoothness
         self.randomize = randomize

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from mmb.hypergradients.base import Estimate, Hypergradient, Memory, Rates, implicit_gradient
 from mmb.oracles import Oracles
-from mmb.schedules import Schedule, value_at
+from mmb.schedules import Schedule, as_number, value_at
 from mmb.trees import Tree, add_scaled, block_norm, scale_blocks, tree_map
 
 
@@ -29,10 +29,10 @@ class QuadraticSGD(Hypergradient):
     """
 
     def __init__(self, lr: Schedule, radius: float = math.inf) -> None:
-        if not callable(lr) and not lr > 0:
-            raise ValueError(f"lr: expected a positive step size for v, got {lr}")
-        if not radius > 0:
-            raise ValueError(f"radius: expected a positive radius (or math.inf), got {radius}")
+        if not callable(lr) and not 0 < as_number(lr) < math.inf:
+            raise ValueError(f"lr: expected a positive step size for v, got {lr!r}")
+        if not as_number(radius) > 0:
+            raise ValueError(f"radius: expected a positive radius (or math.inf), got {radius!r}")
         self.lr = lr
         self.radius = radius
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
@@ -13,6 +14,7 @@ from torch import Tensor
 from mmb.hypergradients.exact import solve_positive_definite
 from mmb.oracles import Oracles
 from mmb.problem import Problem
+from mmb.schedules import as_number, check_whole
 from mmb.trees import Tree, ravel_blocks, tree_leaves
 
 
@@ -97,7 +99,21 @@ class KnownProblem(ABC):
 
 
 def check_positive(**numbers: float) -> None:
-    """Raise ValueError for a number that is not positive, by its name."""
+    """Raise ValueError for a number that is not positive and finite, by its name."""
     for name, number in numbers.items():
-        if not number > 0:
-            raise ValueError(f"{name}: expected a positive number, got {number}")
+        if not 0 < as_number(number) < math.inf:
+            raise ValueError(f"{name}: expected a positive number, got {number!r}")
+
+
+def check_nonnegative(**numbers: float) -> None:
+    """Raise ValueError for a number that is negative or not finite, by its name."""
+    for name, number in numbers.items():
+        if not 0 <= as_number(number) < math.inf:
+            raise ValueError(f"{name}: expected a nonnegative finite number, got {number!r}")
+
+
+def check_sizes(**sizes: int | None) -> None:
+    """Raise ValueError for a size that is no whole number of at least 1, by its name; None is left out."""
+    for name, size in sizes.items():
+        if size is not None:
+            check_whole(name, size, 1)

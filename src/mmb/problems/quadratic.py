@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from mmb.problem import Problem
-from mmb.problems.base import KnownProblem, check_positive
+from mmb.problems.base import KnownProblem, check_nonnegative, check_positive, check_sizes
+from mmb.schedules import as_number
 from mmb.theory.constants import Constants
 from mmb.trees import gather
 
@@ -92,9 +93,14 @@ class Quadratic(KnownProblem):
     ) -> None:
         if d_dual is None and d_lower is None:
             raise ValueError("d_dual, d_lower: expected at least one of them, got None for both")
-        if not 0 <= hessian_noise < 1:
-            raise ValueError(f"hessian_noise: expected a number in [0, 1), got {hessian_noise}")
+        if not 0 <= as_number(hessian_noise) < 1:
+            raise ValueError(f"hessian_noise: expected a number in [0, 1), got {hessian_noise!r}")
+        if not 1 <= as_number(condition) < math.inf:
+            raise ValueError(f"condition: expected a finite number of at least 1, got {condition!r}")
+        check_sizes(num_blocks=num_blocks, d_x=d_x, d_dual=d_dual, d_lower=d_lower)
         check_positive(mu_f=mu_f, mu_g=mu_g)
+        check_nonnegative(curvature=curvature, pull_x=pull_x, pull_lower=pull_lower, sensitivity=sensitivity)
+        check_nonnegative(spread=spread, noise=noise)
         m = num_blocks
         self.noise, self.hessian_noise, self.mu_f, self.mu_g = noise, hessian_noise, mu_f, mu_g
         self.condition, self.curvature = condition, curvature

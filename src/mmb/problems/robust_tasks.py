@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mmb.problem import Problem
-from mmb.problems.base import KnownProblem, check_positive
+from mmb.problems.base import KnownProblem, check_positive, check_sizes
 from mmb.projections import simplex
 from mmb.trees import Tree, gather
 
@@ -54,6 +54,7 @@ class RobustTasks(KnownProblem):
         mu_f: float = 1.0,
         dtype: torch.dtype = torch.float64,
     ) -> None:
+        check_sizes(num_blocks=num_blocks, inputs=inputs, hidden=hidden, groups=groups, rows=rows)
         check_positive(ridge=ridge, mu_f=mu_f)
         self.ridge, self.mu_f, self.groups = ridge, mu_f, groups
 

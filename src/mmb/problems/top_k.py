@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from mmb.problem import Problem
-from mmb.problems.base import KnownProblem, check_positive
+from mmb.problems.base import KnownProblem, check_nonnegative, check_positive, check_sizes
+from mmb.schedules import as_number
 from mmb.trees import gather
 
 ACCURACY = 1e-10
@@ -58,9 +59,11 @@ class TopKThreshold(KnownProblem):
         decay: float = 0.1,
         dtype: torch.dtype = torch.float64,
     ) -> None:
-        if not 0 < share < 1:
-            raise ValueError(f"share: expected a number in (0, 1), got {share}")
+        if not 0 < as_number(share) < 1:
+            raise ValueError(f"share: expected a number in (0, 1), got {share!r}")
+        check_sizes(num_blocks=num_blocks, d_x=d_x, rows=rows)
         check_positive(temperature=temperature, strong_convexity=strong_convexity)
+        check_nonnegative(decay=decay)
         self.share, self.temperature, self.strong_convexity = share, temperature, strong_convexity
         self.decay = decay
         device = generator.device

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields
 
+from mmb.schedules import as_number, check_whole
+
 
 @dataclass(frozen=True)
 class Constants:
@@ -40,8 +42,9 @@ class Constants:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
+            number = as_number(value)
             positive = field.name.startswith(("strong", "smoothness"))
-            if not (value > 0 if positive else value >= 0) or math.isinf(value):
+            if not (number > 0 if positive else number >= 0) or math.isinf(number):
                 kind = "positive" if positive else "nonnegative"
                 raise ValueError(f"{field.name}: expected a {kind} finite number, got {value!r}")
         pairs = {"strong_concavity": "smoothness_upper", "strong_convexity": "smoothness_lower"}
@@ -63,7 +66,7 @@ class Sampling:
         batch_size: `B`.
 
     Raises:
-        ValueError: If there are more blocks per step than blocks, or a number is below 1.
+        ValueError: If there are more blocks per step than blocks, or a number is no whole one of at least 1.
     """
 
     num_blocks: int
@@ -71,13 +74,13 @@ class Sampling:
     batch_size: int = 1
 
     def __post_init__(self) -> None:
-        if not 1 <= self.blocks_per_step <= self.num_blocks:
+        for field in fields(self):
+            check_whole(field.name, getattr(self, field.name), 1)
+        if self.blocks_per_step > self.num_blocks:
             raise ValueError(
                 f"blocks_per_step: expected between 1 and num_blocks={self.num_blocks}, "
                 f"got {self.blocks_per_step}"
             )
-        if self.batch_size < 1:
-            raise ValueError(f"batch_size: expected at least 1, got {self.batch_size}")
 
     @property
     def share(self) -> float:
@@ -90,11 +93,14 @@ class Start:
     """How far from the solution a run starts; upper bounds do.
 
     Attributes:
-        value_gap: `F(x_0) - min F`.
+        value_gap: `F(x_0) - min F`; NaN where it is not known.
         gradient: `|grad F(x_0)|^2`.
         dual: `delta_alpha`, the sum over blocks of `|alpha_i - alpha_i(x_0)|^2`.
         lower: `delta_y`, likewise.
         estimator: `delta_gyy` of the Hessians for Algorithm 1, `delta_v` for Algorithm 2.
+
+    Raises:
+        ValueError: If a number is negative or not finite.
     """
 
     value_gap: float
@@ -102,3 +108,12 @@ class Start:
     dual: float
     lower: float
     estimator: float
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            unknown = field.name == "value_gap" and isinstance(value, float) and math.isnan(value)
+            if not unknown and not 0 <= as_number(value) < math.inf:
+                raise ValueError(
+                    f"{field.name}: expected a nonnegative finite number, got {value!r}; pass an upper bound"
+                )

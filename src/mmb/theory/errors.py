@@ -59,7 +59,8 @@ class ErrorSequences:
             else (known.x_star, known.dual_star(known.x_star), known.lower_star(known.x_star))
         )
         errors = self._block_errors(state)
-        gap = math.nan if known.x_star is None else float(known.value(state.x) - known.value(known.x_star))
+        best = None if known.x_star is None else known.value(known.x_star)
+        gap = math.nan if best is None else max(0.0, float(known.value(state.x) - best))  # but for rounding
         self.distance = self._distance(state)
         self.start = Start(
             value_gap=gap,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mmb.hypergradients import QuadraticSGD
+from mmb.schedules import as_number
 from mmb.theory.constants import Sampling
 
 
@@ -18,11 +19,21 @@ class Decay:
         initial: Value at step 0.
         scale: For how many steps it stays near that value.
         power: How fast it falls after that; 0 is constant.
+
+    Raises:
+        ValueError: If a number is negative or not finite, or `scale` is 0.
     """
 
     initial: float
     scale: float
     power: float
+
+    def __post_init__(self) -> None:
+        for name, value in (("initial", self.initial), ("power", self.power)):
+            if not 0 <= as_number(value) < math.inf:
+                raise ValueError(f"{name}: expected a nonnegative finite number, got {value!r}")
+        if not 0 < as_number(self.scale) < math.inf:
+            raise ValueError(f"scale: expected a positive number of steps, got {self.scale!r}")
 
     def __call__(self, step: int) -> float:
         """Value at a step."""
@@ -61,8 +72,8 @@ def practical(
     """
     share = Sampling(num_blocks, blocks_per_step).share
     for name, value in (("smoothness_upper", smoothness_upper), ("smoothness_lower", smoothness_lower)):
-        if not value > 0:
-            raise ValueError(f"{name}: expected a positive number, got {value!r}")
+        if not 0 < as_number(value) < math.inf:
+            raise ValueError(f"{name}: expected a positive finite number, got {value!r}")
     scale = 20 / share
     return {
         "hypergradient": QuadraticSGD(lr=0.5 / smoothness_lower),

@@ -29,6 +29,7 @@ from typing import Any, Literal
 
 from mmb.hypergradients import Hypergradient, MomentumHessian, QuadraticSGD
 from mmb.problem import Problem
+from mmb.schedules import as_number
 from mmb.solver import Solver
 from mmb.theory.constants import Constants, Sampling, Start
 
@@ -111,10 +112,15 @@ class Theorem:
             The parameters.
 
         Raises:
-            ValueError: If `epsilon` is not positive.
+            ValueError: If `epsilon` is not positive, or the value gap at the start not known.
         """
-        if not epsilon > 0:
+        if not 0 < as_number(epsilon) < math.inf:
             raise ValueError(f"epsilon: expected a positive accuracy, got {epsilon!r}")
+        if math.isnan(start.value_gap):
+            raise ValueError(
+                "start.value_gap: expected a number, got nan, which ErrorSequences gives where x_star is not "
+                "known; pass an upper bound: dataclasses.replace(start, value_gap=...)"
+            )
         c, share, blocks = self.constants, self.sampling.share, self.sampling.blocks_per_step
         mu_f, mu_g = c.strong_concavity, c.strong_convexity
         goal = epsilon**2
