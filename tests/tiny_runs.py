@@ -1,6 +1,8 @@
-"""Tiny recipes that train in well under a second, and waiting for processes that train."""
+"""Tiny recipes that train in well under a second, waiting for processes that train, and a full disk."""
 
+import resource
 import time
+from contextlib import contextmanager
 
 from mmb.training import Run, RunError, checkpoint, merge, resolve
 
@@ -57,3 +59,14 @@ def is_free(path):
             return True
     except RunError:
         return False
+
+
+@contextmanager
+def small_files(size):
+    """Within it, writing beyond so many bytes of a file fails, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)

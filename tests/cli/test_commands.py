@@ -4,6 +4,9 @@ import argparse
 import errno
 import importlib
 import json
+import shutil
+import subprocess
+import sys
 
 import pytest
 
@@ -210,7 +213,67 @@ def test_a_full_disk_is_said_with_what_to_do(call, tmp_path, monkeypatch):
     monkeypatch.setattr("mmb.training.files.os.fsync", full)
     code, _, err = call("train", "--data", "synthetic", "--method", "ce", *TINY)
     assert code == 1
-    assert "No space left on device: free some space" in err
+    assert "cannot write runs: No space left on device: free some space, and give the command again" in err
+    assert "resume" not in err
+
+
+def test_a_full_disk_after_a_checkpoint_says_how_to_go_on(call, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("mmb.training.finish.result_table", full)
+    code, _, err = call("train", "--data", "synthetic", "--method", "ce", *TINY, "--output", "my run")
+    assert code == 1
+    assert "free some space, and continue with `mmb resume 'my run'`" in err
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    code, _, err = call("resume", "my run")
+    assert code == 0
+    assert "mmb predict 'my run' --input FILE --output FILE" in err
+
+
+@pytest.mark.parametrize("output", [[], ["--json"]])
+def test_a_full_disk_below_stdout_is_one_message(tmp_path, output):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", "import sys, mmb.cli; sys.exit(mmb.cli.main())", "data", "list", *output],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    assert done.returncode == 1
+    assert done.stderr.startswith("mmb: error: cannot write to standard output: No space left on device")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_columns_may_be_called_by_numbers_and_the_like(call, tmp_path):
+    rows = "".join(f"{row % 9},{row % 2},{row % 3 // 2},{row % 5 // 4}\n" for row in range(200))
+    (tmp_path / "d.csv").write_text(f"x,2021,no,2021-01-01\n{rows}")
+    code, out, _ = call(
+        "data", "describe", "csv", "path=d.csv", "labels=2021", "drop=[no,2021-01-01]", "--json"
+    )
+    assert code == 0
+    assert json.loads(out)["task_names"] == ["2021"]
+    arguments = ["--data", "csv", "data.path=d.csv", "data.drop=2021-01-01", *TINY[4:], "--json"]
+    for labels, names in (("no", ["no"]), ("[2021, no]", ["2021", "no"])):
+        code, out, _ = call("train", "--method", "ce", f"data.labels={labels}", *arguments)
+        assert code == 0
+        assert json.loads(out)["tasks"]["name"] == names
+
+
+def test_a_run_used_from_another_folder_says_where_to_go(call, tmp_path, monkeypatch):
+    (tmp_path / "d.csv").write_text("x,y\n" + "".join(f"{row % 9},{row % 2}\n" for row in range(100)))
+    csv = ["--data", "csv", "data.path=d.csv", "data.labels=y"]
+    assert call("train", "--method", "ce", *csv, *TINY[4:], "--output", "r")[0] == 0
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    (tmp_path / "unfinished").mkdir()
+    shutil.copy(tmp_path / "r" / "recipe.yaml", tmp_path / "unfinished")
+    for command, run in (("evaluate", "r"), ("export", "r"), ("resume", "unfinished")):
+        code, _, err = call(command, f"../{run}")
+        assert code == 1
+        assert "go to the folder that the run was trained from" in err
+        assert f"or change data.path in ../{run}/recipe.yaml" in err
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -230,5 +293,6 @@ def test_warnings_are_lines_on_stderr(call, tmp_path):
     csv = ["--data", "csv", "data.path=d.csv", "data.labels=y,z", "training.tensorboard=false"]
     code, out, err = call("train", "--method", "ce", *csv, "training.steps=2", "--json")
     assert code == 0
-    assert "warning: 1 of 2 tasks have no positive or no negative and are left out: [1]" in err
+    assert "1 of 2 tasks have no positive or no negative among the training rows and are left out: z\n" in err
+    assert err.count("left out") == 1
     assert json.loads(out)["tasks"]["test_auc"][1] is None

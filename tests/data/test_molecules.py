@@ -70,6 +70,10 @@ def test_the_cache_follows_the_file(path, tmp_path):
 def test_mistakes_are_named(path, tmp_path):
     with pytest.raises(DamagedDataError, match="no column 'structure'"):
         mmb.data.load("molecules", tmp_path, path=path, smiles="structure", labels=["task, 0"])
+    with pytest.raises(DamagedDataError, match="no column 'identifier'"):
+        mmb.data.load("molecules", tmp_path, path=path, drop="identifier")
+    with pytest.raises(DamagedDataError, match="no column 'structure'"):
+        mmb.data.load("molecules", tmp_path, path=path, smiles="structure")
     with pytest.raises(ValueError, match="at least one label column"):
         mmb.data.load("molecules", tmp_path, path=path, labels=[])
     with pytest.raises(ValueError, match="split must be"):

@@ -5,7 +5,8 @@ import torch
 
 from mmb.training import Run, train
 from mmb.training.export import ExportError, _difference, export_run
-from tiny_runs import molecule_recipe, tiny_recipe
+from mmb.training.files import WriteError
+from tiny_runs import molecule_recipe, small_files, tiny_recipe
 
 
 @pytest.mark.slow
@@ -45,3 +46,17 @@ def test_a_difference_is_noticed(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.export, "load", load_another)
     with pytest.raises(ExportError, match="differs from the model"):
         export_run(run, tmp_path / "export")
+    assert not list((tmp_path / "export").iterdir())
+
+
+def test_an_export_that_fails_leaves_the_one_before(tmp_path):
+    run = Run.create(tmp_path / "run", tiny_recipe("ce", training={"steps": 3}))
+    train(run)
+    export_run(run, tmp_path / "export")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "export").iterdir()}
+    with (
+        small_files(4096),
+        pytest.raises(WriteError, match=r"cannot write .*export/model\.pt2: File too large"),
+    ):
+        export_run(run, tmp_path / "export")
+    assert {path.name: path.read_bytes() for path in (tmp_path / "export").iterdir()} == before

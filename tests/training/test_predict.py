@@ -45,10 +45,9 @@ def test_tasks_that_would_be_taken_for_other_columns_are_named(tmp_path, names):
     )
     data = {"name": "csv", "path": str(path), "labels": names}
     run = Run.create(tmp_path / "run", tiny_recipe(data=data, training={"steps": 2}))
-    train(run)
     with pytest.raises(RunError, match=f"columns .*{names[-1] if ':' in names[-1] else 'usable'}.* twice"):
-        predict_file(run, path, tmp_path / "out.csv")
-    assert not (tmp_path / "out.csv").exists()
+        train(run)
+    assert not run.checkpoints.exists()  # before any step
 
 
 def test_scores_and_decisions_are_those_of_the_selected_model(run, tmp_path):
@@ -137,6 +136,35 @@ def test_damaged_outcomes_are_named_and_made_anew(run, tmp_path, name, content):
     (copy.path / "result.json").unlink()
     assert train(copy)["test"] == run.result()["test"]
     Predictor.load(copy)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "problem"),
+    [
+        ("result.json", lambda content: content.pop("best_step"), "it lacks best_step"),
+        ("predictor.json", lambda content: content.pop("thresholds"), "it lacks thresholds"),
+        (
+            "predictor.json",
+            lambda content: content["thresholds"].update({"0.1": [0.0] * 4}),
+            "it was changed",
+        ),
+    ],
+)
+def test_outcomes_that_are_not_whole_or_were_changed_are_named(run, tmp_path, name, change, problem):
+    copy = Run.open(shutil.copytree(run.path, tmp_path / "run"))
+    content = json.loads((copy.path / name).read_text())
+    change(content)
+    (copy.path / name).write_text(json.dumps(content))
+    with pytest.raises(RunError, match=rf"{name} is damaged \({problem}.* remove .*result\.json, and `mmb"):
+        Predictor.load(copy)
+
+
+def test_outcomes_without_a_checksum_are_read(run, tmp_path):
+    copy = Run.open(shutil.copytree(run.path, tmp_path / "run"))
+    content = json.loads((copy.path / "predictor.json").read_text())
+    del content["sha256"]
+    (copy.path / "predictor.json").write_text(json.dumps(content))
+    assert Predictor.load(copy).thresholds == Predictor.load(run).thresholds
 
 
 def test_lost_weights_can_be_trained_again(run, tmp_path):

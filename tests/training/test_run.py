@@ -6,7 +6,9 @@ import pytest
 
 from mmb.training import Run, RunError
 from mmb.training.compare import _share_done as share_done
-from tiny_runs import tiny_recipe
+from mmb.training.files import WriteError
+from mmb.training.log import RunLog
+from tiny_runs import small_files, tiny_recipe
 
 
 def test_of_many_that_make_a_folder_one_succeeds(tmp_path):
@@ -56,3 +58,25 @@ def test_progress_of_a_damaged_log_is_unknown_or_known(tmp_path):
         '{"kind": "start", "step": 0, "steps": 40}\n{"kind": "train", "step": 8}\n'
     )
     assert share_done(run) == 0.2
+
+
+def test_commands_can_be_given_as_they_are_shown(tmp_path):
+    run = Run.create(tmp_path / "my run", tiny_recipe())
+    with pytest.raises(RunError, match=f"finish it with `mmb resume '{run.path}'`"):
+        run.result()
+
+
+def test_a_recipe_that_cannot_be_read_says_what_to_do(tmp_path):
+    run = Run.create(tmp_path / "run", tiny_recipe())
+    (run.path / "recipe.yaml").write_text("method: [ce")
+    with pytest.raises(RunError, match=r"cannot be used: .*; correct .*recipe\.yaml, or put it back"):
+        Run.open(run.path)
+
+
+def test_a_log_that_cannot_be_written_is_named(tmp_path):
+    with (
+        small_files(4),
+        pytest.raises(WriteError, match=r"cannot write .*metrics\.jsonl: File too large"),
+        RunLog(tmp_path, 0, 0, tensorboard=False) as log,
+    ):
+        log.write("train", 1, {"loss": 0.5})

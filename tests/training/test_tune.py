@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import os
+import shutil
 import signal
 import sqlite3
 import time
@@ -27,7 +28,7 @@ from mmb.training import (
 from mmb.training.grids import GRIDS, grid_of
 from mmb.training.log import read_log
 from mmb.training.tune import Study, check_grid, with_values
-from tiny_runs import tiny_recipe
+from tiny_runs import small_files, tiny_recipe
 
 GRID = {"optimizer.lr": [1e-9, 0.003, 0.03], "objective.lr_dual objective.lr_threshold": [0.5, 0.1, 0.01]}
 
@@ -233,12 +234,48 @@ def test_a_damaged_database_can_be_made_anew_from_the_trials(tmp_path):
 
 
 def test_a_folder_of_other_values_is_not_taken_for_a_trial(tmp_path):
-    Study(tmp_path / "s", recipe()).run(2)
+    for changes in ({"optimizer": {"lr": 0.5}}, {"objective": {"lr_dual": 0.5, "lr_threshold": 0.1}}):
+        Run.create(tmp_path / "s" / "trial-0000", with_values(recipe(**changes), {}).untested())
+        with pytest.raises(RunError, match="trial-0000 has a run of other values than trial 0"):
+            Study(tmp_path / "s", recipe()).run(2)
+        shutil.rmtree(tmp_path / "s")
+
+
+def test_a_lost_database_is_made_anew_whatever_the_order_of_the_trials(tmp_path):
+    study = Study(tmp_path / "s", recipe())
+    study.run(3)
+    before = outcomes(study)
     (tmp_path / "s" / "study.db").unlink()
-    (tmp_path / "s" / "trial-0000").rename(tmp_path / "s" / "other")
-    (tmp_path / "s" / "trial-0001").rename(tmp_path / "s" / "trial-0000")
-    with pytest.raises(RunError, match="trial-0000 has a run of other values than trial 0"):
-        Study(tmp_path / "s", recipe()).run(2)
+    paths = [tmp_path / "s" / f"trial-{number:04d}" for number in range(3)]
+    for path, name in zip(paths, "abc", strict=True):
+        path.rename(tmp_path / "s" / name)
+    for path, name in zip(paths, "cab", strict=True):
+        (tmp_path / "s" / name).rename(path)
+    again = Study(tmp_path / "s", recipe())
+    again.run(3)
+    assert outcomes(again) == [before[2], before[0], before[1]]
+
+
+def test_a_full_disk_is_not_taken_for_a_damaged_database(tmp_path):
+    with small_files(8192), pytest.raises(RunError, match=r"cannot write .*study\.db .*: free some space"):
+        Study(tmp_path / "new", recipe())
+    study = Study(tmp_path / "s", recipe())
+    with small_files(8192), pytest.raises(RunError, match=r"cannot write .*study\.db .*: free some space"):
+        study.run(1)
+
+
+def test_a_database_in_use_is_not_taken_for_a_damaged_one(tmp_path, monkeypatch):
+    Study(tmp_path, recipe())
+    connect = sqlite3.connect
+    monkeypatch.setattr(
+        "mmb.training.tune.sqlite3.connect", lambda *a, **k: connect(*a, **{**k, "timeout": 0.1})
+    )
+    with connect(tmp_path / "study.db") as other:
+        other.execute("begin exclusive")
+        with pytest.raises(
+            RunError, match=r"locked\): see that no other program holds it, and give the same"
+        ):
+            Study(tmp_path, recipe())
 
 
 def test_what_cannot_be_tuned_is_refused_before_anything_is_written(tmp_path):

@@ -60,5 +60,5 @@ def _message(error: Exception) -> str:
     expected = own or isinstance(error, ValueError | OSError | ImportError)
     text = str(error) or type(error).__name__
     if isinstance(error, OSError) and error.errno in _FULL:
-        text += ": free some space; a run that was training continues with `mmb resume RUN`"
+        text += ": free some space, and " + "; ".join(getattr(error, "__notes__", ["give the command again"]))
     return text if expected else f"{type(error).__name__}: {text} (use --debug to see where)"

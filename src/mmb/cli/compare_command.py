@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 from pathlib import Path
 
 from mmb.cli.console import Console
@@ -26,6 +27,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, console: Console) -> None:
     """Train all, then show and write the table and the curves."""
     from mmb.cli.watching import ProgressWatch
+    from mmb.training.commands import command
     from mmb.training.compare import plan, summarise, train_all
     from mmb.training.curves import plot_curves
     from mmb.training.files import write_whole
@@ -57,8 +59,8 @@ def run(options: argparse.Namespace, console: Console) -> None:
     console.show(
         f"Curves: {folder / 'curves.png'}\n"
         f"Each task of a run: {runs[-1].path / 'table.txt'}\n"
-        f"Watch it all: tensorboard --logdir {folder}\n"
-        f"Use a model: mmb predict {runs[-1].path} --input FILE --output FILE"
+        f"Watch it all: tensorboard --logdir {shlex.quote(str(folder))}\n"
+        f"Use a model: {command('predict', runs[-1].path, '--input', 'FILE', '--output', 'FILE')}"
     )
     console.result({"output": str(folder), "methods": summary})
 

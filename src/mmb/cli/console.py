@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import Any
 
@@ -25,15 +25,21 @@ class Console:
 
     def show(self, table: Any) -> None:
         """Print a table or a text, unless for a machine."""
-        if isinstance(table, str) and not self.json:
-            print(table)
-        elif not self.json:
-            require("rich.console", extra="training").Console().print(table)
+        if self.json:
+            return
+        with _stdout():
+            if isinstance(table, str):
+                print(table, flush=True)
+            else:
+                from mmb.training.tables import print_table
+
+                print_table(table, require("rich.console", extra="training").Console())
 
     def result(self, value: Any) -> None:
         """Print the result, if for a machine."""
         if self.json:
-            print(json.dumps(value))
+            with _stdout():
+                print(json.dumps(value), flush=True)
 
     def say(self, message: str) -> None:
         """Tell a person what is going on."""
@@ -47,7 +53,8 @@ class Console:
     def fail(self, message: str) -> None:
         """Tell why the command failed; of processes that train together, the first one tells machines."""
         if self.json and os.environ.get("RANK", "0") == "0":
-            print(json.dumps({"error": message}))
+            with suppress(OSError), _stdout():
+                print(json.dumps({"error": message}), flush=True)
         print(f"mmb: error: {message}", file=sys.stderr)
 
     @contextmanager
@@ -70,3 +77,22 @@ class Console:
     @cached_property
     def _errors(self) -> Any:
         return require("rich.console", extra="training").Console(stderr=True)
+
+
+@contextmanager
+def _stdout() -> Iterator[None]:
+    """Within it, stdout is written; where that fails, what is left goes nowhere, and it is not tried again.
+
+    Raises:
+        WriteError: If it cannot be written.
+        BrokenPipeError: If nobody reads it any more.
+    """
+    try:
+        yield
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            raise
+        from mmb.training.files import WriteError
+
+        raise WriteError(error.errno, error.strerror, "to standard output") from error

@@ -93,7 +93,8 @@ def prepare(options: argparse.Namespace, console: Console) -> None:
 def data_options(options: argparse.Namespace, action: str) -> dict[str, Any]:
     """Options of the data set among the arguments."""
     from mmb.data.registry import loader
-    from mmb.training.resolve import parse_overrides, read_options
+    from mmb.training.resolve import parse_overrides, read_options, text_options
 
-    given = parse_overrides(options.overrides)
-    return read_options(loader(options.name, action), given, skip={"self", "root", "progress"})
+    function = loader(options.name, action)
+    given = parse_overrides(options.overrides, text_options(getattr(function, "__func__", function)))
+    return read_options(function, given, skip={"self", "root", "progress"})

@@ -24,4 +24,5 @@ def run(options: argparse.Namespace, console: Console) -> None:
     with joined(find_device(opened.recipe.training.device)) as ranks:
         if opened.finished and ranks.is_main:
             console.say(f"the run in {opened.path} is finished already")
-        train_and_show(opened, console, ranks)
+        with opened.own_data():
+            train_and_show(opened, console, ranks)

@@ -100,13 +100,19 @@ def train_and_show(run: Run, console: Console, ranks: Ranks) -> None:
     """Train a run to its end; the main process shows progress and result."""
     from mmb.cli.watching import ProgressWatch
     from mmb.training import train
+    from mmb.training.commands import command
 
     if not ranks.is_main:
         warnings.simplefilter("ignore", UserWarning)  # the main process says the same
         train(run)
         return
-    with console.progress() as progress:
-        result = train(run, ProgressWatch(progress, console))
+    try:
+        with console.progress() as progress:
+            result = train(run, ProgressWatch(progress, console))
+    except OSError as error:
+        if run.checkpoints.exists():
+            error.add_note(f"continue with `{command('resume', run.path)}`")
+        raise
     show_result(run.path, result, console)
 
 
@@ -118,6 +124,7 @@ def chosen_fragment(options: argparse.Namespace, *required: str) -> dict[str, An
         required: Names of the options that are needed where there is no recipe file: data, method.
     """
     from mmb.training import merge, parse_overrides, read_recipe
+    from mmb.training.resolve import text_keys
 
     recipe, overrides = options.recipe, options.overrides
     if recipe is not None and "=" in recipe:
@@ -129,7 +136,8 @@ def chosen_fragment(options: argparse.Namespace, *required: str) -> dict[str, An
         fragment = merge(fragment, {"data": {"name": options.data}})
     if "method" in required and options.method:
         fragment = merge(fragment, {"method": options.method})
-    return merge(fragment, parse_overrides(overrides))
+    texts = text_keys(merge(fragment, parse_overrides(overrides)))
+    return merge(fragment, parse_overrides(overrides, texts))
 
 
 def free_folder(*words: object) -> Path:
@@ -152,8 +160,10 @@ def _folders(*words: object) -> Iterator[Path]:
 
 def show_result(path: Path, result: dict[str, Any], console: Console) -> None:
     """Show the table of a finished run and where it is."""
+    from mmb.training.commands import command
     from mmb.training.tables import result_table
 
     console.show(result_table(result))
-    console.say(f"the run is in {path}; next: `mmb evaluate {path}`, `mmb predict {path} --input FILE`")
+    predict = command("predict", path, "--input", "FILE", "--output", "FILE")
+    console.say(f"the run is in {path}; next: `{command('evaluate', path)}`, `{predict}`")
     console.result({"run": str(path), **result})

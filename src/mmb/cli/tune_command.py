@@ -52,6 +52,7 @@ def run(options: argparse.Namespace, console: Console) -> None:
 
 def show(study: Any, trials: int, console: Console) -> None:
     """Show the best trials and where the recipe is."""
+    from mmb.training.commands import command
     from mmb.training.tables import make_table
 
     records, best, metric = study.trials(), study.best(), study.recipe.training.select
@@ -68,7 +69,7 @@ def show(study: Any, trials: int, console: Console) -> None:
     if len(records) < trials:
         console.say(f"the grid has {len(records)} combinations; all were tried")
     if best is not None:
-        console.show(f"Train with the best values: mmb train {study.folder / 'best.yaml'}")
+        console.show(f"Train with the best values: {command('train', study.folder / 'best.yaml')}")
     path = None if best is None else str(study.folder / "best.yaml")
     console.result(
         {"output": str(study.folder), "recipe": path, "best": best, "states": states, "trials": records}

@@ -65,6 +65,8 @@ def prepare(
     featuriser = Featuriser(features, radius, bits, strict=True, scaffolds=True)
     table = read_rows(path)
     others = {smiles, *name_list(drop)}
+    for name in [smiles, *name_list(drop)]:
+        table.column(name)
     tasks = [n for n in table.columns if n not in others] if labels is None else name_list(labels)
     if not tasks or others & {*tasks} or repeats(tasks):
         raise ValueError(

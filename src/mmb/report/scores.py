@@ -54,7 +54,8 @@ def selected_checkpoint(run: Run) -> Path:
         return run.best_checkpoint()
     kept = checkpoint.steps(run.checkpoints)
     if not kept:
-        raise RunError(f"the run in {run.path} has no checkpoint yet: start it with `mmb resume {run.path}`")
+        again = command("resume", run.path)
+        raise RunError(f"the run in {run.path} has no checkpoint yet: start it with `{again}`")
     best = checkpoint.verify(kept[-1])["best_step"]
     return run.checkpoints / f"{best:08d}"
 
@@ -73,7 +74,7 @@ def run_scores(run: Run) -> Scores:
 
 
 def _compute(run: Run, selected: Path, mark: str) -> Scores:
-    with own_randomness(run.recipe.seed, find_device(run.recipe.training.device)):
+    with run.own_data(), own_randomness(run.recipe.seed, find_device(run.recipe.training.device)):
         job = make_job(run.recipe)
     tracked = {}
     if hasattr(job.objective, "threshold"):

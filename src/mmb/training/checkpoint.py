@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from mmb._extras import require
+from mmb.training.commands import command
 from mmb.training.distributed import ONE, Ranks
 from mmb.training.files import sync, write_whole
 from mmb.training.state_tree import divided, put_together, take_apart
@@ -88,7 +89,7 @@ def save(
             shutil.rmtree(temporary, ignore_errors=True)
         raise CheckpointError(
             f"the checkpoint of step {step} could not be written to {folder}: {error}. Earlier "
-            f"checkpoints are intact: free some space and continue with `mmb resume {folder.parent}`"
+            f"checkpoints are intact: free some space and continue with `{command('resume', folder.parent)}`"
         ) from error
     return path
 
@@ -167,7 +168,7 @@ def load_selected(path: Path, ranks: Ranks = ONE) -> dict[str, Any]:
         folder, run = path.parent, path.parent.parent
         raise CheckpointError(
             f"{error}. It has the selected weights: to train them again, remove {folder} and "
-            f"{run / 'result.json'}, and give `mmb resume {run}`"
+            f"{run / 'result.json'}, and give `{command('resume', run)}`"
         ) from error
 
 

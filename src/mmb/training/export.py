@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import logging
+import os
 import shutil
+import tempfile
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +19,7 @@ from mmb._extras import require
 from mmb.data import Dataset
 from mmb.data.graphs import GraphBatch
 from mmb.training.components import load_data
+from mmb.training.files import sync, writing
 from mmb.training.predict import Predictor
 from mmb.training.run import Run
 
@@ -80,7 +84,8 @@ def export_run(run: Run, folder: Path) -> dict[str, Any]:
     """Export the selected model of a run, and compare with it on validation rows.
 
     Written are `model.pt2` (torch.export), `model.onnx` and `predictor.json` (names of the tasks,
-    thresholds, how files are read). Batches can have any number of rows; of graphs, at least two.
+    thresholds, how files are read), all at once: where it fails, what was there before stays. Batches can
+    have any number of rows; of graphs, at least two.
 
     Args:
         run: A finished run, whose data is there.
@@ -92,29 +97,65 @@ def export_run(run: Run, folder: Path) -> dict[str, Any]:
     Raises:
         ExportError: If the model cannot be exported, or a logit differs by more than 1e-5.
         RunError: If the run is not finished.
+        WriteError: If a file cannot be written.
     """
     model = Predictor.load(run).model
-    dataset = load_data(run.recipe.data)
+    with run.own_data():
+        dataset = load_data(run.recipe.data)
     graphs = isinstance(dataset.batch(dataset.split["valid"][:1]), GraphBatch)
     wrapped = (GraphScores(model) if graphs else RowScores(model)).eval()
-    folder.mkdir(parents=True, exist_ok=True)
-    files = {"torch": folder / "model.pt2", "onnx": folder / "model.onnx"}
     batches = [_tensors(dataset, size) for size in _SIZES]
-    try:
-        with warnings.catch_warnings(), _quiet("torch.onnx"):
-            warnings.simplefilter("ignore")
-            example = _tensors(dataset, _EXAMPLE)
-            # Which sizes vary, and together, torch finds by itself; feature widths are fixed.
-            varying = tuple(
-                {1 if name == "edges" else 0: torch.export.Dim.AUTO} for name in wrapped.input_names
-            )
-            program = torch.export.export(wrapped, example, dynamic_shapes=varying)
-            torch.export.save(program, files["torch"])
-            torch.onnx.export(program, dynamo=True, verbose=False).save(files["onnx"])  # type: ignore[union-attr]
-            loaded = torch.export.load(files["torch"]).module()
-    except (RuntimeError, torch.onnx.errors.OnnxExporterError) as error:
-        raise ExportError(f"the network {run.recipe.model['name']!r} cannot be exported: {error}") from error
-    session = require("onnxruntime", extra="training").InferenceSession(files["onnx"])
+    files = {"torch": folder / "model.pt2", "onnx": folder / "model.onnx"}
+    with warnings.catch_warnings(), _quiet("torch.onnx"):
+        warnings.simplefilter("ignore")
+        try:
+            saved, onnx = _convert(wrapped, _tensors(dataset, _EXAMPLE))
+        except (RuntimeError, torch.onnx.errors.OnnxExporterError) as error:
+            name = run.recipe.model["name"]
+            raise ExportError(f"the network {name!r} cannot be exported: {error}") from error
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            temporary = tempfile.TemporaryDirectory(prefix=".new-", dir=folder)
+        with temporary as own:
+            new = Path(own)
+            with writing(files["torch"]):
+                (new / "model.pt2").write_bytes(saved.getbuffer())
+            with writing(files["onnx"]):
+                onnx.save(new / "model.onnx")
+            with writing(folder / "predictor.json"):
+                shutil.copyfile(run.path / "predictor.json", new / "predictor.json")
+            differences = _compare(new, wrapped, batches)
+            for path in new.iterdir():
+                sync(path)
+            for path in sorted(new.iterdir()):
+                os.replace(path, folder / path.name)
+    sync(folder)
+    return {
+        "files": {kind: str(path) for kind, path in files.items()},
+        "inputs": list(wrapped.input_names),
+        "largest_difference": differences,
+        "rows_compared": sum(min(size, len(dataset.split["valid"])) for size in _SIZES),
+    }
+
+
+def _convert(model: RowScores | GraphScores, example: tuple[Tensor, ...]) -> tuple[io.BytesIO, Any]:
+    """The model as a file of torch.export, in memory (so that no disk can fail here), and for ONNX."""
+    # Which sizes vary, and together, torch finds by itself; feature widths are fixed.
+    varying = tuple({1 if name == "edges" else 0: torch.export.Dim.AUTO} for name in model.input_names)
+    program = torch.export.export(model, example, dynamic_shapes=varying)
+    saved = io.BytesIO()
+    torch.export.save(program, saved)
+    return saved, torch.onnx.export(program, dynamo=True, verbose=False)
+
+
+def _compare(folder: Path, model: nn.Module, batches: list[tuple[Tensor, ...]]) -> dict[str, float]:
+    """The largest difference of a logit between a model and each of the files it was exported to.
+
+    Raises:
+        ExportError: If it is larger than `TOLERANCE`.
+    """
+    loaded = torch.export.load(folder / "model.pt2").module()
+    session = require("onnxruntime", extra="training").InferenceSession(folder / "model.onnx")
     names = [entry.name for entry in session.get_inputs()]
     runners: dict[str, Callable[[tuple[Tensor, ...]], Tensor]] = {
         "torch": lambda batch: loaded(*batch),
@@ -125,18 +166,13 @@ def export_run(run: Run, folder: Path) -> dict[str, Any]:
     differences = {}
     with torch.no_grad():
         for kind, runner in runners.items():
-            differences[kind] = max(_difference(runner(batch), wrapped(*batch)) for batch in batches)
+            differences[kind] = max(_difference(runner(batch), model(*batch)) for batch in batches)
             if not differences[kind] <= TOLERANCE:
                 raise ExportError(
-                    f"{files[kind]} differs from the model by {differences[kind]:.2g} in a logit"
+                    f"what was exported ({kind}) differs from the model by {differences[kind]:.2g} in a "
+                    f"logit, more than {TOLERANCE:g}: nothing was kept"
                 )
-    shutil.copyfile(run.path / "predictor.json", folder / "predictor.json")
-    return {
-        "files": {kind: str(path) for kind, path in files.items()},
-        "inputs": list(wrapped.input_names),
-        "largest_difference": differences,
-        "rows_compared": sum(min(size, len(dataset.split["valid"])) for size in _SIZES),
-    }
+    return differences
 
 
 def _tensors(dataset: Dataset, size: int) -> tuple[Tensor, ...]:

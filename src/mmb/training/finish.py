@@ -87,7 +87,7 @@ def finish(run: Run, job: Job, step: int, best_step: int | None, seconds: float)
         "encoder": None if job.dataset.encoder is None else job.dataset.encoder.to_json(),
     }
     if job.ranks.is_main:
-        write_whole(run.path / "predictor.json", json.dumps(predictor, indent=1))
+        run.write_outcome("predictor.json", predictor)
         write_whole(run.path / "table.txt", result_table(result))
         write_whole(run.path / "result.json", json.dumps(result, indent=1))  # last: it makes the run finished
     job.ranks.barrier()
@@ -120,7 +120,7 @@ def evaluate_run(run: Run, part: str, max_fpr: float | None = None) -> dict[str,
         Means over tasks, and a list per metric over the tasks.
     """
     best = run.best_checkpoint()
-    with own_randomness(run.recipe.seed, find_device(run.recipe.training.device)):
+    with run.own_data(), own_randomness(run.recipe.seed, find_device(run.recipe.training.device)):
         job = make_job(run.recipe)
     load_weights(job, best)
     max_fpr = run.recipe.training.max_fpr if max_fpr is None else max_fpr

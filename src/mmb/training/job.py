@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -27,6 +28,8 @@ from mmb.training.randomness import derive_seed, random_state, separate_streams,
 from mmb.training.recipe import OptimizerSettings, Recipe
 from mmb.training.sameness import data_facts
 from mmb.training.schedule import step_size_factor
+
+_NAMED = 20  # tasks, in a message
 
 
 @dataclass
@@ -149,7 +152,7 @@ def make_job(recipe: Recipe, ranks: Ranks = ONE) -> Job:
     with ranks.one_per_machine_first():
         dataset = load_data(recipe.data).to(device)
     check_agreement(ranks, recipe, dataset)
-    labels = Labels(dataset.labels[dataset.split["train"].to(device)].cpu())  # rows are drawn on the host
+    labels = training_labels(dataset)
     model = make_model(complete_model(recipe.model, dataset)).to(device)
     if recipe.training.batch_norm == "frozen":
         freeze_batch_norm(model)
@@ -178,6 +181,26 @@ def make_job(recipe: Recipe, ranks: Ranks = ONE) -> Job:
         window=Window(),
         ranks=ranks,
     )
+
+
+def training_labels(dataset: Dataset) -> Labels:
+    """The labels of the training rows, on the host, where rows are drawn.
+
+    Warns:
+        UserWarning: If tasks are left out, by their names.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".* have no positive or no negative", UserWarning)  # by numbers
+        labels = Labels(dataset.labels[dataset.split["train"].to(dataset.device)].cpu())
+    out = [dataset.task_names[task] for task in (~labels.usable).nonzero().flatten().tolist()]
+    if out:
+        more = f" and {len(out) - _NAMED} more" if len(out) > _NAMED else ""
+        warnings.warn(
+            f"{len(out)} of {labels.num_tasks} tasks have no positive or no negative among the training rows "
+            f"and are left out: {', '.join(out[:_NAMED])}{more}",
+            stacklevel=2,
+        )
+    return labels
 
 
 def divided_objective(recipe: Recipe, labels: Labels, model: nn.Module, ranks: Ranks) -> Objective:

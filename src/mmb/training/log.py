@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from mmb._extras import require
+from mmb.training.files import writing
 
 
 class RunLog:
@@ -46,7 +47,8 @@ class RunLog:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._file.close()
+        with writing(self._file.name):
+            self._file.close()
         if self._events is not None:
             self._events.close()
 
@@ -54,15 +56,17 @@ class RunLog:
         """Write one line: what it is about ("train", "valid"), the step, and the numbers."""
         record: dict[str, Any] = {"kind": kind, "step": step}
         record |= {k: v if math.isfinite(v) else None for k, v in numbers.items()}
-        self._file.write(json.dumps(record).encode() + b"\n")
-        self._file.flush()
+        with writing(self._file.name):
+            self._file.write(json.dumps(record).encode() + b"\n")
+            self._file.flush()
         if self._events is not None:
             for name, value in numbers.items():
                 self._events.add_scalar(f"{kind}/{name}", value, step)
 
     def sync(self) -> int:
         """Bring all lines to the disk; returns the length of the file."""
-        os.fsync(self._file.fileno())
+        with writing(self._file.name):
+            os.fsync(self._file.fileno())
         return self._file.tell()
 
 

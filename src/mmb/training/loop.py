@@ -15,6 +15,7 @@ from mmb.training.finish import finish
 from mmb.training.job import Job, find_device, make_job
 from mmb.training.log import NoLog, RunLog
 from mmb.training.memory import report_copies
+from mmb.training.predict import columns_for
 from mmb.training.randomness import own_randomness
 from mmb.training.run import Run, RunError
 from mmb.training.sameness import changed, difference, recipe_facts
@@ -61,8 +62,8 @@ def train(run: Run, watch: Watch | None = None) -> dict[str, Any]:
     Raises:
         TrainingError: If the loss is no longer a number.
         CheckpointError: If a checkpoint cannot be written, or none can be read.
-        RunError: If another process is training this run, or its data or recipe has changed since its
-            checkpoint.
+        RunError: If another process is training this run, its data or recipe has changed since its
+            checkpoint, or names of its tasks clash with other columns of its predictions.
         ProcessError: If the processes that train it together disagree, or one is lost.
         ValueError: If the recipe's options do not fit its data.
     """
@@ -87,6 +88,8 @@ def train(run: Run, watch: Watch | None = None) -> dict[str, Any]:
             job.load_state_dict(saved.pop("job"))  # and let go of it
             progress = Progress(**saved["progress"])
         else:
+            if job.dataset.encoder is not None:
+                columns_for(job.dataset.task_names)  # such names would be refused when all is done
             prepare_start(run, job)
         evaluate_every = settings.evaluate_every or job.steps_per_epoch
         checkpoint_every = settings.checkpoint_every or evaluate_every

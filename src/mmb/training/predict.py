@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from mmb.training.components import make_model
 from mmb.training.evaluate import predict_logits
 from mmb.training.files import whole_file
 from mmb.training.run import Run, RunError
+
+_FACTS = ("task_names", "max_fpr", "thresholds", "model", "encoder")
 
 
 class Predictor:
@@ -60,7 +63,7 @@ class Predictor:
             CheckpointError: If its weights are damaged.
         """
         best = run.best_checkpoint()
-        facts = run.outcome("predictor.json")
+        facts = run.outcome("predictor.json", _FACTS)
         model = make_model(facts["model"])
         model.load_state_dict(checkpoint.load_selected(best)["job"]["model"])
         return cls(
@@ -126,12 +129,7 @@ def predict_file(run: Run, source: Path, target: Path, fpr: float | None = None)
         name = run.recipe.data["name"]
         raise RunError(f"the data set {name!r} does not define how new files are read; use `mmb export`")
     threshold = predictor.threshold(fpr)
-    header = ["row", "usable"]
-    for name in predictor.task_names:
-        header += [name, f"{name}:decision"]
-    if len(set(header)) < len(header):
-        twice = sorted({name for name in header if header.count(name) > 1})
-        raise RunError(f"the table would have columns {twice} twice: give tasks other names, and train anew")
+    header = columns_for(predictor.task_names)
     inputs, usable = predictor.encoder.read(source)
     logits = predictor.logits(inputs)
     decided = (logits > threshold) & usable.unsqueeze(1) & torch.tensor(predictor.trained)
@@ -158,3 +156,20 @@ def predict_file(run: Run, source: Path, target: Path, fpr: float | None = None)
             name for name, yes in zip(predictor.task_names, predictor.trained, strict=True) if not yes
         ],
     }
+
+
+def columns_for(task_names: Sequence[str]) -> list[str]:
+    """The columns of a table of predictions.
+
+    Raises:
+        RunError: If names of tasks clash with those of other columns.
+    """
+    header = ["row", "usable"]
+    for name in task_names:
+        header += [name, f"{name}:decision"]
+    if len(set(header)) < len(header):
+        twice = sorted({name for name in header if header.count(name) > 1})
+        raise RunError(
+            f"a table of predictions would have columns {twice} twice: give tasks other names, and train anew"
+        )
+    return header

@@ -9,11 +9,12 @@ from __future__ import annotations
 import inspect
 import re
 from argparse import ArgumentError
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from mmb._extras import require
 from mmb._names import nearest
@@ -75,8 +76,12 @@ def _with_base(fragment: Fragment, path: Path, above: tuple[Path, ...]) -> Fragm
     return merge(merged, own)
 
 
-def parse_overrides(overrides: Iterable[str]) -> Fragment:
+def parse_overrides(overrides: Iterable[str], texts: Container[str] = ()) -> Fragment:
     """Make a fragment of `key=value` texts with dotted keys, such as `optimizer.lr=0.01`.
+
+    Args:
+        overrides: The texts.
+        texts: Keys whose values are texts, and are not taken for numbers and the like; see `text_keys`.
 
     Raises:
         RecipeError: If there is no `=` in one.
@@ -89,12 +94,38 @@ def parse_overrides(overrides: Iterable[str]) -> Fragment:
             raise RecipeError(f"expected key=value, got {text!r}")
         try:
             nested: Any = yaml.safe_load(value)
+            if key in texts and nested is not None:
+                nested = yaml.load(value, Loader=yaml.BaseLoader)  # all scalars as they are written
         except yaml.YAMLError as error:
             raise RecipeError(f"the value of {key} cannot be read: {value!r}") from error
         for part in reversed(key.split(".")):
             nested = {part: nested}
         fragment = merge(fragment, nested)
     return fragment
+
+
+def text_keys(fragment: Fragment) -> set[str]:
+    """Keys of recipes with the data set of a fragment whose values are texts, or lists of texts."""
+    found = text_options(Recipe)
+    for name, settings in SETTINGS.items():
+        found |= {f"{name}.{key}" for key in text_options(settings)}
+    try:
+        loader = data_loader(_name(fragment, "data"))
+    except ValueError:  # which is told when the recipe is resolved
+        return found
+    return found | {f"data.{key}" for key in text_options(loader)}
+
+
+def text_options(function: Callable[..., Any]) -> set[str]:
+    """Arguments of a function, or fields of a class, that are texts, or lists of texts."""
+    return {name for name, kind in get_type_hints(function).items() if _is_text(kind)}
+
+
+def _is_text(kind: Any) -> bool:
+    arguments = [part for part in get_args(kind) if part not in (NoneType, Path, ...)]
+    if get_origin(kind) in (Literal, Mapping, dict) or not arguments:
+        return kind is str
+    return all(_is_text(part) for part in arguments)
 
 
 def merge(first: Mapping[str, Any], second: Mapping[str, Any]) -> Fragment:

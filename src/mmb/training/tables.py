@@ -9,27 +9,53 @@ from typing import Any
 from mmb._extras import require
 from mmb.training.recipe import Recipe
 
+_PROSE = 24  # a longer text, and a name of any length, may be broken over lines; nothing else may
+_NARROWEST = 12  # that such a column may become
+
 
 def make_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], caption: str = "") -> Any:
-    """A table (rich) with numbers at four digits and gaps as a dash; names are shown as they are."""
+    """A table (rich) with numbers at four digits and gaps as a dash; names are shown as they are.
+
+    Print it with `print_table`, which cuts nothing off.
+    """
     text = require("rich.text", extra="training").Text  # rich would take `[nm]` in a plain string for markup
     table = require("rich.table", extra="training").Table(
         title=text(title, "table.title"), caption=text(caption, "table.caption") if caption else None
     )
     for index, column in enumerate(columns):
         longest = max((len(row[index]) for row in rows if isinstance(row[index], str)), default=0)
-        prose = longest > (24 if index else 48)  # may be broken over lines
+        prose = longest > (_PROSE if index else 0)
         justify = "left" if prose or index == 0 else "right"
-        table.add_column(text(column), justify=justify, no_wrap=not prose, overflow="fold")
+        header = text(column.replace(" ", "\n") if len(column) > _PROSE else column)
+        width = max(_width(cell) for cell in [header, *(text(_cell(row[index])) for row in rows)])
+        table.add_column(
+            header,
+            justify=justify,
+            no_wrap=not prose,
+            overflow="fold",
+            min_width=min(width, _NARROWEST) if prose else width,
+        )
     for row in rows:
         table.add_row(*(text(_cell(value)) for value in row))
     return table
 
 
+def _width(text: Any) -> int:
+    """Width of the longest line of a text (rich)."""
+    return max(int(line.cell_len) for line in text.split(allow_blank=True))
+
+
+def print_table(table: Any, console: Any) -> None:
+    """Print a table of `make_table` on a console (rich), which is made wider where its numbers need it."""
+    needed = sum(column.min_width + 3 for column in table.columns) + 1  # and the lines between them
+    console.width = max(console.width, needed)
+    console.print(table)
+
+
 def as_text(table: Any) -> str:
     """A table as plain text."""
     file = io.StringIO()
-    require("rich.console", extra="training").Console(file=file, width=120).print(table)
+    print_table(table, require("rich.console", extra="training").Console(file=file, width=120))
     return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
 
 

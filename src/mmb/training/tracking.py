@@ -12,6 +12,7 @@ from torch import Tensor
 from mmb.auc import PairwisePartialAUC, PartialAUC
 from mmb.auc.sharded import of_all_tasks, of_own_tasks, own_tasks
 from mmb.training.evaluate import plain, rates_at, row_logits
+from mmb.training.files import writing
 from mmb.training.job import Job
 from mmb.training.log import read_lines
 
@@ -71,7 +72,7 @@ def record(folder: Path, job: Job, step: int) -> None:
     found = look(job, *training_scores(job)) if tracks else None
     if found is not None and job.ranks.is_main:
         numbers = {name: plain(values) for name, values in found._asdict().items()}
-        with open(folder / _FILE, "a", encoding="utf-8") as file:
+        with writing(folder / _FILE), open(folder / _FILE, "a", encoding="utf-8") as file:
             file.write(json.dumps({"step": step, **numbers}) + "\n")
 
 

@@ -37,6 +37,11 @@ Params = Mapping[str, Any]
 
 _PROPOSALS = 20  # of the sampler, before an untried combination is drawn at random
 _SHARE_BEFORE_PRUNING = 0.25  # of the steps: small step sizes start slowly
+_ADVICE = {  # on failures of SQLite that are not damage
+    **dict.fromkeys((sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR), "free some space"),
+    **dict.fromkeys((sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED), "see that no other program holds it"),
+    **dict.fromkeys((sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN), "see that it may be written"),
+}
 
 
 class Study:
@@ -63,15 +68,8 @@ class Study:
         kind = self._optuna.distributions.CategoricalDistribution
         self._space = {key: kind(list(choices)) for key, choices in self._choices.items()}
         self.folder.mkdir(parents=True, exist_ok=True)
-        broken = require("sqlalchemy.exc", extra="tune").DatabaseError
-        with self._lock("study"):  # two processes must not both make the tables
-            try:
-                self._study = self._open()
-            except broken as error:
-                raise RunError(
-                    f"{self.folder / 'study.db'} cannot be read ({error.orig}): remove it, and the same "
-                    f"command makes it anew from the trials in {self.folder}"
-                ) from error
+        with self._lock("study"), self._database():  # two processes must not both make the tables
+            self._study = self._open()
 
     def _open(self) -> Any:
         path = self.folder / "study.db"
@@ -104,16 +102,17 @@ class Study:
 
         Raises:
             TrainingError: If all trials failed.
-            RunError: If the first phase (`pretrain`) of the recipe failed.
+            RunError: If the first phase (`pretrain`) of the recipe failed, or the database cannot be used.
         """
         watch = watch or Watch()
-        while (claim := self._claim(trials)) is not None:
-            number, lock = claim
-            with lock:
-                self._work(number, watch)
-        with self._lock("study"):
-            self._write_best()
-        records = self.trials()
+        with self._database():
+            while (claim := self._claim(trials)) is not None:
+                number, lock = claim
+                with lock:
+                    self._work(number, watch)
+            with self._lock("study"):
+                self._write_best()
+            records = self.trials()
         if records and all(record["state"] == "fail" for record in records):
             raise TrainingError(f"all {len(records)} trials failed; the last: {records[-1]['error']}")
 
@@ -147,7 +146,9 @@ class Study:
             for trial in trials:
                 if trial.state == state.RUNNING and (lock := _try_lock(self._lock_path(trial.number))):
                     return trial.number, lock
-            params = self._propose(trials) if len(trials) < limit else None
+            params = None
+            if len(trials) < limit:
+                params = self._found(len(trials)) or self._propose(trials)
             if params is None:
                 return None
             lock = _try_lock(self._lock_path(len(trials)))
@@ -158,6 +159,19 @@ class Study:
             )
             self._study.add_trial(made)
             return len(trials), lock
+
+    def _found(self, number: int) -> Params | None:
+        """The values of a trial whose run is there, as after the database was lost; None if there is none."""
+        path = self._path(number)
+        if not (path / "recipe.yaml").exists():
+            return None
+        there, params = _values_of(Run.open(path).recipe), {}
+        for key, choices in self._choices.items():
+            for choice, value in choices.items():
+                if with_values(there, {key: value}) == there:
+                    params[key] = choice
+        same = _values_of(with_values(self.recipe, self._values(params)).untested()) == there
+        return params if same and len(params) == len(self._choices) else None
 
     def _propose(self, trials: list[Any]) -> Params | None:
         """A combination that was not tried yet, by Optuna's TPE; None if there is none left.
@@ -234,6 +248,28 @@ class Study:
         plain = to_plain(replace(recipe, grid={}, note=f"{recipe.note} {note}".strip()))
         text = require("yaml", extra="training").safe_dump(plain, sort_keys=False)
         write_whole(self.folder / "best.yaml", text)
+
+    @contextmanager
+    def _database(self) -> Iterator[None]:
+        """Within it, failures of the database say what to do.
+
+        Raises:
+            RunError: If it cannot be read or written.
+        """
+        broken = require("sqlalchemy.exc", extra="tune").DatabaseError
+        try:
+            yield
+        except (broken, self._optuna.exceptions.StorageInternalError) as error:
+            reason = getattr(error if isinstance(error, broken) else error.__cause__, "orig", error)
+            path = self.folder / "study.db"
+            if advice := _ADVICE.get(getattr(reason, "sqlite_errorcode", 0) & 0xFF):
+                raise RunError(
+                    f"cannot write {path} ({reason}): {advice}, and give the same command again"
+                ) from error
+            raise RunError(
+                f"{path} cannot be read ({reason}): remove it, and the same command makes it anew from the "
+                f"trials in {self.folder}"
+            ) from error
 
     def _values(self, params: Params) -> dict[str, Any]:
         """What stands in the grid for what Optuna chose."""
