@@ -104,6 +104,39 @@ def test_resuming_from_a_checkpoint_continues_bit_for_bit(name, stop, tmp_path):
     same(everything(*second[:2]), everything(*parts[:2]))
 
 
+@pytest.mark.parametrize("name", ["pauc", "auc-ct"])
+def test_resuming_after_whole_epochs_draws_what_would_have_come(name, tmp_path):
+    parts = make_parts(name)
+    whole = ObjectiveModule(*parts[:2], OPTIMIZER)
+    make_trainer(tmp_path, max_epochs=4).fit(whole, Batches(parts[2], INPUTS, LABELS))
+
+    first = make_parts(name)
+    trainer = make_trainer(tmp_path, max_epochs=2)
+    trainer.fit(ObjectiveModule(*first[:2], OPTIMIZER), Batches(first[2], INPUTS, LABELS))
+    trainer.save_checkpoint(tmp_path / "stopped.ckpt")
+
+    second = make_parts(name)
+    module = ObjectiveModule(*second[:2], OPTIMIZER)
+    make_trainer(tmp_path, max_epochs=4).fit(
+        module, Batches(second[2], INPUTS, LABELS), ckpt_path=tmp_path / "stopped.ckpt"
+    )
+    same(everything(*second[:2]), everything(*parts[:2]))
+    assert torch.equal(second[2].generator.get_state(), parts[2].generator.get_state())
+
+
+def test_a_checkpoint_that_is_only_tested_does_not_move_later_draws(tmp_path):
+    first = make_parts("pauc")
+    trainer = make_trainer(tmp_path, max_epochs=1)
+    trainer.fit(ObjectiveModule(*first[:2], OPTIMIZER), Batches(first[2], INPUTS, LABELS))
+    trainer.save_checkpoint(tmp_path / "stopped.ckpt")
+    second = make_parts("pauc")
+    module = ObjectiveModule(*second[:2], OPTIMIZER)
+    rows = DataLoader(TensorDataset(INPUTS, LABELS), batch_size=20)
+    make_trainer(tmp_path).test(module, rows, ckpt_path=tmp_path / "stopped.ckpt", verbose=False)
+    make_trainer(tmp_path, max_epochs=1).fit(module, Batches(second[2], INPUTS, LABELS))
+    assert torch.equal(second[2].generator.get_state(), first[2].generator.get_state())
+
+
 def test_metrics_are_of_all_validation_rows_together(tmp_path):
     model, objective, sampler = make_parts("pauc")
     module = ObjectiveModule(model, objective, OPTIMIZER, max_fpr=0.3)
@@ -133,6 +166,28 @@ def test_labels_of_one_task_need_no_second_axis(tmp_path):
     assert trainer.callback_metrics["valid/auc"] == pytest.approx(float(expected), rel=1e-6)
 
 
+def test_logits_of_one_task_need_no_second_axis(tmp_path):
+    labels = LABELS[:, 0]
+    model = torch.nn.Sequential(mlp(INPUTS.shape[1], [4], 1), torch.nn.Flatten(0))
+    trainer = make_trainer(tmp_path, max_epochs=1)
+    valid = DataLoader(TensorDataset(INPUTS, labels), batch_size=20)
+    module = ObjectiveModule(model, auc.MinMaxAUC(labels))
+    trainer.fit(module, Batches(auc.RichRowSampler(labels, 16), INPUTS, labels), valid)
+    model.eval()
+    with torch.no_grad():
+        expected = metrics.roc_auc(model(INPUTS), labels)
+    assert trainer.callback_metrics["valid/auc"] == pytest.approx(float(expected), rel=1e-6)
+
+
+@pytest.mark.parametrize("gap", [-1, float("nan")])
+def test_validation_rows_without_a_label_give_nan(gap, tmp_path):
+    model, objective, sampler = make_parts("pauc")
+    valid = DataLoader(TensorDataset(INPUTS, torch.full(LABELS.shape, gap)), batch_size=48)
+    trainer = make_trainer(tmp_path, max_epochs=1)
+    trainer.fit(ObjectiveModule(model, objective), Batches(sampler, INPUTS, LABELS), valid)
+    assert all(trainer.callback_metrics[f"valid/{name}"].isnan() for name in metrics.SHORT_NAMES)
+
+
 def test_the_schedule_steps_with_every_batch_and_the_gradient_is_clipped(tmp_path):
     model, objective, sampler = make_parts("pauc")
     start = {name: value.clone() for name, value in model.state_dict().items()}
@@ -146,6 +201,22 @@ def test_the_schedule_steps_with_every_batch_and_the_gradient_is_clipped(tmp_pat
     make_trainer(tmp_path, max_steps=3).fit(module, Batches(sampler, INPUTS, LABELS))
     moved = sum((value - start[name]).square().sum() for name, value in model.state_dict().items()) ** 0.5
     assert 0 < moved <= 1.001e-3  # one step of the clipped length, and none after
+
+
+def test_mixed_bfloat16_trains(tmp_path):
+    model, objective, sampler = make_parts("pauc")
+    module, batches = ObjectiveModule(model, objective), Batches(sampler, INPUTS, LABELS)
+    trainer = make_trainer(tmp_path, max_steps=2, precision="bf16-mixed")
+    trainer.fit(module, batches)
+    assert trainer.callback_metrics["train/loss"].isfinite()
+
+
+@pytest.mark.parametrize("precision", ["bf16-true", "64-true", "16-true"])
+def test_other_precisions_are_refused(precision, tmp_path):
+    model, objective, sampler = make_parts("pauc")
+    trainer = make_trainer(tmp_path, max_steps=1, precision=precision)
+    with pytest.raises(ValueError, match=rf"precision.*{precision}.*bf16-mixed"):
+        trainer.fit(ObjectiveModule(model, objective), Batches(sampler, INPUTS, LABELS))
 
 
 def test_what_would_train_something_else_is_refused(tmp_path):

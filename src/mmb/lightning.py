@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from mmb import metrics
 from mmb._extras import require
 from mmb.auc import Batch, Objective
+from mmb.auc.labels import MISSING, as_labels
 from mmb.auc.sampling import RowDraw, Sampler, TaskDraw
 
 LightningModule: Any = require("lightning.pytorch", extra="lightning").LightningModule
@@ -29,7 +30,7 @@ class ObjectiveModule(LightningModule):  # type: ignore[misc]
 
     Logged are what the objective tells (`train/loss`, ...), and after validation and testing the means over
     tasks of `auc`, `pauc` (McClish, up to `max_fpr`) and `ap` of all their rows together, such as
-    `valid/pauc`: monitor those.
+    `valid/pauc`: monitor those. Rows without any label give NaN.
 
     Args:
         model: Maps inputs to logits `[n, m]`.
@@ -57,6 +58,7 @@ class ObjectiveModule(LightningModule):  # type: ignore[misc]
         self.make_optimizer, self.make_scheduler = optimizer, scheduler
         self.clip, self.max_fpr = clip, max_fpr
         self._seen: list[tuple[Tensor, Tensor]] = []
+        self._positions: list[Any] = []  # of the loaders, in a checkpoint
 
     def forward(self, inputs: Any) -> Any:
         """The model's logits."""
@@ -66,17 +68,35 @@ class ObjectiveModule(LightningModule):  # type: ignore[misc]
         """Refuse what would train something else than was asked for.
 
         Raises:
-            ValueError: If the Trainer scales losses (float16) or has more than one process.
+            ValueError: If the Trainer computes in another precision than float32 or mixed bfloat16 (it would
+                scale losses, or turn inputs and weights into what block state is not), or has more than one
+                process.
         """
-        if stage == "fit" and self.trainer.precision.startswith("16"):
+        self._positions = []  # of a checkpoint that was read for something else
+        if stage == "fit" and self.trainer.precision not in ("32-true", "bf16-mixed"):
             raise ValueError(
-                f"precision: the objective computes its own gradients, which float16 would need scaled; got "
+                f"precision: the objective computes its own gradients and keeps block state in float32; got "
                 f'{self.trainer.precision!r}, use "bf16-mixed" or "32-true"'
             )
         if stage == "fit" and self.trainer.world_size > 1:
             raise ValueError(
                 f"devices: block state is kept in one process, got {self.trainer.world_size}; use devices=1"
             )
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Keep where the loaders stood: Lightning itself tells them only if an epoch was cut off."""
+        fit_loop = checkpoint.get("loops", {}).get("fit_loop", {})
+        self._positions = fit_loop.get("state_dict", {}).get("combined_loader", [])
+
+    def on_train_start(self) -> None:
+        """Continue the batches where a checkpoint left them, also after a whole epoch."""
+        loaders = self.trainer.fit_loop._combined_loader.flattened
+        loaders = [loader for loader in loaders if hasattr(loader, "load_state_dict")]  # those that are saved
+        if len(loaders) == len(self._positions):
+            for loader, position in zip(loaders, self._positions, strict=True):
+                if isinstance(loader, Batches):
+                    loader.load_state_dict(position)
+        self._positions = []
 
     def configure_optimizers(self) -> Any:
         """One optimizer for the model's and the objective's parameters, and its schedule."""
@@ -108,7 +128,6 @@ class ObjectiveModule(LightningModule):  # type: ignore[misc]
     def validation_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
         """Keep logits and labels until all rows are there: a ranking is of all rows."""
         inputs, labels = batch
-        labels = labels.unsqueeze(1) if labels.dim() == 1 else labels  # one task
         self._seen.append((self.model(inputs).float(), labels))
 
     def test_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
@@ -126,8 +145,12 @@ class ObjectiveModule(LightningModule):  # type: ignore[misc]
     def _log_metrics(self, part: str) -> None:
         logits, labels = (torch.cat(tensors) for tensors in zip(*self._seen, strict=True))
         self._seen.clear()
-        found = metrics.evaluate(logits, labels, self.max_fpr)
-        means = {name: found[full].nanmean() for name, full in metrics.SHORT_NAMES.items()}
+        labels = as_labels(labels)
+        means = dict.fromkeys(metrics.SHORT_NAMES, logits.new_tensor(torch.nan))
+        if bool((labels != MISSING).any()):
+            logits = logits.unsqueeze(1) if logits.dim() == 1 else logits  # one task
+            found = metrics.evaluate(logits, labels, self.max_fpr)
+            means = {name: found[full].nanmean() for name, full in metrics.SHORT_NAMES.items()}
         self.log_dict({f"{part}/{name}": mean for name, mean in means.items()})
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mmb.schedules import as_number
+from mmb._numbers import as_number
 
 Projection = Callable[[Tensor], Tensor]
 

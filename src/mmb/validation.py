@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mmb._numbers import check_whole
 from mmb.distributed import Shard
 from mmb.hypergradients import Hypergradient
 from mmb.problem import Problem
-from mmb.schedules import check_whole
 from mmb.state import State
 from mmb.trees import Tree, tree_leaves, tree_map
 

@@ -106,6 +106,21 @@ def test_minibatch_share_falls_from_all_negatives_with_every_visit():
         auc.MiniBatchPartialAUC(data.labels, anneal=-1)
 
 
+@pytest.mark.parametrize(
+    ("objective", "name", "value"),
+    [
+        (auc.PairwisePartialAUC, "margin", float("nan")),
+        (auc.PairwisePartialAUC, "capacity", float("nan")),
+        (auc.PairwisePartialAUC, "capacity", 8.0),
+        (auc.Focal, "gamma", float("nan")),
+        (auc.MiniBatchPartialAUC, "anneal", float("nan")),
+    ],
+)
+def test_numbers_that_are_none_are_refused(objective, name, value):
+    with pytest.raises(ValueError, match=f"{name}.* got {value}"):
+        objective(torch.tensor([0, 1, 1]), **{name: value})
+
+
 def test_annealing_keeps_minibatch_from_giving_all_rows_the_same_score():
     """Half of each score is noise: with the top tenth from the start scores stay together."""
     generator = torch.Generator().manual_seed(0)

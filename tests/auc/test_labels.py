@@ -7,7 +7,7 @@ import warnings
 import pytest
 import torch
 
-from mmb.auc import Labels
+from mmb.auc import CrossEntropy, Labels
 
 NAN = float("nan")
 
@@ -36,9 +36,23 @@ def test_missing_is_nan_or_minus_one(matrix):
     assert values.tolist() == [[1, -1], [0, 1], [-1, 0]]
 
 
-def test_bool_and_single_task():
-    labels = Labels(torch.tensor([True, False, False]))
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8])
+def test_types_without_gaps_and_single_task(dtype):
+    labels = Labels(torch.tensor([1, 0, 0], dtype=dtype))
     assert labels.values.tolist() == [[1], [0], [0]]
+
+
+def test_bytes_are_labels_of_batches_too():
+    labels = torch.tensor([[1, 0], [0, 1], [0, 0]], dtype=torch.uint8)
+    scores = torch.randn(3, 2, generator=torch.Generator().manual_seed(0))
+    objective = CrossEntropy(labels)
+    assert torch.equal(objective(scores, labels), objective(scores, labels.to(torch.int8)))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint16, torch.uint32, torch.uint64, torch.complex64])
+def test_other_types_are_named(dtype):
+    with pytest.raises(TypeError, match=rf"^labels must be .* got {dtype}"):
+        Labels(torch.tensor([1, 0, 0]).to(dtype))
 
 
 @pytest.mark.parametrize(
@@ -49,6 +63,7 @@ def test_bool_and_single_task():
         (torch.tensor([[0.0, 1.0], [-1.0, 0.0]]), r"got -1.0 .*index \[1, 0\]"),
         (torch.tensor([[0.0, 1.0], [1.0, float("inf")]]), r"got inf"),
         (torch.tensor([[0, 1], [1, -2]]), r"got -2"),
+        (torch.tensor([[0, 1], [1, 255]], dtype=torch.uint8), r"got 255 .*index \[1, 1\]"),
         (torch.full((3, 2), -1), "every label is missing"),
         (torch.full((3, 2), NAN), "every label is missing"),
         (torch.ones(3, 2), r"no task has both .*positives per task \[3, 3\], negatives per task \[0, 0\]"),

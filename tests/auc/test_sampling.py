@@ -232,6 +232,11 @@ class TestTaskSampler:
         with pytest.raises(ValueError, match=message):
             TaskSampler(make_labels(), **{"tasks_per_step": 2, "rows_per_task": 4, **arguments})
 
+    @pytest.mark.parametrize("name", ["tasks_per_step", "rows_per_task", "steps_per_epoch"])
+    def test_refuses_numbers_that_are_not_whole(self, name):
+        with pytest.raises(ValueError, match=f"{name}: expected a whole number of at least 1, got 2.0"):
+            TaskSampler(make_labels(), **{"tasks_per_step": 2, "rows_per_task": 4, name: 2.0})
+
 
 class TestRichRowSampler:
     def intensity(self, labels, fraction):
@@ -371,6 +376,10 @@ class TestRichRowSampler:
     def test_refuses_bad_arguments(self, arguments, message):
         with pytest.raises(ValueError, match=message):
             RichRowSampler(make_labels(), **{"batch_size": 10, **arguments})
+
+    def test_refuses_numbers_that_are_not_whole(self):
+        with pytest.raises(ValueError, match=r"batch_size: expected a whole number of at least 1, got 8\.0"):
+            RichRowSampler(make_labels(), 8.0)
 
 
 def test_accepts_checked_labels_without_warning_again():

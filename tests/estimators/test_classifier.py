@@ -134,6 +134,16 @@ def test_probabilities_are_calibrated(objective):
     assert own < reference + 0.02
 
 
+@pytest.mark.parametrize(("rows", "columns", "rate", "seed"), [(90, 2000, 0.2, 1), (60, 200, 0.3, 0)])
+def test_probabilities_are_no_surer_than_few_rows_allow(rows, columns, rate, seed):
+    """With more columns than rows there is little to know: about as good as the base rate, or better."""
+    x, y = make_classification(1000 + rows, columns, n_informative=20, weights=[1 - rate], random_state=seed)
+    options = {"hidden": (16,), "steps": 60, "random_state": 0}
+    model = MultiTaskAUCClassifier("ce", **options).fit(x[:rows], y[:rows])
+    base = log_loss(y[rows:], np.full(1000, y[:rows].mean()))
+    assert log_loss(y[rows:], model.predict_proba(x[rows:])) < base + 0.03
+
+
 def test_strings_and_gaps_in_one_column():
     x, y = binary()
     names = np.where(y == 1, "yes", "no").astype(object)
@@ -186,6 +196,44 @@ def test_one_class_is_predicted():
         model = MultiTaskAUCClassifier(**SMALL).fit(np.eye(5), np.full(5, "only"))
     assert model.predict(np.eye(5)).tolist() == ["only"] * 5
     assert model.predict_proba(np.eye(5)).tolist() == [[1.0]] * 5
+
+
+def test_one_class_is_predicted_whatever_the_threshold():
+    with pytest.warns(UserWarning, match="1 of 1 tasks"):
+        model = MultiTaskAUCClassifier(threshold=0.01, **SMALL).fit(np.eye(5), np.full(5, "only"))
+    assert model.predict(np.eye(5)).tolist() == ["only"] * 5
+
+
+def test_one_network_keeps_the_rate_by_rows_it_was_trained_without():
+    """Noise that can be learned by heart: the cut is where new negatives are, not those of training."""
+    generator = np.random.default_rng(0)
+    x, y = generator.standard_normal((1400, 200)), generator.random(1400) < 0.3
+    model = MultiTaskAUCClassifier("ce", **SMALL | {"networks": 1}).fit(x[:400], y[:400])
+    assert model.predict(x[400:])[~y[400:]].mean() < 0.25
+    assert log_loss(y[400:], model.predict_proba(x[400:])) < 0.7  # the base rate gives 0.61
+    assert math.isfinite(model.validation_score_)
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_fits_without_gradients_around_it(mode):
+    x, y = binary(100)
+    options = SMALL | {"steps": 5}
+    with mode():
+        model = MultiTaskAUCClassifier(**options).fit(x, y).partial_fit(x, y)
+    plain = MultiTaskAUCClassifier(**options).fit(x, y).partial_fit(x, y)
+    np.testing.assert_array_equal(model.decision_function(x), plain.decision_function(x))
+    model.partial_fit(x, y)
+
+
+@pytest.mark.parametrize("objective", ["ce", "auc", "pauc", "pauc-pairwise"])
+def test_fits_where_numbers_are_double_by_default(objective):
+    x, y = binary(100)
+    torch.set_default_dtype(torch.float64)
+    try:
+        model = MultiTaskAUCClassifier(objective, **SMALL | {"steps": 40}).fit(x, y).partial_fit(x, y)
+        assert model.score(x, y) > 0.6
+    finally:
+        torch.set_default_dtype(torch.float32)
 
 
 def test_random_state_decides_everything():

@@ -6,7 +6,7 @@ import polars
 import pytest
 import scipy.sparse
 import torch
-from sklearn.datasets import make_classification
+from sklearn.datasets import load_breast_cancer, make_classification
 from sklearn.preprocessing import StandardScaler
 
 from mmb.auc import CrossEntropy, DenseBatch, PartialAUC
@@ -195,6 +195,16 @@ def test_a_part_may_lack_a_class():
         model.partial_fit(x[part], y[part], classes=[0, 1])
     assert model.classes_.tolist() == [0, 1]
     assert model.predict(x).shape == (400,)
+
+
+def test_every_part_may_lack_a_class():
+    x, y = load_breast_cancer(return_X_y=True)
+    parts = [np.flatnonzero(y == value) for value in (0, 1)]
+    model = MultiTaskAUCClassifier(hidden=(16,), networks=1, random_state=0)
+    for _ in range(5):
+        for rows in (part[start::4] for start in range(4) for part in parts):
+            model.partial_fit(x[rows], y[rows], classes=[0, 1])
+    assert model.score(x, y) > 0.8
 
 
 def test_more_of_the_same_after_a_fit():

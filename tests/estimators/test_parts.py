@@ -10,7 +10,7 @@ from sklearn.linear_model import LogisticRegression
 from mmb.auc import PartialAUC
 from mmb.estimators.calibration import Calibration, fit_log_odds, fpr_thresholds, spread_as_averaged
 from mmb.estimators.encoding import Periodic, PiecewiseLinear
-from mmb.estimators.ensemble import _has_gained
+from mmb.estimators.ensemble import CrossFit, _has_gained
 from mmb.estimators.folds import assign_folds
 from mmb.estimators.inputs import Standardiser
 from mmb.estimators.kinds import Kinds, _Dropout
@@ -80,11 +80,11 @@ def test_thresholds_weigh_rows():
 def test_calibration_keeps_what_rows_do_not_tell():
     scores, labels, _, _ = draw(300)
     calibration, mass = Calibration(3), torch.ones(2, 3, dtype=torch.float64)
-    calibration.fit(scores, labels, torch.ones(300), 0.1, mass)
+    calibration.fit(scores, scores, labels, torch.ones(300), 0.1, mass)
     slope, cut = calibration.slope.clone(), calibration.cut.clone()
     labels[:, 0] = torch.where(labels[:, 0] == 1, -1, labels[:, 0])  # no positives
     labels[:, 1] = -1
-    calibration.fit(scores[:50], labels[:50], torch.ones(50), 0.1, mass)
+    calibration.fit(scores[:50], scores[:50], labels[:50], torch.ones(50), 0.1, mass)
     assert torch.equal(calibration.slope[:2], slope[:2])
     assert calibration.cut[0] != cut[0]
     assert calibration.cut[1] == cut[1]
@@ -112,6 +112,19 @@ def test_scores_are_spread_as_those_of_an_average():
     torch.testing.assert_close(rate, torch.full((2,), 0.1), atol=0.01, rtol=0)
     alone = fpr_thresholds(networks[0], labels, torch.ones(20_000), 0.1)
     assert float((networks.mean(0)[:, 0] > alone[0])[labels[:, 0] == 0].double().mean()) < 0.08
+
+
+def test_scores_for_probabilities_stay_where_all_of_them_is_chance():
+    generator = torch.Generator().manual_seed(0)
+    labels = (torch.arange(100) % 2).to(torch.int8).unsqueeze(1)
+    networks = torch.randn(4, 100, 1, generator=generator, dtype=torch.float64)
+    fold, own = torch.arange(100) % 4, torch.randn(100, 1, generator=generator, dtype=torch.float64) / 2
+    found = spread_as_averaged(networks, fold, labels, torch.ones(100), own)
+    torch.testing.assert_close(found, own)
+    steady = own + 0.1 * networks  # nearly all of it known
+    both = [spread_as_averaged(steady, fold, labels, torch.ones(100), h) for h in (None, own)]
+    assert 0.9 < float(both[1].std() / own.std()) < 1
+    assert float(both[0].std()) == pytest.approx(float(both[1].std()), rel=0.05)
 
 
 def test_what_networks_know_by_heart_hardly_moves_scores():
@@ -167,9 +180,33 @@ def test_a_gain_has_to_be_more_than_noise(gains, kept):
     assert _has_gained(torch.tensor(gains)) == kept
 
 
-def test_one_network_gets_all_rows():
-    labels = (torch.arange(20) % 2).to(torch.int8).unsqueeze(1)
-    assert (assign_folds(labels, 1, torch.Generator()) == -1).all()
+def test_one_network_goes_without_a_quarter_of_the_rows():
+    labels = (torch.arange(24) % 2).to(torch.int8).unsqueeze(1)
+    out = assign_folds(labels, 1, torch.Generator()) == 0
+    assert labels[out].sum() == (labels[out] == 0).sum() == 3
+    labels[1:] = 0  # the only positive, and so nothing to calibrate by
+    labels[0] = 1
+    fold = assign_folds(labels, 1, torch.Generator())
+    assert fold[0] == -1
+
+
+def test_one_network_is_calibrated_by_the_rows_held_out_where_they_have_both_classes():
+    labels = torch.tensor([[0, 1], [1, 1], [0, 0], [1, 0]], dtype=torch.int8)
+    fold = torch.tensor([0, 0, -1, -1])
+    found = CrossFit(0, torch.zeros(1), torch.zeros(1, 2), torch.zeros(1, 4, 2), torch.zeros(4, 2), fold)
+    assert found.told(labels).tolist() == [[0, 1], [1, 1], [-1, 0], [-1, 0]]
+    assert found._replace(logits=torch.zeros(2, 4, 2)).told(labels) is labels
+
+
+def test_calibration_of_a_task_starts_with_its_second_class():
+    """Constant while there is one class; what came before does not count after."""
+    scores, labels, _, _ = draw(100, 3)
+    calibration, zero, one = Calibration(3), torch.zeros_like(labels), torch.ones_like(labels)
+    mass = torch.tensor([[100.0] * 3, [0.0] * 3], dtype=torch.float64)
+    calibration.fit(scores, scores, zero, torch.ones(100), 0.1, mass)
+    assert calibration(scores).unique().tolist() == pytest.approx([math.log(0.5 / 100.5)])
+    calibration.fit(scores, scores, one, torch.ones(100), 0.1, mass + 1)
+    assert torch.equal(calibration(scores), scores)
 
 
 def test_kinds_are_weighed_by_what_they_tell():
@@ -260,3 +297,10 @@ def test_one_cell_far_out_leaves_the_others_as_they_were(outlier):
         inputs.append(standardise(rows, torch.float64))
     assert float(np.corrcoef(inputs[0][:, 0], inputs[1][:500, 0])[0, 1]) > 0.999
     assert 0.5 < float(inputs[1][:500].std()) < 2
+
+
+def test_cells_out_of_reach_stay_at_their_end():
+    standardise = Standardiser(sparse=False)
+    standardise.learn(np.linspace(-1, 1, 50).reshape(-1, 1), np.ones(50))
+    found = standardise(np.array([[-1e300], [-1e160], [0.0], [1e160], [1e300]]), torch.float64)
+    torch.testing.assert_close(found[:, 0], torch.tensor([-4.0, -4, 0, 4, 4], dtype=torch.float64))

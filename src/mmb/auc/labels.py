@@ -10,6 +10,11 @@ from torch import Tensor
 MISSING = -1
 """The label of a row that was never measured for a task."""
 
+_DTYPES = (
+    *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
+    *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
+)
+
 
 class Labels:
     """A checked label matrix and what the objectives and samplers need to know about it.
@@ -35,10 +40,10 @@ class Labels:
 
         Args:
             matrix: `[n, m]`, or `[n]` for one task. Values 0, 1 and missing: NaN in floating point, -1 in
-                integers; bool has no gaps.
+                signed integers; bool and uint8 have no gaps.
 
         Raises:
-            TypeError: If `matrix` is not a tensor.
+            TypeError: If `matrix` is not a tensor, or of a dtype that labels cannot have.
             ValueError: If it has another number of axes, is empty, holds another value (the first bad row and
                 task are named), or if no task has both a positive and a negative.
 
@@ -112,13 +117,13 @@ def as_labels(matrix: Tensor) -> Tensor:
     """Turn a label matrix with gaps into int8 with -1 for missing.
 
     Args:
-        matrix: `[n, m]` or `[n]` with 0, 1 and missing (NaN in floating point, -1 in integers).
+        matrix: `[n, m]` or `[n]` with 0, 1 and missing (NaN in floating point, -1 in signed integers).
 
     Returns:
         int8 `[n, m]`.
 
     Raises:
-        TypeError: If `matrix` is not a tensor.
+        TypeError: If `matrix` is not a tensor, or of a dtype that labels cannot have.
         ValueError: If it is neither `[n, m]` nor `[n]`, empty, or holds something but 0, 1, missing.
     """
     if not isinstance(matrix, Tensor):
@@ -137,20 +142,28 @@ def as_labels(matrix: Tensor) -> Tensor:
 
 
 def check_values(labels: Tensor) -> None:
-    """Raise ValueError naming the first label outside {0, 1, missing}; this waits for a GPU's values."""
+    """Raise ValueError naming the first label outside {0, 1, missing}; this waits for a GPU's values.
+
+    Raises:
+        TypeError: If the dtype is none that labels can have.
+    """
     if labels.dtype == torch.bool:
         return
+    if labels.dtype not in _DTYPES:
+        raise TypeError(
+            "labels must be of a bool, uint8, signed integer or 16 to 64 bit float dtype, "
+            f"got {labels.dtype}; use labels.to(torch.int8)"
+        )
     # arithmetic and extremes: on a CPU several times faster than comparing every entry
     if labels.is_floating_point():
         known = labels.nan_to_num(nan=0.0)
-        low, high = (known * known - known).aminmax()
-        good = bool((low == 0) & (high == 0))
+        good = not any(float(v) for v in (known * known - known).aminmax())
     else:
-        low, high = labels.aminmax()
-        good = bool((low >= MISSING) & (high <= 1))
+        low, high = (int(v) for v in labels.aminmax())  # torch compares -1 with uint8 as if it were 255
+        good = low >= MISSING and high <= 1
     if good:
         return
-    missing = labels.isnan() if labels.is_floating_point() else labels == MISSING
+    missing = labels.isnan() if labels.is_floating_point() else (labels == MISSING) & labels.dtype.is_signed
     place = (~((labels == 0) | (labels == 1) | missing)).nonzero()[0].tolist()
     raise ValueError(
         f"labels must be 0, 1 or missing (NaN in floating point, {MISSING} in integers); "

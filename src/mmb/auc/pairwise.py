@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from mmb._numbers import check_whole
 from mmb.auc.autograd import Gradients
 from mmb.auc.entries import Entries
 from mmb.auc.labels import Labels
@@ -67,10 +68,10 @@ class PairwisePartialAUC(Objective):
         super().__init__(labels, task_weighting)
         check_surrogate(surrogate)
         check_gradient(gradient)
-        if margin < 0 or (margin == 0 and surrogate == "squared_hinge"):
+        if not margin >= 0 or (margin == 0 and surrogate == "squared_hinge"):
             raise ValueError(f"margin must be positive, or 0 with the logistic surrogate; got {margin}")
-        if capacity is not None and capacity < 1:
-            raise ValueError(f"capacity must be positive or None, got {capacity}")
+        if capacity is not None:
+            check_whole("capacity", capacity, 1)
         self.surrogate, self.margin, self.gradient = surrogate, margin, gradient
         self.capacity = capacity
         self.threshold = Thresholds(

@@ -24,36 +24,48 @@ class Calibration:
         slope: `a` of the log-odds `a z + b`, float64 `[m]`.
         offset: `b`, float64 `[m]`.
         cut: The log-odds above which rows are called positive, float64 `[m]`.
+        usable: Bool `[m]`: tasks of which both classes have been seen. The others have constant log-odds.
+        constant: Those, float64 `[m]`.
     """
 
     def __init__(self, num_tasks: int) -> None:
         self.slope = torch.ones(num_tasks, dtype=torch.float64)
-        self.offset, self.cut = torch.zeros_like(self.slope), torch.zeros_like(self.slope)
+        self.offset, self.cut, self.constant = torch.zeros(3, num_tasks, dtype=torch.float64)
+        self.usable = torch.zeros(num_tasks, dtype=torch.bool)
 
     def __call__(self, scores: Tensor) -> Tensor:
         """Log-odds of logits `[n, m]`."""
-        return self.slope * scores + self.offset
+        return torch.where(self.usable, self.slope * scores + self.offset, self.constant)
 
-    def fit(self, scores: Tensor, labels: Tensor, weights: Tensor, max_fpr: float, mass: Tensor) -> None:
+    def fit(
+        self,
+        scores: Tensor,
+        averaged: Tensor,
+        labels: Tensor,
+        weights: Tensor,
+        max_fpr: float,
+        mass: Tensor,
+    ) -> None:
         r"""Fit to some rows: log-odds of the tasks with both classes there, cuts of those with negatives.
 
         Args:
-            scores: Logits `[n, m]`.
+            scores: Logits `[n, m]`, by which log-odds are placed.
+            averaged: Logits `[n, m]` spread as those to come, by which cuts are placed.
             labels: int8 `[n, m]` with -1 for missing.
             weights: Of the rows, `[n]`.
             max_fpr: The false positive rate to cut at.
             mass: `[2, m]`: how many negatives and positives have been seen in all. Tasks that lack one get
                 constant log-odds, $\log (n_+ + 1/2) / (n_- + 1/2)$, and a cut of zero.
         """
-        usable = (mass > 0).all(0)
+        self.usable = (mass > 0).all(0)
         slope, offset = fit_log_odds(scores.unsqueeze(1), labels, weights)
         slope = slope.squeeze(0)
         there = (labels == 1).any(0) & (labels == 0).any(0)
-        self.slope = torch.where(usable, torch.where(there, slope, self.slope), 0.0)
-        constant = ((mass[1] + 0.5) / (mass[0] + 0.5)).log()
-        self.offset = torch.where(usable, torch.where(there, offset, self.offset), constant)
-        cut = fpr_thresholds(self(scores), labels, weights, max_fpr)
-        self.cut = torch.where(usable, torch.where(cut.isnan(), self.cut, cut), 0.0)
+        self.slope = torch.where(there, slope, self.slope)
+        self.offset = torch.where(there, offset, self.offset)
+        self.constant = ((mass[1] + 0.5) / (mass[0] + 0.5)).log()
+        cut = fpr_thresholds(self(averaged), labels, weights, max_fpr)
+        self.cut = torch.where(self.usable & ~cut.isnan(), cut, self.cut)
 
     def raise_cut(self, scores: Tensor, labels: Tensor, weights: Tensor, max_fpr: float) -> None:
         """Keep the rate on rows with their own scores, too: many of them may be equal, just above the cut.
@@ -65,10 +77,12 @@ class Calibration:
             max_fpr: The false positive rate to keep.
         """
         own = fpr_thresholds(self(scores), labels, weights, max_fpr) + _ROUNDING
-        self.cut = torch.where((self.slope > 0) & (own > self.cut), own, self.cut)
+        self.cut = torch.where(self.usable & (own > self.cut), own, self.cut)
 
 
-def spread_as_averaged(logits: Tensor, fold: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
+def spread_as_averaged(
+    logits: Tensor, fold: Tensor, labels: Tensor, weights: Tensor, cautious: Tensor | None = None
+) -> Tensor:
     r"""Held-out scores of single networks, moved together as much as those of the average would be.
 
     Networks differ by chance, and their average less so; a threshold placed by the scores of single networks
@@ -85,16 +99,24 @@ def spread_as_averaged(logits: Tensor, fold: Tensor, labels: Tensor, weights: Te
     $1 - 1/K$, is too little. $V$ is the geometric mean of the two; the first alone where there are but two
     networks.
 
+    Where $V$ is most of the variance, classes would be moved apart by what may be chance, too. A threshold is
+    none the worse, but probabilities would be near 0 and 1: for them the factor under the root goes back to
+    one from where $V$ is half of the variance to where it is all.
+
     Args:
         logits: Of each network, `[K, n, m]`.
         fold: int64 `[n]`: the network that was trained without the row, -1 for none.
         labels: int8 `[n, m]` with -1 for missing.
         weights: Of the rows, `[n]`.
+        cautious: The scores $h$ to move, `[n, m]`, for probabilities; None is those in `logits`, for a
+            threshold.
 
     Returns:
         `[n, m]`.
     """
-    own = held_out(logits, fold)
+    own = held_out(logits, fold) if cautious is None else cautious
+    if len(logits) == 1:
+        return own
     gap = own - logits.mean(0)
     knew = (fold != torch.arange(len(logits)).unsqueeze(1)).unsqueeze(2).double()
     number = knew.sum(0)
@@ -110,8 +132,9 @@ def spread_as_averaged(logits: Tensor, fold: Tensor, labels: Tensor, weights: Te
         if len(logits) > 2:
             by_chance = (by_chance * (1 - 1 / len(logits)) * (share * among).sum(0)).sqrt()
         spread = (share * (own - centre).square()).sum(0)
-        shrink = (1 - by_chance / spread.clamp(min=1e-12)).clamp(min=0).sqrt()
-        found = torch.where(there, centre + shrink * (own - centre), found)
+        lost = (by_chance / spread.clamp(min=1e-12)).clamp(max=1)
+        left = 1 - lost if cautious is None else torch.maximum(1 - lost, lost)
+        found = torch.where(there, centre + left.sqrt() * (own - centre), found)
     return found
 
 

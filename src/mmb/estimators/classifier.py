@@ -19,6 +19,7 @@ from mmb.estimators.calibration import Calibration, spread_as_averaged
 from mmb.estimators.encoding import PiecewiseLinear
 from mmb.estimators.ensemble import Ensemble
 from mmb.estimators.inputs import Rows, Standardiser
+from mmb.estimators.modes import with_gradients
 from mmb.estimators.network import Network, Part, class_mass
 from mmb.estimators.parameters import check_parameters
 from mmb.estimators.targets import read_targets
@@ -71,7 +72,8 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         steps: Number of steps by cross-entropy; None is fifteen passes over the data, and at least 300. Then
             follow half as many for the objective.
         networks: How many networks to train, each without another share of the rows. Their scores are
-            averaged; probabilities and thresholds are placed by the scores of the rows held out.
+            averaged; probabilities and thresholds are placed by the scores of the rows held out. One alone
+            goes without a quarter of them.
         threshold: Probability above which `predict` calls a row positive; None is each task's own, at
             `max_fpr`.
         random_state: Seed of everything random; the global generators are left alone.
@@ -121,6 +123,7 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         tags.classifier_tags.multi_label = True
         return tags
 
+    @with_gradients
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train anew.
 
@@ -144,7 +147,7 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             warnings.warn(
                 f"y: {len(names)} of {labels.shape[1]} tasks have no positive or no negative and get "
                 f"constant scores: {names[:20]}",
-                stacklevel=2,
+                stacklevel=3,
             )
         steps = self.steps or max(_FEWEST_STEPS, _PASSES * math.ceil(len(labels) / self.batch_size))
         stages = [(steps, self.lr), (max(1, round(_TUNING * steps)), _TUNING_LR * self.lr)]
@@ -156,10 +159,19 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         )
         self.objective_ = self.objective if found.stage else "ce"
         self.validation_score_ = float(found.values.nanmean())
-        scores = spread_as_averaged(found.logits, found.fold, labels, weights)
-        self._calibrate(scores, labels, weights, self._ensemble.scores(part.rows))
+        self._mass += mass
+        self._calibration.fit(
+            spread_as_averaged(found.logits, found.fold, labels, weights, found.unseen),
+            spread_as_averaged(found.logits, found.fold, labels, weights),
+            found.told(labels),
+            weights,
+            self.max_fpr,
+            self._mass,
+        )
+        self._place_thresholds(self._ensemble.scores(part.rows), labels, weights)
         return self
 
+    @with_gradients
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """Train on one more part of the data in one pass, after `fit` or after other parts.
 
@@ -170,7 +182,8 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             X: `[n, d]`.
             y: `[n]` or `[n, m]`; a part may lack classes.
             classes: All classes of a one-dimensional `y`; needed in the first call only.
-            sample_weight: Weight of each row, `[n]`, not negative.
+            sample_weight: Weight of each row, `[n]`, not negative, beside the other rows of this call alone:
+                every part counts as its number of rows, whatever the sum of its weights.
 
         Returns:
             This estimator.
@@ -193,8 +206,10 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self._ensemble.train(part, steps, _FIRST_STEPS, self.batch_size, self.lr)
         if self._ensemble.networks[0].steps_done > _FIRST_STEPS:
             self.objective_ = self.objective
+        self._mass += class_mass(labels, weights)
         scores = self._ensemble.scores(part.rows)
-        self._calibrate(scores, labels, weights, scores)
+        self._calibration.fit(scores, scores, labels, weights, self.max_fpr, self._mass)
+        self._place_thresholds(scores, labels, weights)
         return self
 
     def decision_function(self, X: Any) -> Array:
@@ -234,7 +249,7 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         if self._multilabel:
             return (decision > 0).astype(np.int64)
         chosen = decision.argmax(1) if decision.ndim == 2 else (decision > 0).astype(np.int64)
-        return np.asarray(self.classes_[chosen])
+        return np.asarray(self.classes_[np.minimum(chosen, len(self.classes_) - 1)])  # there may be but one
 
     def score(self, X: Any, y: Any) -> float:
         """The partial AUC up to `max_fpr`, by McClish between 0.5 (chance) and 1, averaged over the tasks.
@@ -301,18 +316,9 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self._calibration = Calibration(num_tasks)
         return part
 
-    def _calibrate(self, scores: Tensor, labels: Tensor, weights: Tensor, averaged: Tensor) -> None:
-        """Place probabilities and thresholds by some rows, where they have the classes it takes.
-
-        Args:
-            scores: What the ensemble would give the rows had they not been seen, `[n, m]`.
-            labels: `[n, m]`.
-            weights: Of the rows, `[n]`.
-            averaged: What the ensemble gives them, `[n, m]`.
-        """
-        self._mass += class_mass(labels, weights)
-        self._calibration.fit(scores, labels, weights, self.max_fpr, self._mass)
-        self._calibration.raise_cut(averaged, labels, weights, self.max_fpr)
+    def _place_thresholds(self, scores: Tensor, labels: Tensor, weights: Tensor) -> None:
+        """Where calibration cuts, or higher where rows with these scores `[n, m]` need it; or `threshold`."""
+        self._calibration.raise_cut(scores, labels, weights, self.max_fpr)
         if self.threshold is not None:
             self._calibration.cut.fill_(math.log(self.threshold / (1 - self.threshold)))
         self.thresholds_ = self._calibration.cut.sigmoid().numpy()

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from mmb.auc.labels import MISSING
 from mmb.estimators.calibration import fit_log_odds
 from mmb.estimators.folds import assign_folds, held_out
 from mmb.estimators.inputs import Rows
@@ -25,15 +26,28 @@ class CrossFit(NamedTuple):
         values: What the held-out logits of each fold were valued.
         blend: How the kinds of models were weighed by these logits, `[kinds, m]`.
         logits: Of each network, `[networks, n, m]`.
+        unseen: Logits of each row by the network that was trained without it, `[n, m]`, its fold moved to the
+            mean of all rows: see `Part.offset`.
         fold: int64 `[n]`: the network that was trained without the row; -1 for none, because the others would
-            lack a class.
+            lack a class, or because there is but one network.
     """
 
     stage: int
     values: Tensor
     blend: Tensor
     logits: Tensor
+    unseen: Tensor
     fold: Tensor
+
+    def told(self, labels: Tensor) -> Tensor:
+        """Labels `[n, m]` to calibrate by: one network alone has seen most rows, so those are gaps.
+
+        Where the rows held out lack a class of a task, all of its labels stay.
+        """
+        if len(self.logits) > 1:
+            return labels
+        out = self.fold >= 0
+        return torch.where(out.unsqueeze(1) | ~both_classes(labels[out]), labels, MISSING)
 
 
 class Ensemble:
@@ -57,9 +71,9 @@ class Ensemble:
         """Logits `[n, m]`."""
         return (self.blend * self._by_kind(rows, self.networks)).sum(1)
 
-    def _by_kind(self, rows: Rows, networks: Sequence[Network]) -> Tensor:
-        """Logits `[n, kinds, m]`, float64, the mean of some networks."""
-        logits = torch.stack([rows.scores(network.model).double() for network in networks]).mean(0)
+    def _by_kind(self, rows: Rows, networks: Sequence[Network], offset: Tensor | None = None) -> Tensor:
+        """Logits `[n, kinds, m]`, float64, the mean of some networks; of inputs less an offset `[d]`."""
+        logits = torch.stack([rows.scores(network.model, offset).double() for network in networks]).mean(0)
         return logits.reshape(len(logits), *self.blend.shape)
 
     def cross_fit(
@@ -85,6 +99,7 @@ class Ensemble:
         """
         fold = assign_folds(part.labels, len(self.networks), torch.Generator().manual_seed(self.seed))
         parts = [part.only(fold != number) for number in range(len(self.networks))]
+        offsets = [part.offset(fold == number) for number in range(len(self.networks))]
         for network, own in zip(self.networks, parts, strict=True):
             network.see(own.labels, own.weights)
         kept: list[tuple[CrossFit, list[dict[str, Any]]]] = []
@@ -99,12 +114,15 @@ class Ensemble:
                 [(blend * self._by_kind(part.rows, [network])).sum(1) for network in self.networks]
             )
             own_rows, found = [fold == number for number in range(len(parts))], held_out(logits, fold)
+            moved = found.clone()
+            for out, offset, network in zip(own_rows, offsets, self.networks, strict=True):
+                moved[out] = (blend * self._by_kind(part.rows.only(out), [network], offset)).sum(1)
             values = torch.tensor(
                 [assess(found[k], part.labels[k]) if bool(k.any()) else math.nan for k in own_rows]
             )
             if not kept or _has_gained(values - kept[0][0].values):
                 states = [copy.deepcopy(network.model.state_dict()) for network in self.networks]
-                kept = [(CrossFit(stage, values, blend, logits, fold), states)]
+                kept = [(CrossFit(stage, values, blend, logits, moved, fold), states)]
         (best, states), *_ = kept
         self.blend = best.blend
         for network, state in zip(self.networks, states, strict=True):

@@ -5,13 +5,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+_ALONE = 4  # shares of the rows of which a single fold is one
+
 
 def assign_folds(labels: Tensor, count: int, generator: torch.Generator) -> Tensor:
     """Deal the rows out to folds at random, stratified by their rarest positive label.
 
     Rows are grouped by the task, among those they are positive for, that has the fewest positives; rows
     without a positive are one group. Every group is dealt out evenly. A row belongs to no fold where the
-    others would lack a class of a task without it.
+    others would lack a class of a task without it. A single fold has a quarter of the rows.
 
     Args:
         labels: int8 `[n, m]` with -1 for missing.
@@ -28,8 +30,9 @@ def assign_folds(labels: Tensor, count: int, generator: torch.Generator) -> Tens
     shuffled = torch.randperm(num_rows, generator=generator)
     order = shuffled[group[shuffled].argsort(stable=True)]
     fold = torch.empty(num_rows, dtype=torch.int64)
-    fold[order] = torch.arange(num_rows) % count  # groups lie one after the other
+    fold[order] = torch.arange(num_rows) % (count if count > 1 else _ALONE)  # groups lie one after the other
     dealt = fold.clone()
+    fold[dealt >= count] = -1
     for number in range(count):
         rest = dealt != number
         for has in (positive, negative):

@@ -16,6 +16,7 @@ _preprocessing = require("sklearn.preprocessing", extra="estimators")
 
 _REACH = 4.0  # spreads at which inputs level off
 _QUARTILES = 1.349  # how far those of a normal distribution lie apart, in deviations
+_FARTHEST = 1e100  # spreads that can be squared
 _ROUNDING = 1e-9  # share of a number that may be rounding
 _CHUNK = 1 << 22  # numbers made dense at a time
 
@@ -62,6 +63,7 @@ class Standardiser:
         x = x.toarray() if _sparse.issparse(x) else np.asarray(x)
         mean = self._scaler.mean_ if self._scaler.with_mean else 0.0
         u = ((x.astype(np.float64) - mean) / self._scaler.scale_ - self._shift) / self._ratio
+        u = np.clip(u, -_FARTHEST, _FARTHEST)
         return torch.as_tensor(u / np.sqrt(1 + np.square(u / _REACH))).to(dtype)
 
 
@@ -88,7 +90,7 @@ class Rows:
     def take(self, places: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
         """Inputs `[k, d]` of the rows at some places `[k]`."""
         rows = self._rows[places]
-        if _sparse.issparse(self._x):
+        if self.sparse:
             return self._standardise(self._x[rows.numpy()], dtype)
         if dtype not in self._dense:
             self._dense[dtype] = self._standardise(self._x, dtype)
@@ -98,12 +100,29 @@ class Rows:
         """Inputs `[k, d]` of evenly spaced rows, as many as may be made dense at a time."""
         return self.take(torch.arange(0, len(self._rows), -(-len(self._rows) // self._chunk)))
 
-    def scores(self, model: torch.nn.Module) -> Tensor:
-        """Logits `[n, m]` of all rows, in the precision of the model, with the model in evaluation mode."""
+    @property
+    def sparse(self) -> bool:
+        """Whether rows are sparse, and so not centred."""
+        return bool(_sparse.issparse(self._x))
+
+    def mean(self, weights: Tensor) -> Tensor:
+        """Mean of the inputs of all rows, with weights `[n]`, float64 `[d]`."""
+        parts = torch.split(torch.arange(len(self._rows)), self._chunk)
+        sums = [weights[part].double() @ self.take(part, torch.float64) for part in parts]
+        return torch.stack(sums).sum(0) / weights.double().sum()
+
+    def scores(self, model: torch.nn.Module, offset: Tensor | None = None) -> Tensor:
+        """Logits `[n, m]` of all rows, in the precision of the model, with the model in evaluation mode.
+
+        Args:
+            model: The model.
+            offset: What to subtract from their inputs, `[d]`.
+        """
         training, dtype = model.training, next(model.parameters()).dtype
         model.eval()
         with torch.no_grad():
             parts = torch.split(torch.arange(len(self._rows)), self._chunk)
-            found = torch.cat([model(self.take(part, dtype)) for part in parts])
+            inputs = (self.take(part, dtype) for part in parts)
+            found = torch.cat([model(x if offset is None else x - offset.to(dtype)) for x in inputs])
         model.train(training)
         return found

@@ -79,4 +79,4 @@ class _Dropout(nn.Module):
             return x
         words = torch.empty(-(-x.numel() // 8), dtype=torch.int64).random_(-(2**63), None)
         kept = words.view(torch.uint8)[: x.numel()].view(x.shape) >= self.dropped
-        return x * (kept * (256 / (256 - self.dropped)))
+        return x * (kept * x.new_tensor(256 / (256 - self.dropped)))

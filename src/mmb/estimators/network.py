@@ -45,6 +45,17 @@ class Part(NamedTuple):
         """The rows where the bool `[n]` says so."""
         return Part(self.rows.only(chosen), self.labels[chosen], self.weights[chosen])
 
+    def offset(self, chosen: Tensor) -> Tensor | None:
+        """How far the inputs of some rows lie from those of all on average, `[d]`; None where that is right.
+
+        The centre of dense inputs is that of all rows. What a network is trained without then lies opposite
+        to what it is trained on, as new rows do not: of no matter for its order, or where rows are many, but
+        with more columns than rows logits are far off.
+        """
+        if self.rows.sparse or not bool(chosen.any()):
+            return None
+        return self.rows.only(chosen).mean(self.weights[chosen]) - self.rows.mean(self.weights)
+
 
 class Network:
     """Models of several kinds that are trained by cross-entropy first, then for an objective.
@@ -75,13 +86,13 @@ class Network:
         alpha: float,
         encoding: PiecewiseLinear,
     ) -> None:
-        self.model = Kinds(num_inputs, hidden, num_tasks, dropout, encoding)
+        self.model = Kinds(num_inputs, hidden, num_tasks, dropout, encoding).float()  # whatever the default
         self.kinds = len(self.model.models)
         both = torch.tensor([[0], [1]], dtype=torch.int8)  # the true ones: `see`
         both = both.expand(2, self.kinds * num_tasks)
         options = {"max_fpr": max_fpr} if objective.startswith("pauc") else {}
-        self.warm_up = CrossEntropy(both)
-        self.objective = OBJECTIVES[objective](both, **options)
+        self.warm_up = CrossEntropy(both).float()
+        self.objective = OBJECTIVES[objective](both, **options).float()
         self.mass = torch.zeros(2, num_tasks, dtype=torch.float64)  # of the negatives, of the positives
         self.num_rows = 0.0
         self.alpha, self.steps_done = alpha, 0

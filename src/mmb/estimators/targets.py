@@ -94,7 +94,7 @@ def _read_column(
         if y.dtype.kind != "U" and np.array_equal(found, [MISSING, 0]):
             warnings.warn(
                 f"y: {MISSING} and 0 are taken for two classes; gaps beside 0 alone must be NaN",
-                stacklevel=4,
+                stacklevel=6,  # the line that calls `fit`
             )
     there &= np.isin(y, classes)
     number = torch.full((len(y),), MISSING, dtype=torch.int64)

@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor
 
+from mmb._numbers import as_number, check_whole
 from mmb.hypergradients.base import (
     Estimate,
     Hypergradient,
@@ -16,7 +17,6 @@ from mmb.hypergradients.base import (
     negative_curvature,
 )
 from mmb.oracles import Oracles
-from mmb.schedules import as_number, check_whole
 from mmb.trees import block_dot, block_norm, scale_blocks, tree_map
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mmb._numbers import as_number, check_whole
 from mmb.hypergradients.base import (
     Estimate,
     Hypergradient,
@@ -17,7 +18,6 @@ from mmb.hypergradients.base import (
     negative_curvature,
 )
 from mmb.oracles import Oracles
-from mmb.schedules import as_number, check_whole
 from mmb.trees import add_scaled, block_norm, tree_leaves, tree_map, where_blocks
 
 

@@ -7,9 +7,10 @@ import math
 import torch
 from torch import Tensor
 
+from mmb._numbers import as_number
 from mmb.hypergradients.base import Estimate, Hypergradient, Memory, Rates, implicit_gradient
 from mmb.oracles import Oracles
-from mmb.schedules import Schedule, as_number, value_at
+from mmb.schedules import Schedule, value_at
 from mmb.trees import Tree, add_scaled, block_norm, scale_blocks, tree_map
 
 

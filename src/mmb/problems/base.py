@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mmb._numbers import as_number, check_whole
 from mmb.hypergradients.exact import solve_positive_definite
 from mmb.oracles import Oracles
 from mmb.problem import Problem
-from mmb.schedules import as_number, check_whole
 from mmb.trees import Tree, ravel_blocks, tree_leaves
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mmb._numbers import as_number
 from mmb.problem import Problem
 from mmb.problems.base import KnownProblem, check_nonnegative, check_positive, check_sizes
-from mmb.schedules import as_number
 from mmb.theory.constants import Constants
 from mmb.trees import gather
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from mmb._extras import require
 from mmb.training import Run, RunError, checkpoint
+from mmb.training.commands import command
 from mmb.training.evaluate import part_logits
 from mmb.training.finish import load_weights
 from mmb.training.job import find_device, make_job

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields
 
-from mmb.schedules import as_number, check_whole
+from mmb._numbers import as_number, check_whole
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from mmb._numbers import as_number
 from mmb.hypergradients import QuadraticSGD
-from mmb.schedules import as_number
 from mmb.theory.constants import Sampling
 
 

@@ -27,9 +27,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
+from mmb._numbers import as_number
 from mmb.hypergradients import Hypergradient, MomentumHessian, QuadraticSGD
 from mmb.problem import Problem
-from mmb.schedules import as_number
 from mmb.solver import Solver
 from mmb.theory.constants import Constants, Sampling, Start
 

@@ -40,7 +40,7 @@ class Focal(CrossEntropy):
         task_weighting: float = 0.0,
     ) -> None:
         super().__init__(labels, task_weighting=task_weighting)
-        if gamma < 0:
+        if not gamma >= 0:
             raise ValueError(f"gamma must not be negative, got {gamma}")
         if not 0 < alpha < 1:
             raise ValueError(f"alpha must be in (0, 1), got {alpha}")

@@ -56,7 +56,7 @@ class MiniBatchPartialAUC(ScoreObjective):
         super().__init__(labels, margin, scores, task_weighting)
         if not 0 < max_fpr <= 1:
             raise ValueError(f"max_fpr must be in (0, 1], got {max_fpr}")
-        if anneal < 0:
+        if not anneal >= 0:
             raise ValueError(f"anneal must be a number of batches, 0 or more, got {anneal}")
         self.max_fpr, self.anneal = max_fpr, anneal
         if anneal:

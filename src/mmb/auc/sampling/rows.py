@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mmb._numbers import check_whole
 from mmb.auc.batches import DenseBatch
 from mmb.auc.labels import Labels
 from mmb.auc.sampling.row_lists import RowLists
@@ -92,6 +93,7 @@ class RichRowSampler(Sampler[RowDraw]):
         generator: torch.Generator | int = 0,
     ) -> None:
         labels = labels if isinstance(labels, Labels) else Labels(labels)
+        check_whole("batch_size", batch_size, 1)
         if not 1 <= batch_size <= labels.num_rows:
             raise ValueError(
                 f"batch_size: expected 1 to {labels.num_rows}, the rows of the labels, got {batch_size}"

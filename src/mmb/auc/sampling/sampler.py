@@ -9,6 +9,8 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor
 
+from mmb._numbers import check_whole
+
 _Draw = TypeVar("_Draw")
 
 
@@ -34,8 +36,7 @@ class Sampler(ABC, Generic[_Draw]):
     def __init__(
         self, device: torch.device, steps_per_epoch: int, generator: torch.Generator | int = 0
     ) -> None:
-        if steps_per_epoch < 1:
-            raise ValueError(f"steps_per_epoch: expected at least 1, got {steps_per_epoch}")
+        check_whole("steps_per_epoch", steps_per_epoch, 1)
         if not isinstance(generator, torch.Generator):
             generator = torch.Generator(device).manual_seed(generator)
         elif generator.device.type != device.type:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mmb._numbers import check_whole
 from mmb.auc.batches import TaskBatch
 from mmb.auc.labels import Labels
 from mmb.auc.sampling.row_lists import RowLists
@@ -99,6 +100,8 @@ class TaskSampler(Sampler[TaskDraw]):
         generator: torch.Generator | int = 0,
     ) -> None:
         labels = labels if isinstance(labels, Labels) else Labels(labels)
+        check_whole("tasks_per_step", tasks_per_step, 1)
+        check_whole("rows_per_task", rows_per_task, 1)
         if rows_per_task < 2:
             raise ValueError(
                 f"rows_per_task: expected at least 2 (a positive and a negative), got {rows_per_task}"
