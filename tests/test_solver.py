@@ -532,6 +532,17 @@ def test_state_of_another_level_is_refused_and_a_right_one_taken_after_it():
     assert state.step == 1
 
 
+def test_an_estimator_of_ones_own_is_asked_for_the_memory_of_all_blocks():
+    class Own(mmb.QuadraticSGD):
+        def init(self, lower):
+            assert len(lower) == 6
+            return super().init(lower)
+
+    problem, (_, state) = Quadratic.make().problem(), started(v2(), Quadratic.make())
+    mmb.Solver(problem, Own(lr=0.35), **SETTINGS).step(state, *bad_step().values())
+    assert state.step == 1
+
+
 def test_duals_of_another_solver_need_a_step_size():
     _, state = started(v2(), Quadratic.make())
     with pytest.raises(ValueError, match="lr_dual: there are duals"):

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
+from mmb._numbers import check_whole
 from mmb.trees import Tree
 
 Upper = Callable[[Tree, Tree, Tree, Any], Tensor]
@@ -47,8 +48,7 @@ class Problem:
             raise TypeError(f"upper: expected a function f(x, dual_i, lower_i, batch_i), got {self.upper!r}")
         if self.lower is not None and not callable(self.lower):
             raise TypeError(f"lower: expected a function g(x, lower_i, batch_i) or None, got {self.lower!r}")
-        if isinstance(self.num_blocks, bool) or not isinstance(self.num_blocks, int) or self.num_blocks < 1:
-            raise ValueError(f"num_blocks: expected a whole number of at least 1, got {self.num_blocks!r}")
+        check_whole("num_blocks", self.num_blocks, 1)
         if self.project_dual is not None and not callable(self.project_dual):
             raise TypeError(
                 f"project_dual: expected a function of one block's dual, got {self.project_dual!r}; "

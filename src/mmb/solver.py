@@ -196,7 +196,7 @@ class Solver:
             mmb.BrokenStepError: If NaN, infinity or an indefinite Hessian was met.
         """
         if self._remembered is None and state.lower is not None:  # made by another solver
-            self._remembered = list(self._memory(tree_map(lambda leaf: leaf[:1], state.lower)))
+            self._remembered = list(self._memory(state.lower))
         validation.check_state(
             self.problem, state, self.optimizer, self.lr_dual, self._num_own, self._remembered or ()
         )

@@ -148,7 +148,7 @@ def check_step(
                 "mmb.BlockSampler, which draws without repetition"
             )
     _check_leading_axis("upper_batch", upper_batch, len(blocks), "len(blocks)")
-    if lower_batch is not None and problem.lower is None:
+    if problem.lower is None and lower_batch is not None and tree_leaves(lower_batch):
         raise ValueError(
             "lower_batch: the problem has no lower level, so expected None; put all that f needs in "
             "upper_batch, e.g. ((inputs, targets), None)"

@@ -234,7 +234,7 @@ class TestTaskSampler:
 
     @pytest.mark.parametrize("name", ["tasks_per_step", "rows_per_task", "steps_per_epoch"])
     def test_refuses_numbers_that_are_not_whole(self, name):
-        with pytest.raises(ValueError, match=f"{name}: expected a whole number of at least 1, got 2.0"):
+        with pytest.raises(ValueError, match=f"{name}: expected a whole number of at least ., got 2.0"):
             TaskSampler(make_labels(), **{"tasks_per_step": 2, "rows_per_task": 4, name: 2.0})
 
 

@@ -51,6 +51,7 @@ def test_values_are_typed():
         ("training.steps=1.5", r"training\.steps.*1\.5"),
         ("seed=true", "seed.*True"),
         ("optimizer", "key=value"),
+        ("data.path=2020-99-99", r"data\.path cannot be read: '2020-99-99'; put quotes"),
         ("seed=null", "seed: expected a value, got null; its default is 0"),
         ("optimizer.lr=null", r"optimizer\.lr: expected a value, got null"),
         ("method=[ce]", "no method"),

@@ -58,6 +58,7 @@ def edit(run, **changes):
     [
         ({"optimizer": {"name": "sgd"}}, "optimizer.name: 'adam' then, 'sgd' now"),
         ({"model": {"hidden": [9]}}, r"model.hidden: \[8\] then, \[9\] now"),
+        ({"training": {"select": "auc"}}, "training.select: 'pauc' then, 'auc' now"),
         ({"objective": {"max_fpr": 0.2}}, "objective.max_fpr: 0.1 then, 0.2 now"),
         ({"training": {"precision": "bfloat16"}}, "training.precision: 'float32' then, 'bfloat16' now"),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import Any
@@ -62,8 +63,8 @@ def train(run: Run, watch: Watch | None = None) -> dict[str, Any]:
     Raises:
         TrainingError: If the loss is no longer a number.
         CheckpointError: If a checkpoint cannot be written, or none can be read.
-        RunError: If another process is training this run, its data or recipe has changed since its
-            checkpoint, or names of its tasks clash with other columns of its predictions.
+        RunError: If another process is training this run, or its data or recipe has changed since its
+            checkpoint.
         ProcessError: If the processes that train it together disagree, or one is lost.
         ValueError: If the recipe's options do not fit its data.
     """
@@ -88,8 +89,7 @@ def train(run: Run, watch: Watch | None = None) -> dict[str, Any]:
             job.load_state_dict(saved.pop("job"))  # and let go of it
             progress = Progress(**saved["progress"])
         else:
-            if job.dataset.encoder is not None:
-                columns_for(job.dataset.task_names)  # such names would be refused when all is done
+            warn_of_names(job)
             prepare_start(run, job)
         evaluate_every = settings.evaluate_every or job.steps_per_epoch
         checkpoint_every = settings.checkpoint_every or evaluate_every
@@ -128,6 +128,15 @@ def train(run: Run, watch: Watch | None = None) -> dict[str, Any]:
         result = finish(run, job, progress.step, progress.best_step, progress.seconds)
         watch.end(run, result)
         return result
+
+
+def warn_of_names(job: Job) -> None:
+    """Warn of tasks whose names prediction would refuse, while nothing is trained yet."""
+    if job.dataset.encoder is not None:
+        try:
+            columns_for(job.dataset.task_names)
+        except RunError as error:
+            warnings.warn(f"`mmb predict` will refuse this run: {error}", stacklevel=2)
 
 
 def open_log(run: Run, progress: Progress, ranks: Ranks) -> RunLog:

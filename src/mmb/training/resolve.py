@@ -96,8 +96,10 @@ def parse_overrides(overrides: Iterable[str], texts: Container[str] = ()) -> Fra
             nested: Any = yaml.safe_load(value)
             if key in texts and nested is not None:
                 nested = yaml.load(value, Loader=yaml.BaseLoader)  # all scalars as they are written
-        except yaml.YAMLError as error:
-            raise RecipeError(f"the value of {key} cannot be read: {value!r}") from error
+        except (yaml.YAMLError, ValueError) as error:  # the latter for dates that are none
+            raise RecipeError(
+                f"the value of {key} cannot be read: {value!r}; put quotes in it where it is a text"
+            ) from error
         for part in reversed(key.split(".")):
             nested = {part: nested}
         fragment = merge(fragment, nested)

@@ -56,7 +56,8 @@ def recipe_facts(recipe: Recipe) -> dict[str, str]:
     """
     facts = flat(to_plain(recipe))
     sections = ("method", "model.", "objective.", "sampler.", "optimizer.", "schedule.", "seed")
-    kept = (*sections, "data.augment", "training.precision", "training.batch_norm")
+    chosen_by = ("training.select", "training.max_fpr")  # a best value of another metric says nothing
+    kept = (*sections, *chosen_by, "data.augment", "training.precision", "training.batch_norm")
     return {key: value for key, value in facts.items() if key.startswith(kept)}
 
 

@@ -101,11 +101,7 @@ class TaskSampler(Sampler[TaskDraw]):
     ) -> None:
         labels = labels if isinstance(labels, Labels) else Labels(labels)
         check_whole("tasks_per_step", tasks_per_step, 1)
-        check_whole("rows_per_task", rows_per_task, 1)
-        if rows_per_task < 2:
-            raise ValueError(
-                f"rows_per_task: expected at least 2 (a positive and a negative), got {rows_per_task}"
-            )
+        check_whole("rows_per_task", rows_per_task, 2)  # a positive and a negative
         if not 0 < positive_fraction < 1:
             raise ValueError(f"positive_fraction: expected between 0 and 1, got {positive_fraction}")
         self._rates = _inclusion_rates(labels, tasks_per_step, task_weights)
