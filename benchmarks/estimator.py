@@ -30,7 +30,7 @@ from sklearn.preprocessing import StandardScaler
 
 from _timing import machine, print_json, print_table
 from mmb import metrics
-from mmb.data import digits, synthetic, tox21
+from mmb.data.sets import digits, synthetic, tox21
 from mmb.estimators import MultiTaskAUCClassifier
 from mmb.estimators.folds import assign_folds
 

@@ -27,8 +27,8 @@ from torch.profiler import ProfilerActivity, profile
 
 from _timing import machine, print_json, print_table
 from mmb import auc
-from mmb.data.image_files import Decoder, ImageFiles
-from mmb.data.images import IMAGENET_MEAN, IMAGENET_STD, Pixels
+from mmb.data.inputs.image_files import Decoder, ImageFiles
+from mmb.data.inputs.images import IMAGENET_MEAN, IMAGENET_STD, Pixels
 from mmb.models.registry import build
 
 TASKS = 13

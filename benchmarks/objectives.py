@@ -33,7 +33,7 @@ from torch.nn import functional
 from _peers import version
 from _timing import machine, median_ms, print_json, print_table, round_robin
 from mmb import auc
-from mmb.auc.compositional import CompositionalAUC
+from mmb.auc.compositional.whole_network import CompositionalAUC
 from mmb.auc.sampling import RichRowSampler, TaskSampler
 from mmb.models import MultiTask, mlp
 

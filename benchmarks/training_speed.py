@@ -19,12 +19,12 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from _timing import machine, print_json, print_table
-from mmb.data.graphs import GraphInputs
+from mmb.data.inputs.graphs import GraphInputs
 from mmb.training import merge, resolve
-from mmb.training.evaluate import evaluate_part
-from mmb.training.job import Job, make_job, rows_per_step
-from mmb.training.randomness import own_randomness
-from mmb.training.step import make_step
+from mmb.training.loop.evaluate import evaluate_part
+from mmb.training.loop.randomness import own_randomness
+from mmb.training.loop.setup import Job, make_job, rows_per_step
+from mmb.training.loop.step import make_step
 
 BANDWIDTH, ARITHMETIC = 4.3e12, 790e12  # of an H200: bytes per second, bfloat16 operations per second
 ROWS: dict[str, Any] = {"kind": "rows", "batch_size": 1024, "rich_fraction": 0.5}

@@ -15,7 +15,7 @@ from typing import Any
 
 from mmb.report import write_report
 from mmb.training import Run, resolve, train
-from mmb.training.predict import predict_file
+from mmb.training.runs.predict import predict_file
 
 
 def main(table: Path, new: Path, output: Path = Path("runs/molecules"), **changes: Any) -> dict[str, Any]:

@@ -1,10 +1,10 @@
-"""Random molecule-like graphs in the layout of `mmb.data.graphs`."""
+"""Random molecule-like graphs in the layout of `mmb.data.inputs.graphs`."""
 
 from __future__ import annotations
 
 import torch
 
-from mmb.data.graphs import ATOM_DIMS, BOND_DIMS, GraphInputs, mixed_radix_table
+from mmb.data.inputs.graphs import ATOM_DIMS, BOND_DIMS, GraphInputs, mixed_radix_table
 
 DISTINCT_ATOMS = 17
 

@@ -4,7 +4,8 @@ import resource
 import time
 from contextlib import contextmanager
 
-from mmb.training import Run, RunError, checkpoint, merge, resolve
+from mmb.training import Run, RunError, merge, resolve
+from mmb.training.runs import checkpoint
 
 TINY = {
     "data": {"name": "synthetic", "rows": 300, "tasks": 4, "features": 8, "positive_rate": 0.1},

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from mmb import metrics
 from mmb._extras import require
 from mmb.auc import Batch, Objective
-from mmb.auc.labels import MISSING, as_labels
 from mmb.auc.sampling import RowDraw, Sampler, TaskDraw
+from mmb.label_values import MISSING, as_labels
 
 LightningModule: Any = require("lightning.pytorch", extra="lightning").LightningModule
 

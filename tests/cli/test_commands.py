@@ -210,7 +210,7 @@ def test_a_full_disk_is_said_with_what_to_do(call, tmp_path, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("mmb.training.files.os.fsync", full)
+    monkeypatch.setattr("mmb._atomic_files.os.fsync", full)
     code, _, err = call("train", "--data", "synthetic", "--method", "ce", *TINY)
     assert code == 1
     assert "cannot write runs: No space left on device: free some space, and give the command again" in err
@@ -221,7 +221,7 @@ def test_a_full_disk_after_a_checkpoint_says_how_to_go_on(call, tmp_path, monkey
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("mmb.training.finish.result_table", full)
+    monkeypatch.setattr("mmb.training.loop.outcome.result_table", full)
     code, _, err = call("train", "--data", "synthetic", "--method", "ce", *TINY, "--output", "my run")
     assert code == 1
     assert "free some space, and continue with `mmb resume 'my run'`" in err

@@ -10,9 +10,9 @@ from dataclasses import replace
 import numpy as np
 from PIL import Image
 
-from mmb.data import cifar10, cifar100
-from mmb.data.archives import sha256_of
-from mmb.data.chexpert import OBSERVATIONS
+from mmb.data.files.archives import sha256_of
+from mmb.data.sets import cifar10, cifar100
+from mmb.data.sets.chexpert import OBSERVATIONS
 
 CIFAR = {"cifar10": (cifar10._SET, 10), "cifar100": (cifar100._SET, 100)}
 

@@ -43,7 +43,7 @@ def _published_molecules(root, monkeypatch, name):
     """A published set cut down to ten molecules, everything else being as it is."""
     pytest.importorskip("rdkit")
     pytest.importorskip("ogb")
-    module = importlib.import_module(f"mmb.data.{name}")
+    module = importlib.import_module(f"mmb.data.sets.{name}")
     small = replace(module._SET, rows=(10,), tasks=2)
     for function in ("get", "prepare", "load"):
         if name != "molpcba" or function != "load":
@@ -70,7 +70,7 @@ def _images(root, monkeypatch, name):
         mmb.data.get(name, root, image_sets.write_chexpert(root / "source"))
         return {"size": 16, "workers": 1, "held_out": 2}
     small, *_ = image_sets.small_cifar(name, "binary", root)
-    module = importlib.import_module(f"mmb.data.{name}")
+    module = importlib.import_module(f"mmb.data.sets.{name}")
     for function in ("get", "prepare", "load"):
         monkeypatch.setattr(module, function, getattr(small, function))
     mmb.data.get(name, root, root)

@@ -7,8 +7,8 @@ def test_only_what_no_page_describes_is_added():
         "mmb.auc.labels.Labels",  # described under its shorter name
         "mmb.metrics.roc_auc",  # a part of a module that is described whole
         "mmb.theory.Theorem.parameters",
-        "mmb.auc.host_rows.HostRows",
+        "mmb.auc.compositional.host_rows.HostRows",
         "mmb.metricsandmore.Other",  # not a part of mmb.metrics
     }
     added = hook("internals").not_described(described, targets)
-    assert added == ["mmb.auc.host_rows.HostRows", "mmb.metricsandmore.Other"]
+    assert added == ["mmb.auc.compositional.host_rows.HostRows", "mmb.metricsandmore.Other"]

@@ -9,7 +9,7 @@ import torch
 
 from docs.conftest import ROOT
 from mmb import memory
-from mmb.auc.footprint import Footprint
+from mmb.auc.compositional.copies_memory import Footprint
 from mmb.memory import NoRoomError
 
 PAGE = (ROOT / "docs" / "scaling.md").read_text()

@@ -14,7 +14,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
 
-from mmb.data import synthetic
+from mmb.data.sets import synthetic
 from mmb.estimators import MultiTaskAUCClassifier, ensemble
 from mmb.estimators.network import Network
 

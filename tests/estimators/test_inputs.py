@@ -10,7 +10,7 @@ from sklearn.datasets import load_breast_cancer, make_classification
 from sklearn.preprocessing import StandardScaler
 
 from mmb.auc import CrossEntropy, DenseBatch, PartialAUC
-from mmb.data import synthetic
+from mmb.data.sets import synthetic
 from mmb.estimators import MultiTaskAUCClassifier
 from mmb.estimators.encoding import PiecewiseLinear
 from mmb.estimators.inputs import Rows, Standardiser

@@ -13,7 +13,7 @@ from mmb.estimators.encoding import Periodic, PiecewiseLinear
 from mmb.estimators.ensemble import CrossFit, _has_gained
 from mmb.estimators.folds import assign_folds
 from mmb.estimators.inputs import Standardiser
-from mmb.estimators.kinds import Kinds, _Dropout
+from mmb.estimators.model_mix import Kinds, _Dropout
 
 
 def draw(rows=2000, tasks=3, seed=0):

@@ -9,9 +9,9 @@ import torch
 from torch import nn
 from torch.func import functional_call, grad, jvp, stack_module_state, vmap
 
-from mmb.data.graphs import ATOM_DIMS, BOND_DIMS
+from mmb.data.inputs.graphs import ATOM_DIMS, BOND_DIMS
 from mmb.models.batch_norm import freeze_batch_norm, untracked_batch_norm
-from mmb.models.gin import GIN, gin
+from mmb.models.graph_isomorphism import GIN, gin
 from mmb.models.task_graphs import stack_tasks
 from random_graphs import random_graphs
 

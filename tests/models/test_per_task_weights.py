@@ -7,7 +7,7 @@ import torch
 from torch.func import functional_call
 
 from mmb.auc import CompositionalAUC, TaskBatch
-from mmb.models.gin import gin
+from mmb.models.graph_isomorphism import gin
 from mmb.models.resnet import resnet18
 from mmb.models.task_graphs import stack_tasks
 from random_graphs import random_graphs

@@ -9,7 +9,7 @@ import torch
 
 from mmb.data.dataset import Dataset
 from mmb.models import registry
-from mmb.models.gin import GIN
+from mmb.models.graph_isomorphism import GIN
 from random_graphs import random_graphs
 
 

@@ -5,7 +5,7 @@ import torch
 
 from mmb.report.checks import Facts, _learning, check
 from mmb.report.scores import Scores
-from mmb.training.tracking import Tracked
+from mmb.training.loop.threshold_log import Tracked
 
 
 def titles(checks):

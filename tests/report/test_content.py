@@ -9,8 +9,10 @@ from mmb.report import scores as report_scores
 from mmb.report import write_report
 from mmb.report.runs import find_runs, methods_of, run_names
 from mmb.report.scores import run_scores
-from mmb.training import Run, RunError, Watch, checkpoint, tracking, train
-from mmb.training.job import make_job
+from mmb.training import Run, RunError, Watch, train
+from mmb.training.loop import threshold_log
+from mmb.training.loop.setup import make_job
+from mmb.training.runs import checkpoint
 from tiny_runs import tiny_recipe
 
 
@@ -146,16 +148,16 @@ def test_another_limit_changes_partial_areas_and_thresholds(runs, tmp_path):
 
 def test_thresholds_over_training_are_recorded_and_read_back(tmp_path):
     job = make_job(tiny_recipe("pauc"))
-    logits, labels = tracking.training_scores(job)
+    logits, labels = threshold_log.training_scores(job)
     job.objective.warm_start(logits, labels)
     for step in (0, 10, 10):  # a resumed run writes a step again
-        tracking.record(tmp_path, job, step)
+        threshold_log.record(tmp_path, job, step)
     with open(tmp_path / "thresholds.jsonl", "a") as file:
         file.write('{"step": 20, "tr')  # still being written, or cut short by a kill
-    assert list(tracking.read(tmp_path)) == [0, 10]
+    assert list(threshold_log.read(tmp_path)) == [0, 10]
     for step in (30, 40):  # the first is lost with the line it is joined to
-        tracking.record(tmp_path, job, step)
-    found = tracking.read(tmp_path)
+        threshold_log.record(tmp_path, job, step)
+    found = threshold_log.read(tmp_path)
     assert list(found) == [0, 10, 40]
     negative = labels == 0
     for task in range(labels.shape[1]):
@@ -168,15 +170,15 @@ def test_thresholds_over_training_are_recorded_and_read_back(tmp_path):
         lower = job.objective.threshold
         soft = ((scores.sigmoid() - scores[place].sigmoid()) / lower.tau1).sigmoid().mean()
         assert found[10].soft_rate[task].item() == pytest.approx(soft.item(), abs=1e-3)
-    tracking.record(tmp_path / "none", make_job(tiny_recipe("ce")), 0)
-    assert tracking.read(tmp_path / "none") == {}
+    threshold_log.record(tmp_path / "none", make_job(tiny_recipe("ce")), 0)
+    assert threshold_log.read(tmp_path / "none") == {}
 
 
 def test_recorded_thresholds_are_on_the_page(runs, tmp_path):
     run = Run.open(shutil.copytree(runs[1].path, tmp_path / "run"))
     job = make_job(run.recipe)
     for step in range(0, 200, 2):
-        tracking.record(run.path, job, step)
+        threshold_log.record(run.path, job, step)
     (shown,) = write_report([run], tmp_path / "report.html")["runs"]
     assert shown["tracked"]["step"][0] == 0
     assert shown["tracked"]["step"][-1] == 198

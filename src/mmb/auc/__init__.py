@@ -2,8 +2,8 @@
 
 from mmb.auc.baselines import SOPA, CrossEntropy, Focal, MiniBatchPartialAUC, SOPAs
 from mmb.auc.batches import Batch, DenseBatch, TaskBatch
-from mmb.auc.compositional import CompositionalAUC
-from mmb.auc.compositional_heads import HeadCompositionalAUC
+from mmb.auc.compositional.heads import HeadCompositionalAUC
+from mmb.auc.compositional.whole_network import CompositionalAUC
 from mmb.auc.labels import Labels
 from mmb.auc.minmax import MinMaxAUC
 from mmb.auc.objective import Objective

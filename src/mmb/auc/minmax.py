@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mmb.auc.autograd import Gradients
-from mmb.auc.entries import Entries
 from mmb.auc.labels import Labels
-from mmb.auc.margin import MarginObjective, margin_terms
-from mmb.auc.scores import Transform
+from mmb.auc.parts.autograd import Gradients
+from mmb.auc.parts.margin_loss import MarginObjective, margin_terms
+from mmb.auc.parts.score_transforms import Transform
+from mmb.auc.parts.weighted_scores import Entries
 from mmb.projections import nonnegative
 
 

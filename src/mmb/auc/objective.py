@@ -7,10 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mmb.auc.autograd import Gradients, with_gradient
 from mmb.auc.batches import Batch, TaskBatch
-from mmb.auc.entries import Entries, check_fed
-from mmb.auc.labels import MISSING, Labels
+from mmb.auc.labels import Labels
+from mmb.auc.parts.autograd import Gradients, with_gradient
+from mmb.auc.parts.weighted_scores import Entries, check_fed
+from mmb.label_values import MISSING
 from mmb.models.multitask import flatten_tasks
 
 
@@ -112,7 +113,7 @@ class Objective(nn.Module):
             A scalar: the mean over the batch's tasks of task weight times loss.
 
         Raises:
-            TypeError: See [`check_fed`][mmb.auc.entries.check_fed].
+            TypeError: See [`check_fed`][mmb.auc.parts.weighted_scores.check_fed].
             ValueError: Likewise; no state has changed then.
         """
         return self.loss(self.entries(scores, labels, tasks, weights, rows))

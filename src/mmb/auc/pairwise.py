@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 
 from mmb._numbers import check_whole
-from mmb.auc.autograd import Gradients
-from mmb.auc.entries import Entries
 from mmb.auc.labels import Labels
 from mmb.auc.objective import Objective
-from mmb.auc.pairs import Pairs, Surrogate, check_surrogate, pair_loss
-from mmb.auc.thresholds import Gradient, Thresholds, check_gradient, held_out
+from mmb.auc.parts.autograd import Gradients
+from mmb.auc.parts.pairs import Pairs, Surrogate, check_surrogate, pair_loss
+from mmb.auc.parts.thresholds import Gradient, Thresholds, check_gradient, held_out
+from mmb.auc.parts.weighted_scores import Entries
 
 
 class PairwisePartialAUC(Objective):
@@ -24,7 +24,8 @@ class PairwisePartialAUC(Objective):
     L_k = E_+ E_-[\, s(z_-)\, \ell(z_+ - z_-) \,]
     $$
 
-    with the selection `s` of [`Thresholds`][mmb.auc.thresholds.Thresholds] and $\ell(d) = \log(1+e^{c-d})$
+    with the selection `s` of [`Thresholds`][mmb.auc.parts.thresholds.Thresholds]
+    and $\ell(d) = \log(1+e^{c-d})$
     or $\max(c-d, 0)^2$. Bilevel, without a dual. Its cost grows with (positives of the batch) x (rows).
 
     Args:

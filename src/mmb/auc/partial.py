@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mmb.auc.autograd import Gradients
-from mmb.auc.entries import Entries
 from mmb.auc.labels import Labels
-from mmb.auc.margin import MarginObjective, margin_terms
-from mmb.auc.scores import Transform
-from mmb.auc.thresholds import Gradient, Thresholds, check_gradient, held_out
+from mmb.auc.parts.autograd import Gradients
+from mmb.auc.parts.margin_loss import MarginObjective, margin_terms
+from mmb.auc.parts.score_transforms import Transform
+from mmb.auc.parts.thresholds import Gradient, Thresholds, check_gradient, held_out
+from mmb.auc.parts.weighted_scores import Entries
 
 
 class PartialAUC(MarginObjective):
@@ -18,7 +18,7 @@ class PartialAUC(MarginObjective):
 
     Only the negatives ranked in that range count. Each task tracks the score threshold $\lambda$ at
     `max_fpr` (and a second one at `min_fpr` if that is positive) as its lower-level problem, see
-    [`Thresholds`][mmb.auc.thresholds.Thresholds], and softly selects the negatives above it:
+    [`Thresholds`][mmb.auc.parts.thresholds.Thresholds], and softly selects the negatives above it:
 
     $$
     L_k = E_+[(h-a)^2] + E_-[s\,(h-b)^2] + 2 \alpha\,(c + E_-[s\,h] - E_+[h]) - \alpha^2,

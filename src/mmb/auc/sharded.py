@@ -16,8 +16,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from mmb.auc.baselines import CrossEntropy
 from mmb.auc.batches import Batch, DenseBatch, TaskBatch
-from mmb.auc.compositional import CompositionalAUC
-from mmb.auc.compositional_heads import HeadCompositionalAUC
+from mmb.auc.compositional.heads import HeadCompositionalAUC
+from mmb.auc.compositional.whole_network import CompositionalAUC
 from mmb.auc.labels import Labels
 from mmb.auc.objective import Objective, model_scores
 from mmb.auc.sampling import TaskDraw

@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if debug:
             raise
         console.fail(_message(error))
-        from mmb.training.resolve import RecipeError
+        from mmb.training.recipes.resolution import RecipeError
 
         return 2 if isinstance(error, RecipeError) else 1
     return 0

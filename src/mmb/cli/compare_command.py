@@ -26,13 +26,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, console: Console) -> None:
     """Train all, then show and write the table and the curves."""
+    from mmb._atomic_files import write_whole
     from mmb.cli.watching import ProgressWatch
-    from mmb.training.commands import command
-    from mmb.training.compare import plan, summarise, train_all
-    from mmb.training.curves import plot_curves
-    from mmb.training.files import write_whole
-    from mmb.training.presets import METHODS
-    from mmb.training.tables import as_text, comparison_table
+    from mmb.training.processes.commands import command
+    from mmb.training.recipes.presets import METHODS
+    from mmb.training.runs.curves import plot_curves
+    from mmb.training.runs.tables import as_text, comparison_table
+    from mmb.training.studies.compare import plan, summarise, train_all
 
     for name in ("seeds", "jobs"):
         if (number := getattr(options, name)) is not None and number < 1:
@@ -67,6 +67,6 @@ def run(options: argparse.Namespace, console: Console) -> None:
 
 def default_jobs(device: str) -> int:
     """As many as there are cores, or one on a GPU."""
-    from mmb.training.job import find_device
+    from mmb.training.loop.setup import find_device
 
     return 1 if find_device(device).type == "cuda" else len(os.sched_getaffinity(0))

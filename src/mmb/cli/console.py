@@ -31,7 +31,7 @@ class Console:
             if isinstance(table, str):
                 print(table, flush=True)
             else:
-                from mmb.training.tables import print_table
+                from mmb.training.runs.tables import print_table
 
                 print_table(table, require("rich.console", extra="training").Console())
 
@@ -93,6 +93,6 @@ def _stdout() -> Iterator[None]:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):
             raise
-        from mmb.training.files import WriteError
+        from mmb._atomic_files import WriteError
 
         raise WriteError(error.errno, error.strerror, "to standard output") from error

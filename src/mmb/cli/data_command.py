@@ -39,7 +39,7 @@ def run(options: argparse.Namespace, console: Console) -> None:
 def list_data(console: Console) -> None:
     """Every data set and what it says about itself."""
     from mmb import data
-    from mmb.training.tables import make_table
+    from mmb.training.runs.tables import make_table
 
     found = data.available()
     console.show(make_table("Data sets", ["name", "what"], list(found.items())))
@@ -49,7 +49,7 @@ def list_data(console: Console) -> None:
 def describe(options: argparse.Namespace, console: Console) -> None:
     """Rows, tasks, positives and negatives of one data set."""
     from mmb import data
-    from mmb.training.tables import make_table
+    from mmb.training.runs.tables import make_table
 
     found = data.load(options.name, options.root, **data_options(options, "load")).describe()
     counts, keys = found["counts"], ["positive", "negative", "missing"]
@@ -93,7 +93,7 @@ def prepare(options: argparse.Namespace, console: Console) -> None:
 def data_options(options: argparse.Namespace, action: str) -> dict[str, Any]:
     """Options of the data set among the arguments."""
     from mmb.data.registry import loader
-    from mmb.training.resolve import parse_overrides, read_options, text_options
+    from mmb.training.recipes.resolution import parse_overrides, read_options, text_options
 
     function = loader(options.name, action)
     given = parse_overrides(options.overrides, text_options(getattr(function, "__func__", function)))

@@ -18,8 +18,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, console: Console) -> None:
     """Evaluate and show a table."""
     from mmb.training import Run
-    from mmb.training.finish import evaluate_run
-    from mmb.training.tables import make_table
+    from mmb.training.loop.outcome import evaluate_run
+    from mmb.training.runs.tables import make_table
 
     found = evaluate_run(Run.open(options.run), options.split, options.max_fpr)
     tasks, keys = found["tasks"], ["auc", "pauc", "ap"]

@@ -17,8 +17,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, console: Console) -> None:
     """Export, compare, and say what was written."""
     from mmb.training import Run
-    from mmb.training.export import export_run
-    from mmb.training.tables import make_table
+    from mmb.training.runs.export import export_run
+    from mmb.training.runs.tables import make_table
 
     opened = Run.open(options.run)
     found = export_run(opened, options.output or opened.path / "export")

@@ -12,7 +12,7 @@ from mmb.cli.console import Console
 from mmb.cli.parser import UsageError
 
 if TYPE_CHECKING:
-    from mmb.training.reproduce import Planned, Study
+    from mmb.training.studies.reproduce import Planned, Study
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -57,7 +57,14 @@ def run(options: argparse.Namespace, console: Console) -> None:
 
 def make_tables(options: argparse.Namespace, console: Console) -> None:
     """Train the runs of the tables that are not finished, keep their logs, make the tables."""
-    from mmb.training.reproduce import choices_there, document, keep_logs, plan, with_logs, write_results
+    from mmb.training.studies.reproduce import (
+        choices_there,
+        document,
+        keep_logs,
+        plan,
+        with_logs,
+        write_results,
+    )
 
     wanted = wanted_studies(options)
     for study in wanted:
@@ -77,7 +84,7 @@ def make_tables(options: argparse.Namespace, console: Console) -> None:
 
 def choose(options: argparse.Namespace, console: Console) -> None:
     """Try the choices of each row that were not tried yet, and show what is best on the validation rows."""
-    from mmb.training.reproduce import choices_table, plan_choices
+    from mmb.training.studies.reproduce import choices_table, plan_choices
 
     wanted = wanted_studies(options)
     planned = merged(plan_choices(study, options.output, options.rows) for study in wanted)
@@ -90,7 +97,7 @@ def choose(options: argparse.Namespace, console: Console) -> None:
 
 def wanted_studies(options: argparse.Namespace) -> list[Study]:
     """The tables that are asked for, of each data set."""
-    from mmb.training.reproduce import Study
+    from mmb.training.studies.reproduce import Study
 
     pairs = product(options.data, options.tables)
     return [Study.read(options.recipes, f"{data}/{table}") for data, table in pairs]
@@ -111,7 +118,7 @@ def train(
 ) -> dict[str, str]:
     """Train what is not finished, and keep the log of each run as soon as it ends; returns what failed."""
     from mmb.cli.watching import ProgressWatch
-    from mmb.training.reproduce import keep_logs, train_all
+    from mmb.training.studies.reproduce import keep_logs, train_all
 
     console.say(f"{title}: {len(planned)} runs in {options.output}")
     keep_logs(planned, options.results)
@@ -137,7 +144,7 @@ def complain(failed: dict[str, str], runs: int) -> None:
     Raises:
         RunError: Naming each, and why.
     """
-    from mmb.training.run import RunError
+    from mmb.training.runs.run import RunError
 
     if failed:
         each = "".join(f"\n  {name}: {problem}" for name, problem in failed.items())
@@ -146,8 +153,8 @@ def complain(failed: dict[str, str], runs: int) -> None:
 
 def check(options: argparse.Namespace, console: Console) -> None:
     """Make the tables again from the logs, and fail if one differs from the file."""
-    from mmb.training.reproduce import differences, with_logs
-    from mmb.training.run import RunError
+    from mmb.training.runs.run import RunError
+    from mmb.training.studies.reproduce import differences, with_logs
 
     studies = with_logs(options.recipes, options.results)
     if not studies:

@@ -17,8 +17,8 @@ def run(options: argparse.Namespace, console: Console) -> None:
     """Continue the run where its newest whole checkpoint is."""
     from mmb.cli.train_command import train_and_show
     from mmb.training import Run
-    from mmb.training.distributed import joined
-    from mmb.training.job import find_device
+    from mmb.training.loop.setup import find_device
+    from mmb.training.processes.group import joined
 
     opened = Run.open(options.run)
     with joined(find_device(opened.recipe.training.device)) as ranks:

@@ -15,7 +15,7 @@ from mmb.cli.parser import UsageError, add_overrides
 
 if TYPE_CHECKING:
     from mmb.training import Recipe, Run
-    from mmb.training.distributed import Ranks
+    from mmb.training.processes.group import Ranks
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +31,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def add_choice_options(parser: argparse.ArgumentParser) -> None:
     """Options that choose what to train on and for."""
-    from mmb.training.presets import METHODS
+    from mmb.training.recipes.presets import METHODS
 
     parser.add_argument("--data", help="data set; `mmb data list` lists them")
     parser.add_argument("--method", help="what to train for: " + ", ".join(METHODS))
@@ -40,9 +40,9 @@ def add_choice_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, console: Console) -> None:
     """Train."""
     from mmb.training import resolve
-    from mmb.training.distributed import joined
-    from mmb.training.job import find_device
-    from mmb.training.resolve import describe_keys
+    from mmb.training.loop.setup import find_device
+    from mmb.training.processes.group import joined
+    from mmb.training.recipes.resolution import describe_keys
 
     fragment = chosen_fragment(options, "data", "method")
     if options.keys:
@@ -100,7 +100,7 @@ def train_and_show(run: Run, console: Console, ranks: Ranks) -> None:
     """Train a run to its end; the main process shows progress and result."""
     from mmb.cli.watching import ProgressWatch
     from mmb.training import train
-    from mmb.training.commands import command
+    from mmb.training.processes.commands import command
 
     if not ranks.is_main:
         warnings.simplefilter("ignore", UserWarning)  # the main process says the same
@@ -124,7 +124,7 @@ def chosen_fragment(options: argparse.Namespace, *required: str) -> dict[str, An
         required: Names of the options that are needed where there is no recipe file: data, method.
     """
     from mmb.training import merge, parse_overrides, read_recipe
-    from mmb.training.resolve import text_keys
+    from mmb.training.recipes.resolution import text_keys
 
     recipe, overrides = options.recipe, options.overrides
     if recipe is not None and "=" in recipe:
@@ -160,8 +160,8 @@ def _folders(*words: object) -> Iterator[Path]:
 
 def show_result(path: Path, result: dict[str, Any], console: Console) -> None:
     """Show the table of a finished run and where it is."""
-    from mmb.training.commands import command
-    from mmb.training.tables import result_table
+    from mmb.training.processes.commands import command
+    from mmb.training.runs.tables import result_table
 
     console.show(result_table(result))
     predict = command("predict", path, "--input", "FILE", "--output", "FILE")

@@ -35,7 +35,7 @@ def run(options: argparse.Namespace, console: Console) -> None:
     """Work on the study, then show its best trials."""
     from mmb.cli.watching import ProgressWatch
     from mmb.training import resolve
-    from mmb.training.tune import Study
+    from mmb.training.studies.tune import Study
 
     if options.trials < 1:
         raise UsageError(f"--trials must be at least 1, got {options.trials}")
@@ -52,8 +52,8 @@ def run(options: argparse.Namespace, console: Console) -> None:
 
 def show(study: Any, trials: int, console: Console) -> None:
     """Show the best trials and where the recipe is."""
-    from mmb.training.commands import command
-    from mmb.training.tables import make_table
+    from mmb.training.processes.commands import command
+    from mmb.training.runs.tables import make_table
 
     records, best, metric = study.trials(), study.best(), study.recipe.training.select
     states = Counter(record["state"] for record in records)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from mmb.cli.console import Console
-from mmb.training.run import Run
-from mmb.training.watch import Watch
+from mmb.training.loop.watch import Watch
+from mmb.training.runs.run import Run
 
 
 class ProgressWatch(Watch):

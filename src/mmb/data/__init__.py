@@ -4,7 +4,6 @@
 lists the names.
 """
 
-from mmb.auc.labels import MISSING
 from mmb.data.dataset import SPLITS, Dataset, Encoder, Inputs
 from mmb.data.errors import DamagedDataError, DataError, MissingDataError
 from mmb.data.registry import (
@@ -18,6 +17,7 @@ from mmb.data.registry import (
     options,
     prepare,
 )
+from mmb.label_values import MISSING
 
 __all__ = [
     "MISSING",

@@ -10,7 +10,7 @@ from typing import Any, Protocol, Self, runtime_checkable
 import torch
 from torch import Tensor
 
-from mmb.auc.labels import MISSING
+from mmb.label_values import MISSING
 
 SPLITS = ("train", "valid", "test")
 

@@ -18,25 +18,25 @@ Progress = Callable[[int, int], None]
 
 # Modules are imported when first used: most need an optional extra.
 _MODULES = {
-    "digits": "mmb.data.digits",
-    "synthetic": "mmb.data.synthetic",
-    "csv": "mmb.data.csv",
-    "molecules": "mmb.data.molecules",
-    "molpcba": "mmb.data.molpcba",
-    "tox21": "mmb.data.tox21",
-    "toxcast": "mmb.data.toxcast",
-    "muv": "mmb.data.muv",
-    "sider": "mmb.data.sider",
-    "cifar10": "mmb.data.cifar10",
-    "cifar100": "mmb.data.cifar100",
-    "celeba": "mmb.data.celeba",
-    "chexpert": "mmb.data.chexpert",
+    "digits": "mmb.data.sets.digits",
+    "synthetic": "mmb.data.sets.synthetic",
+    "csv": "mmb.data.sets.csv",
+    "molecules": "mmb.data.sets.molecules",
+    "molpcba": "mmb.data.sets.molpcba",
+    "tox21": "mmb.data.sets.tox21",
+    "toxcast": "mmb.data.sets.toxcast",
+    "muv": "mmb.data.sets.muv",
+    "sider": "mmb.data.sets.sider",
+    "cifar10": "mmb.data.sets.cifar10",
+    "cifar100": "mmb.data.sets.cifar100",
+    "celeba": "mmb.data.sets.celeba",
+    "chexpert": "mmb.data.sets.chexpert",
 }
 
 _ENCODERS: dict[str, tuple[str, str]] = {
-    "columns": ("mmb.data.columns", "ColumnEncoder"),
-    "molecules": ("mmb.data.molecule_cache", "MoleculeEncoder"),
-    "images": ("mmb.data.image_files", "ImageEncoder"),
+    "columns": ("mmb.data.inputs.columns", "ColumnEncoder"),
+    "molecules": ("mmb.data.inputs.molecule_cache", "MoleculeEncoder"),
+    "images": ("mmb.data.inputs.image_files", "ImageEncoder"),
 }
 
 

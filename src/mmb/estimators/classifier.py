@@ -14,15 +14,15 @@ from torch import Tensor
 
 from mmb import metrics
 from mmb._extras import require
-from mmb.auc.labels import MISSING
 from mmb.estimators.calibration import Calibration, spread_as_averaged
 from mmb.estimators.encoding import PiecewiseLinear
 from mmb.estimators.ensemble import Ensemble
+from mmb.estimators.grad_mode import with_gradients
 from mmb.estimators.inputs import Rows, Standardiser
-from mmb.estimators.modes import with_gradients
 from mmb.estimators.network import Network, Part, class_mass
 from mmb.estimators.parameters import check_parameters
 from mmb.estimators.targets import read_targets
+from mmb.label_values import MISSING
 
 BaseEstimator: Any = require("sklearn.base", extra="estimators").BaseEstimator
 ClassifierMixin: Any = require("sklearn.base", extra="estimators").ClassifierMixin

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from mmb.auc.labels import MISSING
 from mmb.estimators.calibration import fit_log_odds
 from mmb.estimators.folds import assign_folds, held_out
 from mmb.estimators.inputs import Rows
 from mmb.estimators.network import Network, Part, both_classes
+from mmb.label_values import MISSING
 
 
 class CrossFit(NamedTuple):

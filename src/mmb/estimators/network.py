@@ -14,7 +14,7 @@ from mmb.auc import CrossEntropy, DenseBatch, MinMaxAUC, Objective, PairwisePart
 from mmb.auc.sampling import RichRowSampler, RowDraw
 from mmb.estimators.encoding import PiecewiseLinear
 from mmb.estimators.inputs import Rows
-from mmb.estimators.kinds import Kinds
+from mmb.estimators.model_mix import Kinds
 
 OBJECTIVES: dict[str, Callable[..., Objective]] = {
     "ce": CrossEntropy,

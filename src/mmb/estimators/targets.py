@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from mmb._extras import require
-from mmb.auc.labels import MISSING, as_labels
+from mmb.label_values import MISSING, as_labels
 
 _sparse = require("scipy.sparse", extra="estimators")
 _validation = require("sklearn.utils.validation", extra="estimators")

@@ -32,7 +32,7 @@ from torch import Tensor
 from torch._C._functorch import is_batchedtensor
 from torch.autograd.function import once_differentiable
 
-from mmb.data.graphs import GraphBatch, PaddedGraphs
+from mmb.data.inputs.graphs import GraphBatch, PaddedGraphs
 from mmb.models.message_operators import (
     BOND_COLUMNS,
     COLUMNS,

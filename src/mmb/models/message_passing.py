@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mmb.data.graphs import GraphBatch
+from mmb.data.inputs.graphs import GraphBatch
 
 
 def gather_rows(table: Tensor, index: Tensor) -> Tensor:

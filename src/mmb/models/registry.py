@@ -12,15 +12,15 @@ from torch import Tensor
 
 from mmb._names import nearest
 from mmb.data.dataset import Dataset
-from mmb.data.graphs import GraphBatch
+from mmb.data.inputs.graphs import GraphBatch
 from mmb.models.multitask import MultiTask
 
 # Modules are imported when first used: some need an optional extra.
 _BUILDERS = {
-    "mlp": "mmb.models.mlp",
+    "mlp": "mmb.models.multilayer_perceptron",
     "resnet18": "mmb.models.resnet",
     "densenet121": "mmb.models.densenet",
-    "gin": "mmb.models.gin",
+    "gin": "mmb.models.graph_isomorphism",
 }
 _BY_KIND = {"table": ("mlp",), "images": ("resnet18", "densenet121"), "graphs": ("gin",)}
 _SMALL_IMAGE = 64  # pixels up to which an image keeps its resolution in the stem

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from mmb.data.graphs import GraphBatch, PaddedGraphs
+from mmb.data.inputs.graphs import GraphBatch, PaddedGraphs
 
 
 def stack_tasks(

@@ -14,7 +14,7 @@ from mmb.report.comparison import samples
 from mmb.report.intervals import FEWEST
 from mmb.report.scores import Scores
 from mmb.training import Run
-from mmb.training.tracking import Tracked
+from mmb.training.loop.threshold_log import Tracked
 
 Status = Literal["good", "remark", "bad"]
 TITLES = {"auc": "AUC", "pauc": "partial AUC"}

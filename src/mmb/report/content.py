@@ -18,10 +18,11 @@ from mmb.report.roc import page_curves
 from mmb.report.runs import methods_of, run_names
 from mmb.report.scores import Scores, run_scores
 from mmb.report.values import numbers
-from mmb.training import METHODS, Run, RunError, tracking
-from mmb.training.evaluate import decision_thresholds, rates_at, task_metrics
-from mmb.training.log import read_log
-from mmb.training.resolve import to_plain
+from mmb.training import METHODS, Run, RunError
+from mmb.training.loop import threshold_log
+from mmb.training.loop.evaluate import decision_thresholds, rates_at, task_metrics
+from mmb.training.recipes.resolution import to_plain
+from mmb.training.runs.log import read_log
 
 _SERIES = {
     "valid": ("auc", "pauc", "ap"),
@@ -103,7 +104,7 @@ def run_content(run: Run, scores: Scores, areas: dict[str, Sample], max_fpr: flo
         highest = high if name == "auc" else highest
     tasks |= {"threshold": numbers(thresholds, 4), "fpr": numbers(fpr), "tpr": numbers(tpr)}
     log = read_log(run.path)
-    tracked = tracking.read(run.path) or scores.tracked
+    tracked = threshold_log.read(run.path) or scores.tracked
     return {
         "facts": run_facts(run, scores, log),
         "recipe": require("yaml", extra="training").safe_dump(to_plain(run.recipe), sort_keys=False),
@@ -164,7 +165,7 @@ def _curves(log: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return curves
 
 
-def _tracked(tracked: dict[int, tracking.Tracked]) -> dict[str, Any]:
+def _tracked(tracked: dict[int, threshold_log.Tracked]) -> dict[str, Any]:
     """Thresholds and quantiles, a list per step of a number per task; shares above them at the last step."""
     steps = _spaced(sorted(tracked), 50)
     over_time = {

@@ -11,10 +11,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from mmb._atomic_files import write_whole
 from mmb._extras import require
 from mmb.report.content import page_content
 from mmb.training import Run
-from mmb.training.files import write_whole
 
 _SCRIPTS = ("dom.js", "charts.js", "table.js", "overview.js", "tasks.js", "page.js")
 

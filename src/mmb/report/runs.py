@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mmb.training import METHODS, Run, RunError
-from mmb.training.resolve import to_plain
+from mmb.training.recipes.resolution import to_plain
 
 
 def find_runs(paths: Sequence[Path]) -> list[Run]:

@@ -11,13 +11,14 @@ import torch
 from torch import Tensor
 
 from mmb._extras import require
-from mmb.training import Run, RunError, checkpoint
-from mmb.training.commands import command
-from mmb.training.evaluate import part_logits
-from mmb.training.finish import load_weights
-from mmb.training.job import find_device, make_job
-from mmb.training.randomness import own_randomness
-from mmb.training.tracking import Tracked, look, training_scores
+from mmb.training import Run, RunError
+from mmb.training.loop.evaluate import part_logits
+from mmb.training.loop.outcome import load_weights
+from mmb.training.loop.randomness import own_randomness
+from mmb.training.loop.setup import find_device, make_job
+from mmb.training.loop.threshold_log import Tracked, look, training_scores
+from mmb.training.processes.commands import command
+from mmb.training.runs import checkpoint
 
 _FILE = "report.safetensors"
 

@@ -7,7 +7,7 @@ what it tracks (`ErrorSequences`), and defaults to start from where no constant 
 
 from mmb.theory.constants import Constants, Sampling, Start
 from mmb.theory.errors import ErrorSequences
-from mmb.theory.practical import Decay, practical
+from mmb.theory.starting_points import Decay, practical
 from mmb.theory.theorems import Parameters, Theorem
 
 __all__ = [

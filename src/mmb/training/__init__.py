@@ -1,13 +1,13 @@
 """Training: recipes, the loop, checkpoints, evaluation, prediction."""
 
-from mmb.training.checkpoint import CheckpointError
-from mmb.training.evaluate import TrainingError
-from mmb.training.loop import train
-from mmb.training.presets import METHODS
-from mmb.training.recipe import Recipe
-from mmb.training.resolve import RecipeError, merge, parse_overrides, read_recipe, resolve
-from mmb.training.run import Run, RunError
-from mmb.training.watch import Watch
+from mmb.training.loop.evaluate import TrainingError
+from mmb.training.loop.loop import train
+from mmb.training.loop.watch import Watch
+from mmb.training.recipes.presets import METHODS
+from mmb.training.recipes.recipe import Recipe
+from mmb.training.recipes.resolution import RecipeError, merge, parse_overrides, read_recipe, resolve
+from mmb.training.runs.checkpoint import CheckpointError
+from mmb.training.runs.run import Run, RunError
 
 __all__ = [
     "METHODS",

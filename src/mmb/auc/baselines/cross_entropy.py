@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from mmb.auc.entries import Entries
 from mmb.auc.labels import Labels
 from mmb.auc.objective import Objective
+from mmb.auc.parts.weighted_scores import Entries
 
 
 class CrossEntropy(Objective):

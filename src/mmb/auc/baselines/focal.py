@@ -7,8 +7,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from mmb.auc.baselines.cross_entropy import CrossEntropy
-from mmb.auc.entries import Entries
 from mmb.auc.labels import Labels
+from mmb.auc.parts.weighted_scores import Entries
 
 
 class Focal(CrossEntropy):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mmb.auc.autograd import Gradients
-from mmb.auc.entries import Entries
 from mmb.auc.labels import Labels
-from mmb.auc.scores import ScoreObjective, Transform
+from mmb.auc.parts.autograd import Gradients
+from mmb.auc.parts.score_transforms import ScoreObjective, Transform
+from mmb.auc.parts.weighted_scores import Entries
 
 
 class MiniBatchPartialAUC(ScoreObjective):

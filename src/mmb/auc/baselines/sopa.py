@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from mmb.auc.autograd import Gradients
-from mmb.auc.baselines.positives import PerPositive
-from mmb.auc.entries import Entries
 from mmb.auc.labels import Labels
-from mmb.auc.pairs import Pairs, pair_loss
-from mmb.auc.scores import ScoreObjective, Transform
+from mmb.auc.parts.autograd import Gradients
+from mmb.auc.parts.pairs import Pairs, pair_loss
+from mmb.auc.parts.per_positive import PerPositive
+from mmb.auc.parts.score_transforms import ScoreObjective, Transform
+from mmb.auc.parts.weighted_scores import Entries
 
 
 class SOPA(ScoreObjective):

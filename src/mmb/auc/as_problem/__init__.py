@@ -1,0 +1,1 @@
+"""Each objective stated as a `Problem`, so that the general solver can check it."""

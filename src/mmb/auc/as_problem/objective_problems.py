@@ -1,0 +1,265 @@
+"""The objectives stated as `mmb.Problem`: the same mathematics, for the general solver.
+
+Slow and plain on purpose: each statement is its formula, written for one block. Use them to run another
+hypergradient estimator on an AUC problem, and to check the objectives, which are tailored by hand.
+
+A block is a task. The shared variable is `{"model": ..., "mean_positive": [m], "mean_negative": [m]}`, the
+means only for the margin losses. In SOPA and SOPAs a block is a positive label.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from mmb.auc.baselines import SOPA, CrossEntropy, Focal, MiniBatchPartialAUC, SOPAs
+from mmb.auc.baselines.minibatch_partial import top_part
+from mmb.auc.batches import Batch, TaskBatch
+from mmb.auc.minmax import MinMaxAUC
+from mmb.auc.objective import Objective
+from mmb.auc.pairwise import PairwisePartialAUC
+from mmb.auc.partial import PartialAUC
+from mmb.auc.parts.margin_loss import MarginObjective
+from mmb.auc.parts.pairs import Pairs
+from mmb.auc.parts.score_transforms import ScoreObjective
+from mmb.auc.parts.thresholds import Thresholds
+from mmb.problem import Problem
+from mmb.projections import nonnegative
+from mmb.trees import Tree, tree_map
+
+Score = Callable[[Tree, Any, Tensor], Tensor]  # score(model, inputs [r, ...], task) -> logits [r]
+One = dict[str, Tensor]  # the batch of one block
+
+
+class Blocks(NamedTuple):
+    """A batch as `mmb.Solver.step` takes it.
+
+    Attributes:
+        blocks: The sampled blocks, `[k]`.
+        batch: Their batches, for both levels.
+        weights: Their weights in the estimate, `[k]`.
+    """
+
+    blocks: Tensor
+    batch: One
+    weights: Tensor
+
+
+def as_problem(objective: Objective, score: Score) -> Problem:
+    """State an objective as a problem.
+
+    Args:
+        objective: Any objective but compositional training.
+        score: `score(model, inputs, task)`: the logits `[r]` of one task on its rows, a pure function.
+
+    Returns:
+        The problem; its batches come from `as_blocks`.
+
+    Raises:
+        TypeError: If there is no statement for this objective.
+    """
+    if isinstance(objective, SOPA):
+        return Problem(partial(_sopa, objective, score), None, len(objective.level.value))
+    if isinstance(objective, SOPAs):
+        lower = partial(_sopas_lower, objective, score)
+        return Problem(partial(_sopas, objective), lower, len(objective.log_mean.value))
+    if type(objective) not in _UPPER:
+        raise TypeError(f"no statement as a problem for {type(objective).__name__}")
+    return Problem(
+        partial(_UPPER[type(objective)], objective, score),
+        partial(_quantile, objective, score)
+        if isinstance(objective, PartialAUC | PairwisePartialAUC)
+        else None,
+        objective.num_tasks,
+        nonnegative if isinstance(objective, MinMaxAUC) else None,
+    )
+
+
+def as_blocks(objective: Objective, batch: Batch) -> Blocks:
+    """Turn a batch into the arguments of the general solver.
+
+    Args:
+        objective: The objective, which knows rates and task weights.
+        batch: Task-sampled or dense.
+
+    Returns:
+        Sampled blocks, their batches and weights. Dense inputs are repeated (as views) for every task.
+    """
+    tasks = batch.tasks if isinstance(batch, TaskBatch) else None
+    like = torch.zeros(batch.labels.shape, dtype=objective.task_weight.dtype, device=batch.labels.device)
+    entries = objective.entries(like, batch.labels, tasks, batch.weights, batch.rows)
+    chosen = (entries.scale > 0).nonzero().flatten()  # columns
+    inputs = batch.inputs
+    if tasks is None:
+        inputs = tree_map(lambda leaf: leaf.expand(entries.scale.numel(), *leaf.shape), inputs)
+    found: dict[str, Any] = {
+        "inputs": inputs,
+        "positive": entries.positive.T,
+        "negative": entries.negative.T,
+        "task": torch.arange(objective.num_tasks) if tasks is None else tasks,
+    }
+    if not isinstance(objective, SOPA | SOPAs):
+        columns, blocks, share = chosen, found["task"][chosen], entries.scale[chosen]
+        found = tree_map(lambda leaf: leaf[columns], found)
+    else:
+        pairs = Pairs.of(entries)
+        kept = objective.level if isinstance(objective, SOPA) else objective.log_mean
+        columns, blocks = pairs.columns, kept.find(entries, pairs)
+        share = pairs.weight * entries.scale[columns]
+        found = {**tree_map(lambda leaf: leaf[columns], found), "row": pairs.rows, "slot": blocks}
+    return Blocks(blocks, found, share * len(blocks))
+
+
+def own_value(values: Tensor, index: Tensor) -> Tensor:
+    """`values[index]` for one block's own number (a scalar tensor), in a form that can be batched."""
+    return values.index_select(0, index.reshape(1)).squeeze(0)
+
+
+def squashed(objective: ScoreObjective, logits: Tensor, batch: One) -> Tensor:
+    """Scores `h` of one task's rows."""
+    if objective.scores == "logit":
+        return logits
+    if objective.scores == "recentred":
+        logits = logits - own_value(objective.log_odds(), batch["task"])
+    return torch.sigmoid(logits)
+
+
+def margin_loss(
+    objective: MarginObjective, x: Tree, dual: Tensor, batch: One, h: Tensor, select: Tensor
+) -> Tensor:
+    """The margin loss of one task; what the weights of a class lack of one is filled up with its mean, fixed.
+
+    `E+[(h-a)^2] + E-[s (h-b)^2] + 2 alpha (c + E-[s h] - E+[h]) - alpha^2`
+
+    Args:
+        objective: Has the margin `c`.
+        x: The shared variable, which has the means `a` and `b`.
+        dual: `alpha` of the task.
+        batch: Its batch: class weights and its number.
+        h: Scores of its rows, `[r]`.
+        select: How much each negative counts, `s`, `[r]`.
+
+    Returns:
+        A scalar.
+    """
+    a, b = own_value(x["mean_positive"], batch["task"]), own_value(x["mean_negative"], batch["task"])
+    positive, negative = batch["positive"], batch["negative"]
+    mean_positive = a.detach() + (positive * (h - a.detach())).sum()
+    mean_negative = b.detach() + (negative * select * (h - b.detach())).sum()
+    variance = (positive * (h - a) ** 2).sum() + (negative * select * (h - b) ** 2).sum()
+    return variance + 2 * dual * (objective.margin + mean_negative - mean_positive) - dual**2
+
+
+def _minmax(objective: MinMaxAUC, score: Score, x: Tree, dual: Tensor, lower: None, batch: One) -> Tensor:
+    h = squashed(objective, score(x["model"], batch["inputs"], batch["task"]), batch)
+    return margin_loss(objective, x, dual, batch, h, torch.ones_like(h))
+
+
+def _select(threshold: Thresholds, z: Tensor, value: Tensor) -> Tensor:
+    """`s(z)` for thresholds `value` `[t]`."""
+    phi = torch.sigmoid((z - value.unsqueeze(1)) / threshold.temperature)  # [t, r]
+    return (phi[0] if len(value) == 1 else phi[0] - phi[1]) * threshold.per_width
+
+
+def _cut(objective: PartialAUC | PairwisePartialAUC, score: Score, x: Tree, batch: One) -> Tensor:
+    """What the thresholds cut, `z`."""
+    logits = score(x["model"], batch["inputs"], batch["task"])
+    unit = isinstance(objective, PartialAUC) and objective.scores == "sigmoid"
+    return torch.sigmoid(logits) if unit else logits
+
+
+def _quantile(
+    objective: PartialAUC | PairwisePartialAUC, score: Score, x: Tree, lower: Tensor, batch: One
+) -> Tensor:
+    """`g` of [`Thresholds`][mmb.auc.parts.thresholds.Thresholds], summed over the thresholds of a task."""
+    threshold = objective.threshold
+    z, negative = _cut(objective, score, x, batch), batch["negative"]
+    soft = threshold.tau1 * functional.softplus((z - lower.unsqueeze(1)) / threshold.tau1)  # [t, r]
+    mean = (negative * (threshold.rates * lower.unsqueeze(1) + soft)).sum()
+    return mean + threshold.tau2 / 2 * (lower**2).sum()
+
+
+def _partial(objective: PartialAUC, score: Score, x: Tree, dual: Tensor, lower: Tensor, batch: One) -> Tensor:
+    z = _cut(objective, score, x, batch)
+    select = _select(objective.threshold, z, lower)
+    select = select.detach() if objective.gradient == "practical" else select
+    h = squashed(objective, z, batch) if objective.scores == "recentred" else z
+    return margin_loss(objective, x, dual, batch, h, select)
+
+
+def _pairwise(
+    objective: PairwisePartialAUC, score: Score, x: Tree, dual: None, lower: Tensor, batch: One
+) -> Tensor:
+    z = _cut(objective, score, x, batch)
+    select = _select(objective.threshold, z, lower)
+    select = select.detach() if objective.gradient == "practical" else select
+    short = objective.margin - (z.unsqueeze(1) - z)
+    loss = functional.softplus(short) if objective.surrogate == "logistic" else short.clamp(min=0) ** 2
+    return batch["positive"] @ loss @ (batch["negative"] * select)
+
+
+def _cross_entropy(
+    objective: CrossEntropy, score: Score, x: Tree, dual: None, lower: None, batch: One
+) -> Tensor:
+    logits = score(x["model"], batch["inputs"], batch["task"])
+    prior = own_value(objective.prior(), batch["task"])
+    positive = (batch["positive"] * functional.softplus(-logits)).sum()
+    return prior * positive + (1 - prior) * (batch["negative"] * functional.softplus(logits)).sum()
+
+
+def _focal(objective: Focal, score: Score, x: Tree, dual: None, lower: None, batch: One) -> Tensor:
+    p = torch.sigmoid(score(x["model"], batch["inputs"], batch["task"]))
+    prior = own_value(objective.prior(), batch["task"])
+    positive = objective.alpha * (batch["positive"] * (1 - p) ** objective.gamma * -torch.log(p)).sum()
+    negative = (1 - objective.alpha) * (batch["negative"] * p**objective.gamma * -torch.log1p(-p)).sum()
+    return prior * positive + (1 - prior) * negative
+
+
+def _minibatch(
+    objective: MiniBatchPartialAUC, score: Score, x: Tree, dual: None, lower: None, batch: One
+) -> Tensor:
+    h = squashed(objective, score(x["model"], batch["inputs"], batch["task"]), batch)
+    share = own_value(objective.share, batch["task"]) if objective.anneal else objective.max_fpr
+    top = top_part(h.detach().unsqueeze(1), batch["negative"].unsqueeze(1), share).squeeze(1)
+    tiny = torch.finfo(h.dtype).tiny
+    positive, top = (w / w.sum().clamp(min=tiny) for w in (batch["positive"], top))
+    return positive @ (objective.margin - h.unsqueeze(1) + h) ** 2 @ top
+
+
+def _pair_losses(objective: SOPA | SOPAs, score: Score, x: Tree, batch: One) -> Tensor:
+    """Loss of one positive against every row of its task, `[r]`."""
+    h = squashed(objective, score(x["model"], batch["inputs"], batch["task"]), batch)
+    return (objective.margin - own_value(h, batch["row"]) + h).clamp(min=0) ** 2
+
+
+def _sopa(objective: SOPA, score: Score, x: Tree, dual: None, lower: None, batch: One) -> Tensor:
+    """Its variables are part of `x` here, as `x["level"]`."""
+    level = own_value(x["level"], batch["slot"])
+    excess = (_pair_losses(objective, score, x, batch) - level).clamp(min=0)
+    return (batch["negative"] * (level + excess / objective.max_fpr)).sum()
+
+
+def _sopas(objective: SOPAs, x: Tree, dual: None, lower: Tensor, batch: One) -> Tensor:
+    return objective.temperature * lower.log()
+
+
+def _sopas_lower(objective: SOPAs, score: Score, x: Tree, lower: Tensor, batch: One) -> Tensor:
+    """Half the squared distance to the inner mean: its Hessian is one, its SGD step the moving average."""
+    loss = _pair_losses(objective, score, x, batch)
+    mean = (batch["negative"] * torch.exp(loss / objective.temperature)).sum()
+    return (lower - mean) ** 2 / 2
+
+
+_UPPER: dict[type[Objective], Callable[..., Tensor]] = {
+    MinMaxAUC: _minmax,
+    PartialAUC: _partial,
+    PairwisePartialAUC: _pairwise,
+    CrossEntropy: _cross_entropy,
+    Focal: _focal,
+    MiniBatchPartialAUC: _minibatch,
+}

@@ -1,0 +1,1 @@
+"""Compositional training: AUC after one cross-entropy step of each task."""

@@ -1,0 +1,230 @@
+"""HeadCompositionalAUC: compositional training whose lower problem moves the heads alone."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple, NoReturn
+
+import torch
+from torch import Tensor, nn
+
+from mmb.auc.batches import Batch, TaskBatch
+from mmb.auc.compositional.whole_network import check_inner_step
+from mmb.auc.labels import Labels
+from mmb.auc.minmax import MinMaxAUC
+from mmb.auc.parts.autograd import Gradients
+from mmb.auc.parts.score_transforms import Transform
+from mmb.auc.parts.weighted_scores import Entries
+from mmb.models.multitask import MultiTask, flatten_tasks
+
+
+class Head(NamedTuple):
+    """Heads of some tasks, or what belongs to each of their numbers.
+
+    Attributes:
+        weight: `[k, d]`.
+        bias: `[k]`.
+    """
+
+    weight: Tensor
+    bias: Tensor
+
+    def joined(self) -> Tensor:
+        """`[k, d + 1]`, the bias last."""
+        return torch.cat([self.weight, self.bias.unsqueeze(1)], 1)
+
+
+class At(NamedTuple):
+    """Linear heads on features: scores, and their derivatives both ways, for rows `n` and tasks `k`.
+
+    Attributes:
+        features: `[n, d]`, the same for all tasks, or `[k, n, d]`.
+        apart: Whether each task has rows of its own.
+    """
+
+    features: Tensor
+    apart: bool
+
+    def score(self, head: Head) -> Tensor:
+        """Logits `[n, k]`."""
+        form = "knd,kd->nk" if self.apart else "nd,kd->nk"
+        return torch.einsum(form, self.features, head.weight) + head.bias
+
+    def pull(self, by_logits: Tensor) -> Head:
+        """Derivative by the heads, of the derivative `[n, k]` by the logits."""
+        form = "knd,nk->kd" if self.apart else "nd,nk->kd"
+        return Head(torch.einsum(form, self.features, by_logits), by_logits.sum(0))
+
+    def push(self, by_logits: Tensor, head: Head) -> Tensor:
+        """Derivative by the features, of the derivative `[n, k]` by the logits."""
+        return torch.einsum("nk,kd->knd" if self.apart else "nk,kd->nd", by_logits, head.weight)
+
+    def logits(self, head: Head, tasks: Tensor | None) -> Tensor:
+        """Logits as batches have their labels: `[n, m]`, or `[k, r]` of some tasks."""
+        return self.score(head) if tasks is None else self.score(head).T
+
+
+class HeadCompositionalAUC(MinMaxAUC):
+    r"""AUC of every task after one cross-entropy step of its head: compositional training of dense batches.
+
+    $$
+    \min_{w, v, a, b} \max_{\alpha \ge 0} \frac1m \sum_i L_i(w, v_i + d_i(w, v_i), a_i, b_i, \alpha_i), \qquad
+    d_i(w, v_i) = \arg\min_d \tfrac12 \bigl\| d + \tilde\eta \nabla_v CE_i(w, v_i) \bigr\|^2
+    $$
+
+    with the encoder's weights `w`, the heads $v_i$, and $L_i$ and $CE_i$ those of
+    [`CompositionalAUC`][mmb.auc.CompositionalAUC]: its problem with the encoder left out of the
+    lower level. Tasks then differ in their heads only: one evaluation of the encoder serves all of them, with
+    every label of its rows, and is differentiated once, as for cross-entropy. Block state is one vector
+    $d_i$, as long as a head. One step moves those of the sampled tasks,
+
+    $$
+    d_i \leftarrow d_i - \text{lr\_lower} \,\bigl(d_i + \tilde\eta \nabla_v CE_i(w, v_i; \tilde B_i)\bigr),
+    $$
+
+    and the estimate, with $g_i = \nabla_v L_i(w, v_i + d_i; B_i)$ at $d_i$ before its step, is
+
+    $$
+    \Delta_{v_i} = g_i - \tilde\eta \nabla_v^2 CE_i(w, v_i; \tilde B_i)\, g_i, \qquad
+    \Delta_w = \nabla_w L_i(w, v_i + d_i; B_i)
+    - \tilde\eta \nabla_w \langle \nabla_v CE_i(w, v_i; \tilde B_i), g_i \rangle.
+    $$
+
+    Both are closed forms of the features, so that the encoder is differentiated once.
+
+    Args:
+        labels: The training labels.
+        model: The model to be trained; only the width of its heads is used.
+        inner_lr: $\tilde\eta$, the step size of the cross-entropy step.
+        lr_lower: Step size of $d_i$, in (0, 1].
+        gradient: `"exact"`, or `"first_order"` without the terms that have $\tilde\eta$.
+        margin: `c`.
+        scores: `"sigmoid"`, `"logit"` or `"recentred"`; see [`MinMaxAUC`][mmb.auc.minmax.MinMaxAUC].
+        lr_dual: Step size of the dual.
+        task_weighting: See [`Objective`][mmb.auc.objective.Objective].
+
+    Raises:
+        ValueError: If a step size is out of its range, or the model's heads are not as many as the tasks.
+        TypeError: If the model is no `MultiTask`.
+    """
+
+    offset: Tensor
+
+    def __init__(
+        self,
+        labels: Labels | Tensor,
+        model: MultiTask,
+        *,
+        inner_lr: float = 0.02,
+        lr_lower: float = 0.1,
+        gradient: Literal["exact", "first_order"] = "exact",
+        margin: float = 1.0,
+        scores: Transform = "sigmoid",
+        lr_dual: float = 0.1,
+        task_weighting: float = 0.0,
+    ) -> None:
+        super().__init__(labels, margin=margin, scores=scores, lr_dual=lr_dual, task_weighting=task_weighting)
+        check_inner_step(inner_lr, lr_lower, gradient)
+        self.inner_lr, self.lr_lower, self.gradient = inner_lr, lr_lower, gradient
+        width = self._heads(model).weight.shape[1]
+        self.register_buffer("offset", self.task_weight.new_zeros(self.num_tasks, width + 1))  # d, bias last
+
+    def forward(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Not for this objective: scores alone do not tell the features they come from.
+
+        Raises:
+            TypeError: Always.
+        """
+        raise TypeError("HeadCompositionalAUC evaluates the encoder itself: call backward(model, batch)")
+
+    def backward(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        r"""Add the estimate to `.grad`, and move the dual and the offsets of the sampled tasks.
+
+        Args:
+            model: The `MultiTask` that is trained.
+            batch: Dense or task-sampled. `batch.lower`, where given, is $\tilde B$; else $\tilde B = B$.
+
+        Returns:
+            Detached numbers worth logging, left on the device.
+
+        Raises:
+            TypeError: If model or batch are not of the kind needed.
+            ValueError: If they do not fit together; no state has changed then.
+        """
+        heads = self._heads(model)
+        tasks = batch.tasks if isinstance(batch, TaskBatch) else None
+        lower = batch.lower if isinstance(batch, TaskBatch) and batch.lower is not None else batch
+        features = _features(heads, batch)
+        below = features if lower is batch else _features(heads, lower)
+        weight: Tensor = heads.weight
+        bias: Tensor = heads.bias
+        if tasks is not None:
+            tasks = tasks.to(weight.device, non_blocking=True)
+            weight, bias = weight.index_select(0, tasks), bias.index_select(0, tasks)
+        with torch.no_grad(), torch.autocast(features.device.type, enabled=False):
+            kept = self.offset if tasks is None else self.offset.index_select(0, tasks)
+            head = Head(weight + kept[:, :-1], bias + kept[:, -1])
+            upper = At(features.detach().to(weight.dtype), tasks is not None)
+            under = upper if below is features else At(below.detach().to(weight.dtype), tasks is not None)
+            entries = self.entries(upper.logits(head, tasks), batch.labels, tasks, batch.weights)
+            own = Head(weight, bias)
+            sought = self.entries(under.logits(own, tasks), lower.labels, tasks, lower.weights)
+            value, ((_, by_logits), *means) = self.estimate(entries)
+            by_features, by_below, by_head, inner = self._see_through(
+                upper, under, head, own, by_logits, sought
+            )
+            if self.training:
+                rate = self.lr_lower
+                entries.scatter_(self.offset, (1 - rate) * kept - rate * self.inner_lr * inner.joined())
+        grads: Gradients = [(weight, by_head.weight), (bias, by_head.bias), *means]
+        if below is features:
+            grads.append((features, (by_features + by_below).to(features.dtype)))
+        else:
+            grads += [(features, by_features.to(features.dtype)), (below, by_below.to(below.dtype))]
+        outputs, by_outputs = zip(*grads, strict=True)
+        torch.autograd.backward(outputs, by_outputs)
+        return {"loss": value, **self.diagnostics()}
+
+    def _see_through(
+        self, upper: At, under: At, head: Head, own: Head, by_logits: Tensor, entries: Entries
+    ) -> tuple[Tensor, Tensor, Head, Head]:
+        """Derivatives by the features of B and of B~ and by the heads, and `grad_v CE_i`."""
+        g = upper.pull(by_logits)
+        logits = entries.logits
+        if self.scores != "sigmoid":
+            logits = logits - entries.gather(self.log_odds())
+        chance = torch.sigmoid(logits)
+        positive, negative = 0.5 * entries.positive, 0.5 * entries.negative
+        slope = negative * chance - positive * (1 - chance)
+        by_features, by_below = upper.push(by_logits, head), torch.zeros_like(under.features)
+        delta = g
+        if self.gradient == "exact":
+            bend = (negative + positive) * chance * (1 - chance) * under.score(g)
+            along = under.pull(bend)
+            delta = Head(g.weight - self.inner_lr * along.weight, g.bias - self.inner_lr * along.bias)
+            by_below = -self.inner_lr * (under.push(bend, own) + under.push(slope, g))
+        return by_features, by_below, delta, under.pull(slope)
+
+    def _heads(self, model: nn.Module) -> MultiTask:
+        """The model, out of what `torch.compile` makes of it.
+
+        Raises:
+            TypeError: If it is no `MultiTask`.
+            ValueError: If its heads are not as many as the tasks.
+        """
+        found: Any = getattr(model, "_orig_mod", model)
+        if not isinstance(found, MultiTask):
+            raise TypeError(f"model: expected an mmb.models.MultiTask, got {type(model).__name__}")
+        if len(found.weight) != self.num_tasks:
+            raise ValueError(
+                f"model has {len(found.weight)} heads but the labels have {self.num_tasks} tasks"
+            )
+        return found
+
+
+def _features(model: MultiTask, batch: Batch) -> Tensor:
+    """Features of the rows: `[n, d]`, or `[k, r, d]` of a task-sampled batch."""
+    if not isinstance(batch, TaskBatch):
+        features: Tensor = model.encoder(batch.inputs)
+        return features
+    features = model.encoder(flatten_tasks(batch.inputs))
+    return features.reshape(batch.tasks.numel(), -1, features.shape[-1])

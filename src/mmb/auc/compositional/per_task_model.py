@@ -1,0 +1,128 @@
+"""A model with weights of its own for every task, all tasks evaluated at once."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import functional_call
+
+from mmb.auc.batches import Batch, TaskBatch
+from mmb.auc.compositional.stacked_mlp import is_mlp, stacked_mlp
+from mmb.auc.parts.weighted_scores import Entries
+from mmb.models.multitask import MultiTask
+from mmb.trees import tree_leaves
+
+Weights = tuple[Tensor, ...]  # trainable parameters of the encoder, the head's weight, the head's bias
+Buffers = dict[str, Tensor]
+
+
+class TaskwiseModel:
+    """The model on a batch, with weights of its own for every task: all tasks at once.
+
+    Args:
+        model: The model.
+        names: The encoder's parameters that differ between tasks; all others are the model's.
+        batch: The batch.
+        entries: Its entries; the logits are not used.
+
+    Raises:
+        TypeError: If task-sampled inputs are not tensors whose first axis counts tasks.
+    """
+
+    def __init__(self, model: MultiTask, names: list[str], batch: Batch, entries: Entries) -> None:
+        self.encoder, self.names, self.entries = model.encoder, names, entries
+        self.inputs, self.inputs_axis = batch.inputs, None
+        self.shape = tuple(entries.positive.T.shape)  # [k, r]
+        if isinstance(batch, TaskBatch):
+            self.inputs_axis = 0
+            for leaf in tree_leaves(batch.inputs):
+                if not isinstance(leaf, Tensor) or leaf.dim() == 0 or len(leaf) != self.shape[0]:
+                    raise TypeError(
+                        f"inputs of a task-sampled batch must be tensors whose first axis counts its "
+                        f"{self.shape[0]} tasks (or a nest of them), so that each task can be evaluated with "
+                        f"its own weights; got {getattr(leaf, 'shape', type(leaf).__name__)}"
+                    )
+        # Batch normalisation writes to its buffers in training mode, so each task has its own.
+        kept = dict(self.encoder.named_buffers()) if self.encoder.training else {}
+        self.buffers = {name: old.expand(self.shape[0], *old.shape) for name, old in kept.items()}
+
+    def own(self, weights: Weights) -> Weights:
+        """The model's weights as leaves `[k, ...]`, one for every task; the encoder's are not copied."""
+        *shared, head, bias = (weight.detach() for weight in weights)
+        expanded = (weight.expand(self.shape[0], *weight.shape) for weight in shared)
+        return tuple(weight.detach().requires_grad_() for weight in (*expanded, head, bias))
+
+    def logits(self, weights: Weights) -> Tensor:
+        """Logits `[k, r]` with weights `[k, ...]`.
+
+        Raises:
+            ValueError: If there are not as many as labels.
+        """
+        rows_axes = 2 if self.inputs_axis is None else 3
+        if is_mlp(self.encoder) and isinstance(self.inputs, Tensor) and self.inputs.dim() == rows_axes:
+            *shared, head, bias = weights
+            inputs = self.inputs.expand(self.shape[0], -1, -1)
+            features = stacked_mlp(self.encoder, dict(zip(self.names, shared, strict=True)), inputs)
+            logits = (features * head.unsqueeze(1)).sum(2) + bias.unsqueeze(1)
+        else:
+            one = partial(self._one, self._places())
+            evaluate = torch.vmap(one, in_dims=(0, 0, self.inputs_axis), randomness="different")
+            logits, self.buffers = evaluate(weights, self.buffers, self.inputs)
+        if logits.shape != self.shape:
+            raise ValueError(f"the inputs give logits {tuple(logits.shape)} but the labels are {self.shape}")
+        return logits
+
+    def cross_entropy_steps(
+        self, weights: Weights, lr: float, create_graph: bool, centre: Tensor | None = None
+    ) -> Weights:
+        """`-lr grad CE_i(w_i)` at weights `[k, ...]` that require gradients, `[k, ...]` each.
+
+        It is the cross-entropy of the logits less `centre` (`[k]`), where that is given.
+
+        They are differentiated again by plain autograd around `vmap`, which is right for every layer;
+        derivatives of `torch.func` inside of autograd are silently wrong for batch and layer normalisation.
+        """
+        logits = self.logits(weights)
+        with torch.set_grad_enabled(create_graph):
+            positive, negative = self.entries.positive.T, self.entries.negative.T
+            shifted = logits if centre is None else logits - centre.unsqueeze(1)
+            slope = -0.5 * lr * (negative * torch.sigmoid(shifted) - positive * torch.sigmoid(-shifted))
+        return torch.autograd.grad(
+            logits, weights, slope.to(logits.dtype), create_graph=create_graph, materialize_grads=True
+        )
+
+    @torch.no_grad()
+    def update_running_statistics(self) -> None:
+        """Move the model's buffers to the mean over tasks of what they became in the evaluation."""
+        for name, new in self.buffers.items():
+            old = self.encoder.get_buffer(name)
+            if old.is_floating_point():
+                old.add_((new - old).mean(0))  # leaves a constant exactly as it is
+            else:
+                old.copy_(new[0])
+
+    def _one(
+        self, places: list[tuple[str, int]], weights: Weights, buffers: Buffers, inputs: Any
+    ) -> tuple[Tensor, Buffers]:
+        """Logits of one task, and what the encoder's buffers become."""
+        buffers = {name: old.clone() for name, old in buffers.items()}
+        state = {place: weights[index] for place, index in places} | buffers
+        features = functional_call(self.encoder, state, (inputs,), tie_weights=False)
+        return (features * weights[-2]).sum(-1) + weights[-1], buffers
+
+    def _places(self) -> list[tuple[str, int]]:
+        """Where in the encoder each of the weights is used: a parameter may belong to several modules.
+
+        `functional_call` would find out by itself, but it leaves a module that occurs twice with the
+        weights of the call.
+        """
+        index = {id(self.encoder.get_parameter(name)): index for index, name in enumerate(self.names)}
+        return [
+            (f"{prefix}.{name}".lstrip("."), index[id(weight)])
+            for prefix, module in self.encoder.named_modules()
+            for name, weight in module.named_parameters(recurse=False)
+            if id(weight) in index
+        ]

@@ -1,0 +1,237 @@
+"""Weight copies: one encoder and head per task, stacked, in a storage of its own choosing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, Self
+
+import torch
+from torch import Tensor, nn
+
+from mmb.auc.compositional.copies_memory import Footprint
+from mmb.auc.compositional.host_rows import HostRows
+from mmb.models.multitask import MultiTask
+
+StorageDtype = Literal["float64", "float32", "float16", "bfloat16"]
+
+
+class WeightCopies(nn.Module):
+    """A copy `u_i` of (encoder, head i) for every task, or its offset, as one row of a matrix `[m, P]`.
+
+    A row holds the trainable parameters of the encoder in order, then the head's weight and bias. Matrices
+    are stored transposed, because that is how batched products give the gradients of linear layers. Only the
+    rows of the sampled tasks are ever read or written, so they may live in a smaller dtype or in host memory
+    ([`HostRows`][mmb.auc.compositional.host_rows.HostRows]).
+
+    Args:
+        model: Gives shapes and starting values: every copy starts at the model's own weights.
+        offsets: Whether rows are `u_i - w_i`, relative to the model's own weights, instead of `u_i`.
+        dtype: Storage dtype, or its name; None is that of the model, and follows `.to(dtype)`.
+        device: Storage device; None is that of the model, and follows `.to(device)`.
+
+    Attributes:
+        stacked: The copies, `[m, P]`. Call `wait` before reading them where they are in host memory and a GPU
+            computes with them.
+        names: Names of the encoder's parameters that are copied.
+        shapes: Shapes of the parameters that are copied, the head's last.
+
+    Raises:
+        TypeError: If the model is no `MultiTask`, or its trainable parameters are of several dtypes.
+        NoRoomError: If the copies do not fit in memory; the message says what would.
+    """
+
+    stacked: Tensor
+
+    def __init__(
+        self,
+        model: MultiTask,
+        dtype: StorageDtype | torch.dtype | None = None,
+        device: torch.device | str | None = None,
+        offsets: bool = False,
+    ) -> None:
+        super().__init__()
+        self.offsets = offsets
+        self.names, self.shapes = _copied(model)
+        size = self.measure(model, dtype, device)
+        size.check()
+        self.fixed_dtype = None if dtype is None else size.dtype
+        self.fixed_device = None if device is None else size.device
+        self.register_buffer(
+            "stacked", torch.empty(size.rows, size.width, dtype=size.dtype, device=size.device)
+        )
+        self._host: HostRows | None = None
+        self.reset(model)
+
+    @staticmethod
+    def measure(
+        model: MultiTask,
+        dtype: StorageDtype | torch.dtype | None = None,
+        device: torch.device | str | None = None,
+    ) -> Footprint:
+        """What copies of a model would need in memory; nothing is allocated.
+
+        Args:
+            model: The model.
+            dtype: As of the class.
+            device: As of the class.
+
+        Raises:
+            TypeError: As the class does.
+        """
+        _, shapes = _copied(model)
+        found = getattr(torch, dtype) if isinstance(dtype, str) else dtype
+        return Footprint(
+            rows=len(model.weight),
+            width=sum(shape.numel() for shape in shapes),
+            dtype=found or model.weight.dtype,
+            device=model.weight.device if device is None else torch.device(device),
+        )
+
+    @property
+    def footprint(self) -> Footprint:
+        """What these copies take in memory."""
+        rows, width = self.stacked.shape
+        return Footprint(rows, width, self.stacked.dtype, self.stacked.device)
+
+    @torch.no_grad()
+    def reset(self, model: MultiTask) -> None:
+        """Put every copy at the model's current weights."""
+        self.wait()
+        if self.offsets:
+            self.stacked.zero_()
+            return
+        for part, weight in zip(self.split(self.stacked), self.weights(model, None), strict=True):
+            part.copy_(weight)
+
+    def shared(self, model: MultiTask) -> list[nn.Parameter]:
+        """The encoder's parameters that are copied."""
+        return [model.encoder.get_parameter(name) for name in self.names]
+
+    def weights(self, model: MultiTask, tasks: Tensor | None) -> tuple[Tensor, ...]:
+        """The weights `w_i` that the copies follow: the encoder's, and the tasks' heads (`[k, ...]`)."""
+        if tasks is None:
+            return *self.shared(model), model.weight, model.bias
+        return *self.shared(model), model.weight.index_select(0, tasks), model.bias.index_select(0, tasks)
+
+    def prefetch(self, tasks: Tensor, device: torch.device) -> None:
+        """Start bringing the copies of tasks to a device, for a `gather` of the same tasks to come.
+
+        Copies that are written in between are brought again. Does nothing unless they are in host memory.
+
+        Args:
+            tasks: int64 `[k]`; where they are on a GPU, this waits for it.
+            device: Where the copies are computed with.
+        """
+        if self.stacked.device.type == "cpu":
+            self._rows_for(device).prefetch(tasks.cpu())
+
+    def gather(self, tasks: Tensor | None, like: Tensor) -> Tensor:
+        """The copies of the tasks (None is all), `[k, P]`, in the dtype and on the device of `like`.
+
+        Copies in host memory are found without waiting for the GPU if `tasks` are on the host, too.
+        """
+        if tasks is None:
+            self.wait()
+            rows = self.stacked.clone()
+        elif self.stacked.device.type == "cpu":
+            rows = self._rows_for(like.device).gather(tasks.cpu())
+        else:
+            rows = self.stacked.index_select(0, tasks.to(self.stacked.device, non_blocking=True))
+        return rows.to(like.device).to(like.dtype)
+
+    def scatter_(self, tasks: Tensor | None, rows: Tensor) -> None:
+        """Write the copies of the tasks back; all others stay bit-identical."""
+        if tasks is None:
+            self.wait()
+            self.stacked.copy_(rows)
+        elif self.stacked.device.type == "cpu":
+            self._rows_for(rows.device).scatter_(tasks.cpu(), rows)
+        else:
+            rows = rows.to(self.stacked.device, self.stacked.dtype)
+            self.stacked.index_copy_(0, tasks.to(self.stacked.device, non_blocking=True), rows)
+
+    def wait(self) -> None:
+        """Wait until all that was written is in `stacked`."""
+        if self._host is not None:
+            self._host.wait()
+
+    def split(self, rows: Tensor) -> list[Tensor]:
+        """The parameters in rows `[k, P]`, as views `[k, ...]`."""
+        parts = torch.split(rows, [shape.numel() for shape in self.shapes], dim=1)
+        return [
+            part.view(-1, *shape[::-1]).mT if len(shape) == 2 else part.view(-1, *shape)
+            for part, shape in zip(parts, self.shapes, strict=True)
+        ]
+
+    def join(self, parts: Sequence[Tensor]) -> Tensor:
+        """Rows `[k, P]` of the parameters in parts `[k, ...]`: the inverse of `split`, in new memory."""
+        stored = [part.mT if part.dim() == 3 else part for part in parts]
+        return torch.cat([part.reshape(len(part), -1) for part in stored], dim=1)
+
+    def check(self, model: nn.Module) -> MultiTask:
+        """Return the model if the copies are of such a model.
+
+        Raises:
+            TypeError: If it is no `MultiTask`.
+            ValueError: If its parameters have other shapes.
+        """
+        if not isinstance(model, MultiTask):
+            raise TypeError(f"model: expected an mmb.models.MultiTask, got {type(model).__name__}")
+        if len(model.weight) != len(self.stacked):
+            raise ValueError(
+                f"model has {len(model.weight)} heads but the objective has {len(self.stacked)} tasks"
+            )
+        known = dict(model.encoder.named_parameters())
+        shapes = [known[name].shape for name in self.names if name in known]
+        if [*shapes, model.weight.shape[1:], model.bias.shape[1:]] != self.shapes:
+            raise ValueError("model: its parameters have other shapes than those the copies were made from")
+        return model
+
+    def _rows_for(self, device: torch.device) -> HostRows:
+        if self._host is None or self._host.matrix is not self.stacked or self._host.device != device:
+            self.wait()
+            self._host = HostRows(self.stacked, device)
+        return self._host
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        # `.to()`, `.cuda()`, `.double()` come through here. What was chosen at the start stays as it is,
+        # and is not even moved there and back: that might not fit.
+        self.wait()
+        probe = fn(self.stacked.new_empty(0))
+        self.stacked = self.stacked.to(self.fixed_device or probe.device, self.fixed_dtype or probe.dtype)
+        return self
+
+    def _save_to_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        self.wait()
+        super()._save_to_state_dict(*args, **kwargs)
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        self.wait()
+        super()._load_from_state_dict(*args, **kwargs)
+
+    def __getstate__(self) -> dict[str, Any]:
+        self.wait()
+        return {**self.__dict__, "_host": None}  # a stream is no state
+
+
+def _copied(model: MultiTask) -> tuple[list[str], list[torch.Size]]:
+    """Names of the encoder's parameters that are copied, and the shapes of all that is.
+
+    Raises:
+        TypeError: If the model is no `MultiTask`, or its trainable parameters are of several dtypes.
+    """
+    if not isinstance(model, MultiTask):
+        raise TypeError(
+            f"model: expected an mmb.models.MultiTask (an encoder and one head per task), got "
+            f"{type(model).__name__}; wrap your network without its last layer: "
+            "MultiTask(encoder, num_features, num_tasks)"
+        )
+    shared = {name: weight for name, weight in model.encoder.named_parameters() if weight.requires_grad}
+    dtypes = {weight.dtype for weight in (*shared.values(), model.weight, model.bias)}
+    if len(dtypes) > 1:
+        raise TypeError(f"model: expected trainable parameters of one dtype, got {dtypes}")
+    return list(shared), [
+        *(weight.shape for weight in shared.values()),
+        model.weight.shape[1:],
+        model.bias.shape[1:],
+    ]

@@ -1,0 +1,266 @@
+"""CompositionalAUC: multi-task AUC maximization with compositional training (mAUC-CT)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Literal, NoReturn
+
+import torch
+from torch import Tensor, nn
+
+from mmb.auc.batches import Batch, TaskBatch
+from mmb.auc.compositional.per_task_model import TaskwiseModel, Weights
+from mmb.auc.compositional.weight_copies import StorageDtype, WeightCopies
+from mmb.auc.labels import Labels
+from mmb.auc.minmax import MinMaxAUC
+from mmb.auc.parts.autograd import Gradients
+from mmb.auc.parts.score_transforms import Transform
+from mmb.auc.parts.weighted_scores import Entries
+from mmb.models.multitask import MultiTask
+
+
+class CompositionalAUC(MinMaxAUC):
+    r"""AUC of every task after one cross-entropy step of its own: features and ranking learned together.
+
+    $$
+    \min_{w, a, b} \max_{\alpha \ge 0} \frac1m \sum_i L_i(u_i(w), a_i, b_i, \alpha_i), \qquad
+    u_i(w) = \arg\min_u \tfrac12 \bigl\| u - (w_i - \tilde\eta \nabla CE_i(w_i)) \bigr\|^2
+    $$
+
+    where $w_i$ = (encoder, head i) and $L_i$ is the loss of [`MinMaxAUC`][mmb.auc.minmax.MinMaxAUC].
+    Each task keeps a copy $u_i$ of its weights as block state. One step moves the sampled ones,
+
+    $$
+    u_i \leftarrow u_i - \text{lr\_lower} \,
+    \bigl(u_i - (w_i - \tilde\eta \nabla CE_i(w_i; \tilde B_i))\bigr),
+    $$
+
+    or, where the offset $d_i = u_i - w_i$ is kept instead (the same problem, with lower solution
+    $d_i(w) = -\tilde\eta \nabla CE_i(w_i)$),
+
+    $$
+    d_i \leftarrow d_i - \text{lr\_lower} \, \bigl(d_i + \tilde\eta \nabla CE_i(w_i; \tilde B_i)\bigr),
+    $$
+
+    and the estimate for the weights, from the copies before their step, is
+
+    $$
+    \Delta_{w_i} = \bigl(I - \tilde\eta \nabla^2 CE_i(w_i; \tilde B_i)\bigr)
+    \nabla_u L_i(u_i, a_i, b_i, \alpha_i; B_i).
+    $$
+
+    `CE_i` weighs both classes alike, $\tfrac12 E_+[\log(1 + e^{-s})] + \tfrac12 E_-[\log(1 + e^s)]$:
+    on batches that are half positive it is the plain mean, and it is one function however rows are drawn.
+    `s` are logits; unless `scores` is `"sigmoid"`, logits less the task's $\log(n_+ / n_-)$, so that a model
+    trained with cross-entropy is near its minimum, too.
+
+    All sampled tasks are evaluated at once, with batched products. What that asks of the model:
+
+    - It is a [`MultiTask`][mmb.models.multitask.MultiTask], made of operations that `torch.vmap` knows.
+      Frozen parameters of the encoder are not copied.
+    - Task-sampled inputs are tensors (or a nest of them) whose first axis counts tasks; the encoder is given
+      one task's slice. `batch.lower`, where given, is $\tilde B$; else $\tilde B = B$.
+    - A dense batch makes every task a block that sees all its rows: all `m` copies at work in one step,
+      meant for few tasks. Its inputs can be anything the encoder takes.
+    - In training mode, batch normalisation normalises each task's rows by their own statistics. Its running
+      statistics take one step towards the mean over the sampled tasks of the statistics of
+      $\tilde B_i$ under the model's own weights, those that are evaluated later. Copies have no
+      running statistics.
+
+    Args:
+        labels: The training labels.
+        model: The model to be trained; the copies start at its weights.
+        inner_lr: $\tilde\eta$, the step size of the cross-entropy step. What is trained is the AUC after that
+            step; a step so large that it harms the ranking says nothing about the model itself, which then
+            gets worse. So take it well below where plain gradient descent with it would diverge.
+        lr_lower: Step size of the copies, in (0, 1].
+        gradient: `"exact"`, or `"first_order"` without the Hessian term: cheaper, but only for a small
+            `inner_lr`. The step of the copies is then not seen through, and what is good for them need not
+            be good for the model.
+        copies_dtype: Storage dtype of the copies, or its name; None is that of the model. They are computed
+            with in the model's dtype. bfloat16 loses steps smaller than 1/256 of a weight: use it with a
+            large `lr_lower`, or for offsets.
+        copies_device: Where the copies are stored; None is with the objective. In host memory (`"cpu"`), with
+            the model on a GPU, the copies of the sampled tasks travel beside the computation: see `prefetch`.
+        copies_as: `"weights"`, as in the paper, or `"offsets"`, which move along with the model's weights.
+            Copies stay behind from one time their task is sampled to the next, and the estimate is that of
+            older weights: with many tasks the model then gets worse unless it moves slowly, so take offsets.
+        margin: `c`.
+        scores: `"sigmoid"`, `"logit"` or `"recentred"`; see [`MinMaxAUC`][mmb.auc.minmax.MinMaxAUC].
+        lr_dual: Step size of the dual.
+        task_weighting: See [`Objective`][mmb.auc.objective.Objective].
+
+    Raises:
+        ValueError: If a step size is out of its range, or the model's heads are not as many as the tasks.
+        TypeError: If the model is no `MultiTask`.
+        NoRoomError: If the copies do not fit in memory; the message says what would.
+    """
+
+    def __init__(
+        self,
+        labels: Labels | Tensor,
+        model: MultiTask,
+        *,
+        inner_lr: float = 0.1,
+        lr_lower: float = 0.5,
+        gradient: Literal["exact", "first_order"] = "exact",
+        copies_dtype: StorageDtype | torch.dtype | None = None,
+        copies_device: torch.device | str | None = None,
+        copies_as: Literal["weights", "offsets"] = "weights",
+        margin: float = 1.0,
+        scores: Transform = "sigmoid",
+        lr_dual: float = 0.1,
+        task_weighting: float = 0.0,
+    ) -> None:
+        super().__init__(labels, margin=margin, scores=scores, lr_dual=lr_dual, task_weighting=task_weighting)
+        check_inner_step(inner_lr, lr_lower, gradient)
+        if copies_as not in ("offsets", "weights"):
+            raise ValueError(f"copies_as must be offsets or weights, got {copies_as!r}")
+        self.inner_lr, self.lr_lower, self.gradient = inner_lr, lr_lower, gradient
+        self.copies = WeightCopies(model, copies_dtype, copies_device, copies_as == "offsets")
+        if len(model.weight) != self.num_tasks:
+            raise ValueError(
+                f"model has {len(model.weight)} heads but the labels have {self.num_tasks} tasks"
+            )
+
+    def prefetch(self, tasks: Tensor) -> None:
+        """Start bringing copies that are in host memory to the device, one step ahead.
+
+        Call it with the tasks of step `t + 1` before step `t`, and leave the batches' `tasks` on the host:
+        then the transfer happens while step `t` computes, and nothing waits for the device. Copies of tasks
+        that are in both steps are brought again once step `t` has written them.
+
+        Args:
+            tasks: int64 `[k]`, on the host: the tasks of that batch, in its order.
+        """
+        self.copies.prefetch(tasks, self.dual.device)
+
+    def forward(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Not for this objective: scores alone do not tell how they depend on the copies.
+
+        Raises:
+            TypeError: Always.
+        """
+        raise TypeError("CompositionalAUC evaluates the model itself: call backward(model, batch)")
+
+    def backward(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        """Add the estimate to `.grad`, and move the dual and the copies of the sampled tasks.
+
+        Args:
+            model: The `MultiTask` that is trained.
+            batch: Task-sampled or dense; see the class.
+
+        Returns:
+            Detached numbers worth logging, left on the device.
+
+        Raises:
+            TypeError: If model or batch are not of the kind needed.
+            ValueError: If they do not fit together; no state has changed then.
+        """
+        model = self.copies.check(model)
+        lower = batch.lower if isinstance(batch, TaskBatch) and batch.lower is not None else batch
+        tasks = batch.tasks if isinstance(batch, TaskBatch) else None
+        if isinstance(lower, TaskBatch) and tasks is not None and not _same(tasks, lower.tasks):
+            raise ValueError(f"batch.lower must be of the same tasks, {tasks}, got {lower.tasks}")
+        at_upper = TaskwiseModel(model, self.copies.names, batch, self._weigh(batch))
+        at_lower = TaskwiseModel(model, self.copies.names, lower, self._weigh(lower))
+        old_dual = self.dual.clone()
+        try:
+            rows = self.copies.gather(tasks, like=model.weight)
+            weights = self.copies.weights(model, at_upper.entries.tasks)
+            value, through_copies, own = self._upper(at_upper, self._copies(rows, weights))
+            steps, delta = self._lower(at_lower, weights, through_copies)
+        except Exception:
+            self.dual.copy_(old_dual)  # the only state touched so far
+            raise
+        means, by_means = zip(*own, strict=True)
+        torch.autograd.backward([*weights, *means], [*delta, *by_means])
+        if self.training:
+            self._move_copies(rows, weights, steps, at_upper.entries.sampled)
+            self.copies.scatter_(tasks, rows)
+        at_lower.update_running_statistics()
+        return {"loss": value, **self.diagnostics()}
+
+    def _weigh(self, batch: Batch) -> Entries:
+        """Check a batch and weigh its entries; the logits are not there yet."""
+        placeholder = self.task_weight.new_zeros(()).expand(batch.labels.shape)
+        tasks = None
+        if isinstance(batch, TaskBatch):  # whose tasks may be on the host
+            tasks = batch.tasks.to(placeholder.device, non_blocking=True)
+        return self.entries(placeholder, batch.labels, tasks, batch.weights)
+
+    def _copies(self, rows: Tensor, weights: Weights) -> list[Tensor]:
+        """The copies `u_i` in rows as they are kept."""
+        parts = self.copies.split(rows)
+        if not self.copies.offsets:
+            return parts
+        return [part + weight.detach() for part, weight in zip(parts, weights, strict=True)]
+
+    def _upper(self, at: TaskwiseModel, copies: list[Tensor]) -> tuple[Tensor, Weights, Gradients]:
+        """Value of the AUC loss, its gradient by the copies (scaled by task), and by the class means."""
+        leaves = tuple(copy.detach().requires_grad_() for copy in copies)
+        with torch.enable_grad():
+            logits = at.logits(leaves)
+        with torch.no_grad():
+            value, ((_, by_logits), *own) = self.estimate(replace(at.entries, logits=logits.detach().T))
+        by_logits = by_logits.T.to(logits.dtype)
+        return value, torch.autograd.grad(logits, leaves, by_logits, materialize_grads=True), own
+
+    def _lower(
+        self, at: TaskwiseModel, weights: Weights, through_copies: Weights
+    ) -> tuple[Weights, list[Tensor]]:
+        """`-inner_lr grad CE_i` per task, and `(I - inner_lr Hess CE_i) grad_u L_i` for the weights."""
+        exact = self.gradient == "exact"
+        with torch.enable_grad():
+            leaves = at.own(weights)
+            centre = None if self.scores == "sigmoid" else at.entries.gather(self.log_odds())
+            steps = at.cross_entropy_steps(leaves, self.inner_lr, exact, centre)
+        delta = list(through_copies)
+        if exact:
+            outputs, along = zip(
+                *((a, b) for a, b in zip(steps, delta, strict=True) if a.requires_grad), strict=True
+            )
+            products = torch.autograd.grad(outputs, leaves, along, materialize_grads=True)
+            delta = [part.add_(bend) for part, bend in zip(delta, products, strict=True)]
+        return steps, [_sum_over_tasks(part) for part in delta[:-2]] + delta[-2:]
+
+    @torch.no_grad()
+    def _move_copies(self, rows: Tensor, weights: Weights, steps: Weights, sampled: Tensor) -> None:
+        """`u <- u - lr_lower (u - (w - inner_lr grad CE))` for the sampled tasks, in place in `rows`.
+
+        Of offsets `u - w`, the same with `w = 0`. All parameters move at once: to a compiler, to write to
+        some columns of the rows is to write them all.
+        """
+        if not self.copies.offsets:
+            stored = (
+                w.mT.contiguous().mT if s.dim() == 3 else w for w, s in zip(weights, steps, strict=True)
+            )
+            steps = tuple(step + weight for step, weight in zip(steps, stored, strict=True))
+        rate = self.lr_lower * sampled.to(rows.dtype)
+        rows.lerp_(self.copies.join(steps), rate.unsqueeze(1))
+
+
+def check_inner_step(inner_lr: float, lr_lower: float, gradient: str) -> None:
+    """Check what compositional objectives have in common.
+
+    Raises:
+        ValueError: If a step size is out of its range, or there is no such gradient.
+    """
+    if not inner_lr > 0:
+        raise ValueError(f"inner_lr must be positive, got {inner_lr}")
+    if not 0 < lr_lower <= 1:
+        raise ValueError(f"lr_lower must be in (0, 1], got {lr_lower}")
+    if gradient not in ("exact", "first_order"):
+        raise ValueError(f"gradient must be exact or first_order, got {gradient!r}")
+
+
+def _sum_over_tasks(part: Tensor) -> Tensor:
+    """`part.sum(0)`, which is twenty times slower if the sum of transposed matrices is not transposed."""
+    return part.mT.sum(0).mT if part.dim() == 3 else part.sum(0)
+
+
+def _same(tasks: Tensor, others: Tensor) -> bool:
+    """Whether the tasks agree; on a GPU, where looking would wait for the device, only their number."""
+    if tasks.shape != others.shape:
+        return False
+    return tasks.device.type != "cpu" or others.device.type != "cpu" or torch.equal(tasks, others)

@@ -1,0 +1,1 @@
+"""What objectives are made of: scores, weights, margin loss, pairs, thresholds."""

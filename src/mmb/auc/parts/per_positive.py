@@ -1,0 +1,57 @@
+"""One variable for every positive label: found by row and task, stored for positives alone."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from mmb.auc.labels import Labels
+from mmb.auc.parts.pairs import Pairs
+from mmb.auc.parts.weighted_scores import Entries
+
+
+class PerPositive(nn.Module):
+    """A number for each positive entry of the label matrix: memory grows with positives, not rows x tasks.
+
+    Args:
+        labels: The training labels; `rows` of batches index into them.
+        like: A tensor whose dtype and device the state takes.
+        start: Where all numbers start.
+    """
+
+    value: Tensor
+    keys: Tensor
+
+    def __init__(self, labels: Labels, like: Tensor, start: float) -> None:
+        super().__init__()
+        self.num_tasks = labels.num_tasks
+        rows, tasks = (labels.values == 1).nonzero(as_tuple=True)  # in order of rows, then tasks
+        self.register_buffer("keys", rows * self.num_tasks + tasks, persistent=False)
+        self.register_buffer("value", like.new_full(rows.shape, start))
+
+    def find(self, entries: Entries, pairs: Pairs) -> Tensor:
+        """The slots `[e]` of the positives of a batch.
+
+        Raises:
+            ValueError: If the batch has no `rows`, or (looked at on the CPU only) if an entry is positive
+                in the batch but not in the labels.
+        """
+        if entries.rows is None:
+            raise ValueError("rows is missing: this objective keeps a variable per positive and asks which")
+        rows = entries.rows.expand(entries.logits.shape)[pairs.rows, pairs.columns]
+        tasks = pairs.columns if entries.tasks is None else entries.tasks[pairs.columns]
+        keys = rows * self.num_tasks + tasks
+        slots = torch.searchsorted(self.keys, keys).clamp(max=len(self.keys) - 1)
+        if keys.device.type == "cpu":
+            wrong = (self.keys[slots] != keys).nonzero().flatten()
+            if len(wrong):
+                row, task = int(rows[wrong[0]]), int(tasks[wrong[0]])
+                raise ValueError(
+                    f"rows: row {row} is positive for task {task} in the batch but not in the labels the "
+                    "objective was made with; rows must index into those labels"
+                )
+        return slots
+
+    def store(self, slots: Tensor, values: Tensor) -> None:
+        """Keep new values `[e]`, of any precision, in slots that `find` gave."""
+        self.value[slots] = values.to(self.value.dtype)

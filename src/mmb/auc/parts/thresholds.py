@@ -1,0 +1,237 @@
+"""Tracked thresholds: the lower level of the partial AUC objectives, and the negatives it selects."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, get_args
+
+import torch
+from torch import Tensor, nn
+
+from mmb.auc.parts.weighted_scores import Entries
+from mmb.quantiles import negative_quantiles
+
+Gradient = Literal["full", "practical"]
+
+
+class Tracking(NamedTuple):
+    """One look at the lower problems of the batch's tasks, with `t` thresholds each.
+
+    Attributes:
+        value: The thresholds, `[t, k]`.
+        hessian: Their tracked Hessians, `[t, k]`.
+        slope: Derivative of the lower objective by the threshold, `[t, k]`.
+        curvature: Its second derivative, `[t, k]`.
+        bell: `-tau1` times the derivative of `slope` by each score, `[t, rows, k]`.
+        phi: The soft steps at the thresholds, `[t, rows, k]`.
+        selected: Negative weights times selection, `[rows, k]`; they sum to about one.
+    """
+
+    value: Tensor
+    hessian: Tensor
+    slope: Tensor
+    curvature: Tensor
+    bell: Tensor
+    phi: Tensor
+    selected: Tensor
+
+
+class Thresholds(nn.Module):
+    r"""For each task the score thresholds at the ends of a range of false positive rates, tracked by SGD.
+
+    The threshold at rate $\rho$ is a soft quantile of the negative scores `z`:
+
+    $$
+    \lambda = \arg\min_\lambda g(\lambda)
+    = E_-[\rho \lambda + \tau_1 \log(1 + e^{(z-\lambda)/\tau_1})] + \tfrac{\tau_2}{2} \lambda^2
+    $$
+
+    Steps: $\lambda \leftarrow \lambda - \text{lr}\, g'(\lambda)$ and, for the implicit derivative,
+    $H \leftarrow (1-\beta) H + \beta\, g''(\lambda)$, both at the old $\lambda$.
+    ($\rho$ stands inside the mean: the same for a mean over a task's own rows, of less variance when
+    the weights of a dense batch sum to one only in expectation.)
+
+    Selected are the scores between the thresholds, softly:
+
+    $$
+    s(z) = \frac{\phi(z-\lambda_{max}) - \phi(z-\lambda_{min})}{\rho_{max}-\rho_{min}},
+    \qquad \phi(u) = \text{sigmoid}(u / \text{temperature}),
+    $$
+
+    without the second term when `min_fpr` is zero: then there is one threshold, at `max_fpr`.
+
+    Args:
+        max_fpr: Upper end of the range, in (0, 1].
+        min_fpr: Lower end, in [0, max_fpr).
+        like: A tensor `[m]` whose dtype and device the state takes.
+        start: Where all thresholds start.
+        lr: Step size.
+        beta: Momentum of the Hessian, in (0, 1].
+        temperature: Of the selector.
+        tau1: Smoothing, in units of the scores.
+        tau2: Strong convexity; biases the rate by `tau2 * threshold`.
+
+    Raises:
+        ValueError: If a number is out of its range.
+    """
+
+    value: Tensor
+    hessian: Tensor
+    operating: Tensor
+    rates: Tensor
+
+    def __init__(
+        self,
+        max_fpr: float,
+        min_fpr: float,
+        like: Tensor,
+        *,
+        start: float,
+        lr: float,
+        beta: float,
+        temperature: float,
+        tau1: float,
+        tau2: float,
+    ) -> None:
+        super().__init__()
+        if not 0 < max_fpr <= 1:
+            raise ValueError(f"max_fpr must be in (0, 1], got {max_fpr}")
+        if not 0 <= min_fpr < max_fpr:
+            raise ValueError(f"min_fpr must be in [0, max_fpr) with max_fpr={max_fpr}, got {min_fpr}")
+        for name, number in (
+            ("lr_threshold", lr),
+            ("tau1", tau1),
+            ("tau2", tau2),
+            ("temperature", temperature),
+        ):
+            if not number > 0:
+                raise ValueError(f"{name} must be positive, got {number}")
+        if not 0 < beta <= 1:
+            raise ValueError(f"beta must be in (0, 1], got {beta}")
+        self.lr, self.beta, self.temperature, self.tau1, self.tau2 = lr, beta, temperature, tau1, tau2
+        self.ends = (max_fpr, min_fpr) if min_fpr > 0 else (max_fpr,)
+        shape = like.shape[0], len(self.ends)
+        self.register_buffer("value", like.new_full(shape, start))  # lambda
+        self.register_buffer("hessian", like.new_ones(shape))  # H
+        self.register_buffer("operating", like.new_zeros(like.shape[0]))
+        self.register_buffer("rates", like.new_tensor(self.ends).unsqueeze(1), persistent=False)
+        self.per_width = 1 / (max_fpr - min_fpr)
+        self.lr_operating = 1.0  # in logits, whatever the scale of the scores
+
+    def look(self, entries: Entries, z: Tensor) -> Tracking:
+        """Selection, and derivatives of the lower problems, at the thresholds before their step.
+
+        Args:
+            entries: The batch.
+            z: The scores the thresholds cut, `[rows, k]`.
+        """
+        value, hessian = entries.gather(self.value).T, entries.gather(self.hessian).T
+        soft = self._sigmoid(z, value, self.tau1)
+        phi = soft if self.temperature == self.tau1 else self._sigmoid(z, value, self.temperature)
+        above = entries.negative * soft
+        bell = torch.addcmul(above, above, soft, value=-1)  # w- soft (1 - soft)
+        within = phi[0] if len(phi) == 1 else phi[0] - phi[1]
+        return Tracking(
+            value,
+            hessian,
+            slope=self.rates * entries.negative_mass - above.sum(1) + self.tau2 * value,
+            curvature=bell.sum(1) / self.tau1 + self.tau2,
+            bell=bell,
+            phi=phi,
+            selected=entries.negative * within * self.per_width,
+        )
+
+    @staticmethod
+    def _sigmoid(z: Tensor, value: Tensor, width: float) -> Tensor:
+        """`sigmoid((z - value) / width)`, `[t, rows, k]`."""
+        return torch.add(value.unsqueeze(1) / -width, z, alpha=1 / width).sigmoid_()
+
+    def step(self, entries: Entries, tracking: Tracking) -> None:
+        """Move thresholds, Hessians and operating points of the sampled tasks.
+
+        An operating point is where the negatives' logits really cross `max_fpr`, for use at deployment: the
+        threshold of the lower problem is smoothed, and for skewed scores lies elsewhere. Its steps are
+        `lr_operating` (1, unless a schedule lowers it) times how far the rate of the batch is above that.
+        """
+        entries.scatter_(self.value, (tracking.value - self.lr * tracking.slope).T)
+        new = (1 - self.beta) * tracking.hessian + self.beta * tracking.curvature
+        entries.scatter_(self.hessian, new.T)
+        point = entries.gather(self.operating)
+        passing = (entries.negative * (entries.logits > point)).sum(0)
+        surplus = passing - self.rates[0] * entries.negative_mass
+        entries.scatter_(self.operating, point + self.lr_operating * surplus)
+
+    def through_selection(self, entries: Entries, tracking: Tracking, payoff: Tensor) -> Tensor:
+        r"""Derivative by `z` through the selection: directly, and through the thresholds.
+
+        With the loss $f = E_-[s(z) v] + \dots$:
+
+        $$
+        w_-\, v\, \partial_z s - \partial^2_{z \lambda} g \; H^{-1}\, \partial_\lambda f,
+        \qquad \partial_\lambda f = - E_-[v\, \partial_z s]
+        $$
+
+        Args:
+            entries: The batch.
+            tracking: The look at it.
+            payoff: $v$, what one unit of selection adds to the loss, `[rows, k]`.
+
+        Returns:
+            `[rows, k]`.
+        """
+        phi, bell = tracking.phi, tracking.bell
+        hill = (
+            bell
+            if self.temperature == self.tau1
+            else entries.negative * torch.addcmul(phi, phi, phi, value=-1)
+        )
+        push = hill * payoff  # [t, rows, k], without sign / (width * temperature)
+        steep = self.per_width / self.temperature
+        d_threshold = -steep * push.sum(1)  # of one threshold
+        if len(phi) == 2:
+            d_threshold[1].neg_()
+        implicit = bell * (d_threshold / (self.tau1 * tracking.hessian)).unsqueeze(1)
+        direct = push[0] if len(phi) == 1 else push[0] - push[1]
+        return torch.add(implicit[0] if len(phi) == 1 else implicit.sum(0), direct, alpha=steep)
+
+    @torch.no_grad()
+    def warm_start(self, entries: Entries, z: Tensor) -> None:
+        """Put thresholds at the empirical quantiles of the negative scores, Hessians at the curvature there.
+
+        Args:
+            entries: All tasks, with weights that sum to one (`Entries.averaged`); tasks without
+                negatives keep their state.
+            z: The scores the thresholds cut, `[rows, m]`.
+        """
+        found = self.quantiles(entries, z)
+        there = found.isfinite()
+        self.value.copy_(torch.where(there, found, self.value))
+        self.hessian.copy_(torch.where(there, self.look(entries, z).curvature.T, self.hessian))
+        point = self.quantiles(entries, entries.logits)[:, 0]
+        self.operating.copy_(torch.where(there[:, 0], point, self.operating))
+
+    def quantiles(self, entries: Entries, z: Tensor) -> Tensor:
+        """Empirical thresholds: quantiles of the negative scores.
+
+        Args:
+            entries: All tasks.
+            z: The scores to cut, `[rows, m]`.
+
+        Returns:
+            `[m, t]`; NaN for tasks without negatives.
+        """
+        return negative_quantiles(z, entries.negative > 0, self.ends).T
+
+
+def check_gradient(gradient: str) -> None:
+    """Raise ValueError unless this is a known gradient variant."""
+    if gradient not in get_args(Gradient):
+        raise ValueError(f"gradient must be one of {', '.join(get_args(Gradient))}; got {gradient!r}")
+
+
+def held_out(scores: Tensor | None, labels: Tensor | None) -> tuple[Tensor, Tensor] | None:
+    """Both or None; ValueError if only one is given."""
+    if scores is not None and labels is not None:
+        return scores, labels
+    if scores is not None or labels is not None:
+        raise ValueError("thresholds needs both scores and labels of the held-out rows, or neither")
+    return None

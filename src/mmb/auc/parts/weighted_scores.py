@@ -1,0 +1,125 @@
+"""What an objective works on, whichever way it was fed: scores [rows, tasks], two weights for every entry."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from mmb.label_values import check_values
+
+
+@dataclass(frozen=True)
+class Entries:
+    """Scores with class weights, so that `(positive * phi).sum(0)` estimates `E+[phi]` per task.
+
+    Attributes:
+        logits: `[rows, k]`, differentiable.
+        positive: `[rows, k]` weights of the positive entries, zero elsewhere; their sum over the rows is
+            one (task-sampled) or one in expectation (dense).
+        negative: The same for the negative entries.
+        negative_mass: `[k]`: the sum of `negative` over the rows.
+        scale: `[k]`: the share of each task in the estimate: task weight over the number of tasks, zero for
+            tasks that are not sampled.
+        sampled: bool `[k]`: usable tasks with at least one label in the batch. The state of all others
+            stays bit-identical.
+        tasks: int64 `[k]`, or None where the columns are all tasks in order.
+        rows: int64 `[rows, k]` or `[rows, 1]`, where given.
+    """
+
+    logits: Tensor
+    positive: Tensor
+    negative: Tensor
+    negative_mass: Tensor
+    scale: Tensor
+    sampled: Tensor
+    tasks: Tensor | None
+    rows: Tensor | None
+
+    def gather(self, state: Tensor) -> Tensor:
+        """State of the tasks here: `[k, ...]` out of `[m, ...]`, detached: read before scattering."""
+        state = state.detach()
+        return state if self.tasks is None else state.index_select(0, self.tasks)
+
+    def scatter_(self, state: Tensor, new: Tensor) -> None:
+        """Write the new state `[k, ...]` of the sampled tasks; nobody else's changes."""
+        sampled = self.sampled.reshape(-1, *(1,) * (new.dim() - 1))
+        if self.tasks is None:
+            state.copy_(torch.where(sampled, new, state))
+        else:
+            kept = torch.where(sampled, new, state.index_select(0, self.tasks))
+            state.index_copy_(0, self.tasks, kept.to(state.dtype))
+
+    def averaged(self) -> Entries:
+        """The same with weights that sum to one over these very rows; NaN where a task lacks the class."""
+        positive = self.positive / self.positive.sum(0)
+        negative = self.negative / self.negative_mass
+        return replace(self, positive=positive, negative=negative, negative_mass=negative.sum(0))
+
+    def spread(self, values: Tensor, num_tasks: int) -> Tensor:
+        """Put values `[k]` of the batch's tasks in their places of `[m]`, zero elsewhere."""
+        if self.tasks is None:
+            return values
+        return values.new_zeros(num_tasks).index_copy_(0, self.tasks, values)
+
+
+def check_fed(
+    scores: Tensor,
+    labels: Tensor,
+    tasks: Tensor | None,
+    weights: Tensor | None,
+    rows: Tensor | None,
+    num_tasks: int,
+) -> None:
+    """Refuse what does not fit together, before anything is computed or changed.
+
+    Shapes and types are checked always. Values (labels, task numbers) are checked on the CPU only: on a GPU
+    that would make every step wait for the device, so there [`Labels`][mmb.auc.labels.Labels] checks the
+    labels when the data is built, and indexing refuses unknown tasks.
+
+    Raises:
+        TypeError: If scores are not floating point or tasks and rows not int64.
+        ValueError: If shapes do not match, a label is not 0, 1 or missing, or a task is unknown or repeated.
+    """
+    if not scores.is_floating_point():
+        raise TypeError(f"scores must be floating point logits, got {scores.dtype}")
+    if scores.dim() != 2 or scores.shape != labels.shape:
+        raise ValueError(
+            f"scores and labels must have the same shape, [rows, tasks] or, with tasks given, [tasks, rows]; "
+            f"got scores {tuple(scores.shape)} and labels {tuple(labels.shape)}"
+        )
+    if scores.numel() == 0:
+        raise ValueError(f"the batch is empty: scores have shape {tuple(scores.shape)}")
+    if tasks is None and scores.shape[1] != num_tasks:
+        raise ValueError(
+            f"model output has {scores.shape[1]} columns but the objective has {num_tasks} tasks; "
+            f"give the model {num_tasks} heads, or name the tasks of each row of scores with tasks="
+        )
+    look = scores.device.type == "cpu" and not torch.compiler.is_compiling()
+    if tasks is not None:
+        if tasks.dtype != torch.int64 or tasks.shape != scores.shape[:1]:
+            raise (TypeError if tasks.dtype != torch.int64 else ValueError)(
+                f"tasks must be int64 [{scores.shape[0]}], one for each row of scores {tuple(scores.shape)}; "
+                f"got {tasks.dtype} {tuple(tasks.shape)}"
+            )
+        if look:
+            ordered = tasks.sort().values
+            if ordered[0] < 0 or ordered[-1] >= num_tasks:
+                bad = int(ordered[0] if ordered[0] < 0 else ordered[-1])
+                raise ValueError(f"tasks: unknown task {bad}; the objective has tasks 0 to {num_tasks - 1}")
+            if bool((ordered[1:] == ordered[:-1]).any()):
+                raise ValueError(f"tasks: each task may be there once, got {tasks.tolist()}")
+    weight_shapes = (scores.shape[:1],) if tasks is not None else (scores.shape, scores.shape[:1])
+    if weights is not None and weights.shape not in weight_shapes:
+        raise ValueError(
+            f"weights must be {' or '.join(str(tuple(s)) for s in weight_shapes)} with scores "
+            f"{tuple(scores.shape)}{' and tasks' if tasks is not None else ''}; got {tuple(weights.shape)}"
+        )
+    row_shape = scores.shape if tasks is not None else scores.shape[:1]
+    if rows is not None and (rows.shape != row_shape or rows.dtype != torch.int64):
+        raise (TypeError if rows.dtype != torch.int64 else ValueError)(
+            f"rows must be int64 {tuple(row_shape)}, got {rows.dtype} {tuple(rows.shape)}"
+        )
+    if look:
+        check_values(labels)

@@ -1,0 +1,125 @@
+"""A prepared data set on disk: plain `.npy` arrays and a JSON manifest, written whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mmb._extras import require
+from mmb.data.errors import DamagedDataError
+from mmb.data.files.archives import sha256_of
+
+VERSION = 1
+"""Raised when the meaning of a stored array changes, so that older caches are built anew."""
+_MANIFEST = "manifest.json"
+_EXTRA = "training"
+_CHECKED = 1 << 26  # bytes of an array whose checksum is taken whenever it is opened
+
+
+def write(folder: Path, arrays: Mapping[str, Any], facts: Mapping[str, Any]) -> Path:
+    """Write arrays and facts as a cache folder.
+
+    Everything goes to a temporary folder beside it first, which is then renamed: a reader never sees half a
+    cache, and of two processes that prepare the same data set one wins.
+
+    Args:
+        folder: The cache folder; a damaged one that is in the way is replaced.
+        arrays: NumPy arrays by name.
+        facts: Plain JSON that is kept in the manifest.
+
+    Returns:
+        `folder`.
+    """
+    np = require("numpy", extra=_EXTRA)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    temporary = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}")
+    try:
+        temporary.mkdir()
+        listed = {}
+        for name, array in arrays.items():
+            path = temporary / f"{name}.npy"
+            np.save(path, array, allow_pickle=False)
+            listed[name] = {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
+        manifest = {"version": VERSION, "arrays": listed, "facts": dict(facts)}
+        (temporary / _MANIFEST).write_text(json.dumps(manifest, indent=1))
+        if folder.exists() and not is_intact(folder):
+            shutil.rmtree(folder)
+        try:
+            os.rename(temporary, folder)
+        except OSError:
+            if not is_intact(folder):
+                raise
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return folder
+
+
+def is_intact(folder: Path) -> bool:
+    """Whether a cache of this version is there and every checksum is right (reads all of it)."""
+    try:
+        listed = _manifest(folder)["arrays"]
+        return all(sha256_of(_array(folder, name)) == entry["sha256"] for name, entry in listed.items())
+    except (DamagedDataError, OSError):
+        return False
+
+
+def is_there(folder: Path) -> bool:
+    """Whether a cache of this version is there (reads the manifest only)."""
+    try:
+        return bool(_manifest(folder))
+    except DamagedDataError:
+        return False
+
+
+def read(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Open a cache: memory-mapped tensors by name, and the facts.
+
+    Sizes are compared with the manifest, and checksums of all but large arrays (opening stays instant);
+    `is_intact` compares all. Writing to a tensor changes the process's copy, never the file.
+
+    Raises:
+        DamagedDataError: If the manifest or an array cannot be read, is missing, or not what was written.
+    """
+    np = require("numpy", extra=_EXTRA)
+    manifest = _manifest(folder)
+    tensors = {}
+    for name, entry in manifest["arrays"].items():
+        path = _array(folder, name)
+        size = path.stat().st_size if path.is_file() else None
+        if size is None or size != entry["bytes"]:
+            raise _damaged(path, f"its size is {size}, expected {entry['bytes']}")
+        if size <= _CHECKED and sha256_of(path) != entry.get("sha256"):
+            raise _damaged(path, "its checksum is not that of the manifest")
+        try:
+            tensors[name] = torch.from_numpy(np.load(path, mmap_mode="c", allow_pickle=False))
+        except (ValueError, OSError) as error:
+            raise _damaged(path, "it is not an array") from error
+    return tensors, manifest["facts"]
+
+
+def _manifest(folder: Path) -> dict[str, Any]:
+    path = folder / _MANIFEST
+    try:
+        manifest: dict[str, Any] = json.loads(path.read_text())
+        version, complete = manifest.get("version"), {"arrays", "facts"} <= manifest.keys()
+    except (OSError, ValueError, AttributeError) as error:
+        raise _damaged(path, str(error)) from error
+    if version != VERSION or not complete:
+        raise _damaged(path, f"its version is {version!r}, expected {VERSION} with arrays and facts")
+    return manifest
+
+
+def _array(folder: Path, name: str) -> Path:
+    return folder / f"{name}.npy"
+
+
+def _damaged(path: Path, problem: str) -> DamagedDataError:
+    return DamagedDataError(path, problem, f"remove the folder {path.parent} and prepare the data set again")

@@ -1,0 +1,1 @@
+"""What models take: columns, images, graphs, and how files become them."""

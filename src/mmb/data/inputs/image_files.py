@@ -1,0 +1,208 @@
+"""Images on disk: decoded by worker processes ahead of their use, normalised and augmented on the device."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from mmb._extras import require
+from mmb.data.errors import DamagedDataError, DataError, MissingDataError
+from mmb.data.files.delimited_text import read_table
+from mmb.data.inputs.images import IMAGENET_MEAN, IMAGENET_STD, Pixels
+
+_HOST = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """How a file becomes bytes `[c, size, size]`.
+
+    Attributes:
+        size: Height and width.
+        gray: One channel instead of three.
+        fit: `"crop"` cuts the largest centred square out first, `"stretch"` keeps all and squeezes it.
+    """
+
+    size: int
+    gray: bool = False
+    fit: Literal["crop", "stretch"] = "crop"
+
+    def __call__(self, path: Path) -> Tensor:
+        """Decode one file, `uint8 [c, size, size]`.
+
+        Raises:
+            MissingDataError: If it is not there.
+            DamagedDataError: If it cannot be decoded.
+        """
+        np = require("numpy", extra="vision")
+        image_module = require("PIL.Image", extra="vision")
+        square = (self.size, self.size)
+        try:
+            with image_module.open(path) as file:
+                file.draft(None, square)  # lets the JPEG decoder skip detail that would be scaled away
+                image = file.convert("L" if self.gray else "RGB")
+        except FileNotFoundError:
+            remedy = "complete the folder of images from its publisher's archive"
+            raise MissingDataError(f"the image {path.name}", [path], remedy) from None
+        except (OSError, SyntaxError, ValueError, image_module.DecompressionBombError) as error:
+            raise DamagedDataError(path, str(error), "get this image again from its publisher") from error
+        bilinear = image_module.Resampling.BILINEAR
+        if self.fit == "crop":
+            image = require("PIL.ImageOps", extra="vision").fit(image, square, bilinear)
+        else:
+            image = image.resize(square, bilinear)
+        return torch.from_numpy(np.array(image)).view(self.size, self.size, -1).permute(2, 0, 1).contiguous()
+
+
+@dataclass(frozen=True)
+class ImageFiles:
+    """Inputs that are decoded from files when they are needed.
+
+    Attributes:
+        folder: Where the files are.
+        names: Path of each row's file in `folder`; an empty one stands for a black image.
+        decoder: How they become bytes.
+        pixels: How these are normalised and augmented.
+        workers: Number of decoding processes of a `stream`; 0 decodes in this process.
+        device: Where model inputs come out.
+    """
+
+    folder: Path
+    names: Sequence[str]
+    decoder: Decoder
+    pixels: Pixels
+    workers: int
+    device: torch.device = _HOST
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def to(self, device: torch.device | str) -> Self:
+        """The same files, giving model inputs on `device`."""
+        return replace(self, device=torch.device(device), pixels=self.pixels.to(device))
+
+    def decode(self, rows: Iterable[int]) -> Tensor:
+        """Bytes of some rows on the host, `uint8 [n, c, size, size]`."""
+        channels, size = 1 if self.decoder.gray else 3, self.decoder.size
+        blank = torch.zeros(channels, size, size, dtype=torch.uint8)
+        names = [self.names[row] for row in rows]
+        images = [self.decoder(self.folder / name) if name else blank for name in names]
+        return torch.stack(images) if images else blank.new_empty(0, *blank.shape)
+
+    def __getitem__(self, rows: Tensor) -> Tensor:
+        return self._finish(self.decode(rows.tolist()), None)
+
+    def augmented(self, rows: Tensor, generator: torch.Generator) -> Tensor:
+        """Normalised images of some rows, randomly shifted and mirrored."""
+        return self._finish(self.decode(rows.tolist()), generator)
+
+    def stream(
+        self, batches: Iterable[Tensor], generator: torch.Generator | None
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Pairs of rows and model input, in order, decoded ahead by worker processes.
+
+        Raises:
+            DataError: If an image is missing or damaged; the message names it.
+        """
+        loader = DataLoader(
+            _Decoding(self),
+            batch_sampler=(rows.tolist() for rows in batches),
+            num_workers=self.workers,
+            prefetch_factor=4 if self.workers else None,
+            collate_fn=_as_it_is,
+            pin_memory=self.device.type == "cuda",
+            generator=torch.Generator(),  # else it would draw from the global one
+        )
+        for rows, images in loader:
+            if isinstance(images, DataError):
+                raise images
+            yield rows, self._finish(images, generator)
+
+    def _finish(self, images: Tensor, generator: torch.Generator | None) -> Tensor:
+        images = images.to(self.device, non_blocking=True)
+        if generator is not None:
+            images = self.pixels.augmented(images, generator)
+        return self.pixels.normalised(images)
+
+
+class _Decoding(Dataset[Any]):
+    """What worker processes run, a batch at a time; an error travels back as a value, to be raised here."""
+
+    def __init__(self, files: ImageFiles) -> None:
+        self._files = replace(files, device=_HOST, pixels=files.pixels.to("cpu"))
+
+    def __getitems__(self, rows: list[int]) -> tuple[Tensor, Tensor | DataError]:
+        try:
+            return torch.tensor(rows), self._files.decode(rows)
+        except DataError as error:
+            return torch.tensor(rows), error
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch
+
+
+@dataclass(frozen=True)
+class ImageEncoder:
+    """New images as model inputs: those of a folder, or those named in a CSV file.
+
+    Attributes:
+        decoder: How files become bytes.
+        mean: Of the pixels of each channel.
+        std: Of the pixels of each channel.
+        column: Column of the CSV file with paths, from the file's own folder on.
+    """
+
+    decoder: Decoder
+    mean: tuple[float, ...] = IMAGENET_MEAN
+    std: tuple[float, ...] = IMAGENET_STD
+    column: str = "path"
+
+    def read(self, path: Path) -> tuple[ImageFiles, Tensor]:
+        """Inputs of every image, and which could be decoded (bool `[n]`); the others are black.
+
+        Args:
+            path: A folder, whose images are taken in the order of their names, or a CSV file.
+        """
+        path = Path(path)
+        if path.is_dir():
+            folder, names = path, sorted(f.name for f in path.iterdir() if f.is_file())
+        else:
+            folder, names = path.parent, read_table(path).column(self.column)
+        with ThreadPoolExecutor() as pool:
+            usable = list(pool.map(lambda name: self._readable(folder, name), names))
+        kept = [name if fine else "" for name, fine in zip(names, usable, strict=True)]
+        pixels = Pixels.of(self.mean, self.std, pad=0, flip=False)
+        inputs = ImageFiles(folder, kept, self.decoder, pixels, default_workers())
+        return inputs, torch.tensor(usable, dtype=torch.bool)
+
+    def _readable(self, folder: Path, name: str) -> bool:
+        try:
+            self.decoder(folder / name)
+        except DataError:
+            return False
+        return True
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON, from which `from_json` makes the same encoder."""
+        return {"kind": "images", **asdict(self)}
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> ImageEncoder:
+        """The encoder that `to_json` wrote."""
+        return ImageEncoder(
+            Decoder(**data["decoder"]), tuple(data["mean"]), tuple(data["std"]), data["column"]
+        )
+
+
+def default_workers() -> int:
+    """Number of decoding processes: one for each core, eight at most."""
+    return min(8, os.cpu_count() or 1)

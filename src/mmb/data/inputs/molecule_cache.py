@@ -1,0 +1,147 @@
+"""Molecules prepared for training: features and labels of a table with SMILES, cached and opened again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mmb._extras import require
+from mmb.data.dataset import SPLITS, Dataset, Inputs
+from mmb.data.files import cache
+from mmb.data.files.delimited_text import TextTable, read_table
+from mmb.data.files.packed_bits import PackedBits
+from mmb.data.inputs.featurize import Featuriser
+from mmb.data.inputs.graphs import GraphInputs
+from mmb.data.sets.csv import read_labels
+from mmb.data.splits import grouped_split, random_split
+
+
+@dataclass(frozen=True)
+class MoleculeEncoder:
+    """A file with a column of SMILES as model inputs.
+
+    Attributes:
+        smiles: Name of the column.
+        featuriser: What is computed for each molecule.
+    """
+
+    smiles: str
+    featuriser: Featuriser
+
+    def read(self, path: Path) -> tuple[Inputs, Tensor]:
+        """Inputs of every row, and which rows could be read (bool `[n]`); the others are placeholders."""
+        table = read_table(Path(path))
+        arrays = self.featuriser(table.column(self.smiles))
+        tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+        return _inputs(tensors), tensors["usable"]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON, from which `from_json` makes the same encoder."""
+        return {"kind": "molecules", "smiles": self.smiles, "featuriser": asdict(self.featuriser)}
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> MoleculeEncoder:
+        """The encoder that `to_json` wrote."""
+        return MoleculeEncoder(data["smiles"], Featuriser(**data["featuriser"]))
+
+
+def build(
+    folder: Path,
+    table: TextTable,
+    smiles: str,
+    tasks: Sequence[str],
+    featuriser: Featuriser,
+    workers: int,
+    progress: Callable[[int, int], None] | None,
+) -> Path:
+    """Featurise the molecules of a table and write them with their labels to a cache folder.
+
+    Args:
+        folder: The cache folder.
+        table: Cells of the file.
+        smiles: Name of the column with SMILES.
+        tasks: Names of the label columns.
+        featuriser: What is computed for each molecule.
+        workers: Number of processes.
+        progress: Called with the number of molecules done and of all.
+
+    Returns:
+        `folder`.
+
+    Raises:
+        DamagedDataError: If a column is missing or a label cannot be read.
+    """
+    texts = table.column(smiles)
+    labels = read_labels(table, tasks)
+    arrays = featuriser(texts, workers, progress)
+    facts = {
+        "smiles": smiles,
+        "tasks": list(tasks),
+        "featuriser": asdict(featuriser),
+        "rdkit": require("rdkit", extra="molecules").__version__,
+    }
+    return cache.write(folder, {**arrays, "labels": labels.numpy()}, facts)
+
+
+def open_dataset(
+    name: str,
+    folder: Path,
+    split: str | Mapping[str, Tensor],
+    fractions: Sequence[float] = (0.8, 0.1, 0.1),
+    seed: int = 0,
+) -> Dataset:
+    """Open a cache as a data set.
+
+    Args:
+        name: Name of the data set.
+        folder: The cache folder.
+        split: `"scaffold"`, `"random"`, or the rows of each part. Rows that RDKit refused are left out.
+        fractions: Of train, valid and test, for a computed split.
+        seed: Seed of the random split.
+
+    Returns:
+        The data set, memory-mapped.
+
+    Raises:
+        ValueError: If `split` is something else.
+        DamagedDataError: If the cache is damaged.
+    """
+    tensors, facts = cache.read(folder)
+    usable = torch.nonzero(tensors["usable"]).squeeze(1)
+    if isinstance(split, Mapping):
+        parts = {part: split[part][tensors["usable"][split[part]]] for part in SPLITS}
+    elif split == "scaffold":
+        parts = grouped_split(tensors["scaffold"][usable].long(), fractions)
+        parts = {part: usable[rows] for part, rows in parts.items()}
+    elif split == "random":
+        parts = random_split(len(usable), fractions, torch.Generator().manual_seed(seed))
+        parts = {part: usable[rows] for part, rows in parts.items()}
+    else:
+        raise ValueError(f"split must be 'scaffold' or 'random', got {split!r}")
+    # New molecules are held to RDKit's rules, and need no scaffold.
+    featuriser = replace(Featuriser(**facts["featuriser"]), strict=True, scaffolds=False)
+    unusable = torch.nonzero(~tensors["usable"]).squeeze(1).tolist()
+    return Dataset(
+        name=name,
+        inputs=_inputs(tensors),
+        labels=tensors["labels"],
+        split=parts,
+        task_names=tuple(facts["tasks"]),
+        encoder=MoleculeEncoder(facts["smiles"], featuriser),
+        details={
+            "features": featuriser.features,
+            "split": split if isinstance(split, str) else "given",
+            "seed": seed,
+            "unusable_rows": unusable,
+            "rdkit": facts["rdkit"],
+        },
+    )
+
+
+def _inputs(tensors: Mapping[str, Tensor]) -> Inputs:
+    return PackedBits(tensors["packed"]) if "packed" in tensors else GraphInputs.from_arrays(tensors)

@@ -1,0 +1,1 @@
+"""One data set per file; each has `load`, and `get` and `prepare` where it needs them."""

@@ -1,0 +1,102 @@
+"""CelebA: 202,599 aligned face photographs, 40 attributes, the official partition.
+
+By Liu et al. (ICCV 2015), for non-commercial research, to be had from
+https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html after agreeing to its terms, so it is not downloaded here:
+name the folder that has `list_attr_celeba.txt`, `list_eval_partition.txt` and `img_align_celeba/` (or
+`img_align_celeba.zip`; the publisher's subfolders Anno, Eval and Img are looked into). Split: as published,
+162,770 / 19,867 / 19,962. Images are decoded by worker processes: the centred square, scaled.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from mmb.data.dataset import SPLITS, Dataset
+from mmb.data.errors import DamagedDataError
+from mmb.data.files.archives import unpack_zip
+from mmb.data.files.locate_files import find, link
+from mmb.data.inputs.image_files import Decoder, ImageEncoder, ImageFiles, default_workers
+from mmb.data.inputs.images import IMAGENET_MEAN, IMAGENET_STD, Pixels
+
+_ATTRIBUTES = "list_attr_celeba.txt"
+_PARTITION = "list_eval_partition.txt"
+_IMAGES = "img_align_celeba"
+_SUBFOLDERS = ("", "Anno", "Eval", "Img")
+_REMEDY = (
+    "download it from https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html (its terms must be agreed to), "
+    "and name the folder: mmb data get celeba --from DIR"
+)
+
+
+def get(root: Path, source: Path | None = None) -> Path:
+    """Make the files of a folder known under `root`; images are linked to, or unpacked from their archive.
+
+    Args:
+        root: Where data sets are kept.
+        source: The folder that has them.
+
+    Returns:
+        The folder of the raw files.
+
+    Raises:
+        MissingDataError: If a file is not there; the message says which, where, and how to get it.
+        DamagedDataError: If the image archive is damaged.
+    """
+    raw = root / "celeba" / "raw"
+    folder = raw if source is None else source
+    for name in (_ATTRIBUTES, _PARTITION):
+        link(find("celeba", folder, [name], _SUBFOLDERS, _REMEDY), raw / name)
+    images = find("celeba", folder, [_IMAGES, f"{_IMAGES}.zip"], _SUBFOLDERS, _REMEDY)
+    if images.suffix != ".zip":
+        link(images, raw / _IMAGES)
+    elif not (raw / _IMAGES).exists():
+        unpack_zip(images, _IMAGES, r"\d+\.jpg", raw / _IMAGES)
+    return raw
+
+
+def load(root: Path, *, size: int = 128, workers: int | None = None) -> Dataset:
+    """Load CelebA.
+
+    Args:
+        root: Where data sets are kept.
+        size: Height and width that images are scaled to.
+        workers: Number of decoding processes; one per core, at most eight, by default.
+
+    Returns:
+        The data set; augmentation shifts by up to a sixteenth of the size and mirrors.
+
+    Raises:
+        MissingDataError: If a file is not there; the message says how to get it.
+        DamagedDataError: If a list cannot be read.
+    """
+    raw = root / "celeba" / "raw"
+    lists = [find("celeba", raw, [name], ("",), _REMEDY) for name in (_ATTRIBUTES, _PARTITION)]
+    find("celeba", raw, [_IMAGES], ("",), _REMEDY)
+    count, header, *lines = lists[0].read_text().splitlines()
+    attributes = header.split()
+    rows = [line.split() for line in lines if line.strip()]
+    parts = [line.split() for line in lists[1].read_text().splitlines() if line.strip()]
+    if len(rows) != int(count) or any(len(row) != len(attributes) + 1 for row in rows):
+        raise DamagedDataError(
+            lists[0], f"it does not have {count} lines of {len(attributes)} attributes", _REMEDY
+        )
+    names = [row[0] for row in rows]
+    if [part[0] for part in parts] != names or not {part[1] for part in parts} <= {"0", "1", "2"}:
+        raise DamagedDataError(lists[1], "it does not list the same images with 0, 1 or 2", _REMEDY)
+    part_of = torch.tensor([int(part[1]) for part in parts])
+    # In this file -1 means that a face lacks the attribute: no label is missing.
+    labels = torch.tensor([[cell == "1" for cell in row[1:]] for row in rows], dtype=torch.int8)
+    pixels = Pixels.of(IMAGENET_MEAN, IMAGENET_STD, pad=size // 16, flip=True)
+    decoder = Decoder(size)
+    workers = default_workers() if workers is None else workers
+    return Dataset(
+        name="celeba",
+        inputs=ImageFiles(raw / _IMAGES, names, decoder, pixels, workers),
+        labels=labels,
+        split={name: torch.nonzero(part_of == k).squeeze(1) for k, name in enumerate(SPLITS)},
+        task_names=tuple(attributes),
+        encoder=ImageEncoder(decoder),
+        details={"size": size},
+    )

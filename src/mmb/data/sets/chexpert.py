@@ -1,0 +1,176 @@
+"""CheXpert: 224,316 chest radiographs, 13 observations with uncertain labels.
+
+By Irvin et al. (AAAI 2019), for research under the Stanford University data set agreement, to be had from
+https://stanfordmlgroup.github.io/competitions/chexpert after registering, so it is not downloaded here: name
+the folder `CheXpert-v1.0-small` (with `train.csv`, `valid.csv` and the images), the folder around it,
+or one with `CheXpert-v1.0-small.zip`. Of the 14 observations, Fracture is left out: the official validation
+images have no positive for it. Split: the official validation images test, the last 1,000 training images
+validate. Images are decoded by worker processes, in one channel that is repeated on the device.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from mmb.data.dataset import Dataset
+from mmb.data.errors import DamagedDataError
+from mmb.data.files.archives import unpack_zip
+from mmb.data.files.delimited_text import read_table
+from mmb.data.files.locate_files import find, link
+from mmb.data.inputs.columns import numbers
+from mmb.data.inputs.image_files import Decoder, ImageEncoder, ImageFiles, default_workers
+from mmb.data.inputs.images import IMAGENET_MEAN, IMAGENET_STD, Pixels
+from mmb.label_values import MISSING
+
+OBSERVATIONS = (
+    "No Finding",
+    "Enlarged Cardiomediastinum",
+    "Cardiomegaly",
+    "Lung Opacity",
+    "Lung Lesion",
+    "Edema",
+    "Consolidation",
+    "Pneumonia",
+    "Atelectasis",
+    "Pneumothorax",
+    "Pleural Effusion",
+    "Pleural Other",
+    "Support Devices",
+)
+# The policy that worked best on validation for the competition's observations, and zeros for the others.
+_ONES_IN_MIX = ("Edema", "Atelectasis")
+_FOLDER = "CheXpert-v1.0-small"
+_REMEDY = (
+    "register at https://stanfordmlgroup.github.io/competitions/chexpert, download CheXpert-v1.0-small, "
+    "and name its folder: mmb data get chexpert --from DIR"
+)
+
+
+def get(root: Path, source: Path | None = None) -> Path:
+    """Make a folder with CheXpert known under `root`: linked to, or unpacked from its archive.
+
+    Args:
+        root: Where data sets are kept.
+        source: `CheXpert-v1.0-small`, or a folder that has it or `CheXpert-v1.0-small.zip`.
+
+    Returns:
+        The folder of the raw files.
+
+    Raises:
+        MissingDataError: If it is not there; the message says where it was looked for and how to get it.
+        DamagedDataError: If the archive is damaged.
+    """
+    raw = root / "chexpert" / "raw"
+    folder = source or raw
+    if not (folder / "train.csv").exists():
+        folder = find("chexpert", folder, [_FOLDER, f"{_FOLDER}.zip"], ("",), _REMEDY)
+    if folder.suffix == ".zip":
+        images = r"(train|valid)/patient\d+/study\d+/view\d+_[a-z]+\.jpg"
+        unpack_zip(folder, _FOLDER, rf"train\.csv|valid\.csv|{images}", raw / _FOLDER)
+    else:
+        link(folder, raw / _FOLDER)
+    for name in ("train.csv", "valid.csv", "train", "valid"):
+        find("chexpert", raw / _FOLDER, [name], ("",), _REMEDY)
+    return raw
+
+
+def load(
+    root: Path,
+    *,
+    uncertain: Literal["mix", "zeros", "ones", "ignore"] = "mix",
+    unmentioned: Literal["zeros", "ignore"] = "zeros",
+    frontal_only: bool = False,
+    held_out: int = 1000,
+    size: int = 224,
+    workers: int | None = None,
+) -> Dataset:
+    """Load CheXpert.
+
+    Args:
+        root: Where data sets are kept.
+        uncertain: What an uncertain label (-1 in the file) becomes: `"zeros"` negative, `"ones"`
+            positive, `"ignore"` missing, `"mix"` positive for Edema and Atelectasis and negative for the
+            others.
+        unmentioned: What a blank label becomes: `"zeros"` negative, as is usual, or `"ignore"` missing.
+        frontal_only: Leave out lateral views.
+        held_out: Number of images at the end of the training list that are for validation.
+        size: Height and width that images are scaled to.
+        workers: Number of decoding processes; one per core, at most eight, by default.
+
+    Returns:
+        The data set; augmentation shifts by up to a twentieth of the size and never mirrors.
+
+    Raises:
+        MissingDataError: If a file is not there; the message says how to get it.
+        DamagedDataError: If a list cannot be read.
+        ValueError: If an option has no such choice, or too many images are held out.
+    """
+    if uncertain not in ("mix", "zeros", "ones", "ignore") or unmentioned not in ("zeros", "ignore"):
+        raise ValueError(
+            "uncertain must be 'mix', 'zeros', 'ones' or 'ignore' and unmentioned 'zeros' or 'ignore', "
+            f"got {uncertain!r} and {unmentioned!r}"
+        )
+    folder = root / "chexpert" / "raw" / _FOLDER
+    names: list[str] = []
+    labels, sizes = [], []
+    for part in ("train", "valid"):
+        part_names, part_labels = _read(
+            find("chexpert", folder, [f"{part}.csv"], ("",), _REMEDY), uncertain, unmentioned, frontal_only
+        )
+        names += part_names
+        labels.append(part_labels)
+        sizes.append(len(part_names))
+    if not 0 < held_out < sizes[0]:
+        raise ValueError(f"held_out must leave some of the {sizes[0]} training images, got {held_out}")
+    cut = sizes[0] - held_out
+    decoder = Decoder(size, gray=True, fit="stretch")
+    pixels = Pixels.of(IMAGENET_MEAN, IMAGENET_STD, pad=size // 20, flip=False)
+    workers = default_workers() if workers is None else workers
+    return Dataset(
+        name="chexpert",
+        inputs=ImageFiles(folder, names, decoder, pixels, workers),
+        labels=torch.cat(labels),
+        split={
+            "train": torch.arange(cut),
+            "valid": torch.arange(cut, sizes[0]),
+            "test": torch.arange(sizes[0], len(names)),
+        },
+        task_names=OBSERVATIONS,
+        encoder=ImageEncoder(decoder),
+        details={
+            "uncertain": uncertain,
+            "unmentioned": unmentioned,
+            "frontal_only": frontal_only,
+            "size": size,
+        },
+    )
+
+
+def _read(path: Path, uncertain: str, unmentioned: str, frontal_only: bool) -> tuple[list[str], Tensor]:
+    table = read_table(path)
+    # Paths in the file start with the name of the folder itself.
+    names = [name.partition("/")[2] for name in table.column("Path")]
+    values = torch.stack([numbers(table.column(name)) for name in OBSERVATIONS], 1)
+    known = values.isnan() | (values == 0) | (values == 1) | (values == -1)
+    if not (known.all() and all(table.fits)):
+        row = int(torch.nonzero(~known.all(1) | ~torch.tensor(table.fits))[0])
+        raise DamagedDataError(path, f"data row {row + 1} has a label that is not 1, 0, -1 or blank", _REMEDY)
+    if "" in names:
+        row = names.index("")
+        problem = f"data row {row + 1} has the path {table.column('Path')[row]!r}, expected folder/file"
+        raise DamagedDataError(path, problem, _REMEDY)
+    ones = torch.tensor(
+        [uncertain == "ones" or (uncertain == "mix" and n in _ONES_IN_MIX) for n in OBSERVATIONS]
+    )
+    doubt = torch.full((len(OBSERVATIONS),), float(MISSING)) if uncertain == "ignore" else ones.double()
+    values = torch.where(values == -1, doubt.double(), values)
+    values = torch.where(values.isnan(), float(MISSING) if unmentioned == "ignore" else 0.0, values)
+    labels = values.to(torch.int8)
+    if frontal_only:
+        keep = [row for row, view in enumerate(table.column("Frontal/Lateral")) if view == "Frontal"]
+        return [names[row] for row in keep], labels[keep]
+    return names, labels

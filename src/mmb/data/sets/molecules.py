@@ -1,0 +1,129 @@
+"""Molecules of one's own: a CSV file with a column of SMILES and label columns, gaps allowed.
+
+Features are graphs as the Open Graph Benchmark defines them, or Morgan fingerprints; they are computed once
+and cached under the root by the file's checksum. Molecules that RDKit cannot read keep their row, but belong
+to no part of the split. Split by Bemis-Murcko scaffolds (80 / 10 / 10, nothing random), at random by the
+seed, or by a column of the file that says train, valid or test.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Literal
+
+from mmb.data.dataset import Dataset
+from mmb.data.files import cache
+from mmb.data.files.archives import sha256_of
+from mmb.data.files.delimited_text import read_table
+from mmb.data.inputs.featurize import Featuriser
+from mmb.data.inputs.molecule_cache import build, open_dataset
+from mmb.data.sets.csv import name_list, read_rows, read_split, repeats
+
+Features = Literal["graph", "fingerprint"]
+
+
+def prepare(
+    root: Path,
+    *,
+    path: str | Path,
+    smiles: str = "smiles",
+    labels: str | Sequence[str] | None = None,
+    drop: str | Sequence[str] = (),
+    features: Features = "graph",
+    radius: int = 2,
+    bits: int = 2048,
+    workers: int = 2,
+    progress: Callable[[int, int], None] | None = None,
+) -> Path:
+    """Compute the features of every molecule of a file, once.
+
+    Args:
+        root: The cache goes to `root/molecules`.
+        path: The file: CSV with a header line, UTF-8 (tab-separated if its name ends in `.tsv`).
+        smiles: Name of the column with SMILES.
+        labels: Names of the label columns; by default all columns but `smiles` and `drop`.
+        drop: Columns to leave out, such as identifiers.
+        features: `"graph"` or `"fingerprint"`.
+        radius: Of the fingerprint, in bonds.
+        bits: Length of the fingerprint.
+        workers: Number of processes.
+        progress: Called with the number of molecules done and of all.
+
+    Returns:
+        The folder of the cache.
+
+    Raises:
+        MissingDataError: If the file does not exist.
+        DamagedDataError: If a column is missing or a label cannot be read; the message names row and column.
+        ValueError: If no label column is left, or one is named twice.
+    """
+    path = Path(path)
+    featuriser = Featuriser(features, radius, bits, strict=True, scaffolds=True)
+    table = read_rows(path)
+    others = {smiles, *name_list(drop)}
+    for name in [smiles, *name_list(drop)]:
+        table.column(name)
+    tasks = [n for n in table.columns if n not in others] if labels is None else name_list(labels)
+    if not tasks or others & {*tasks} or repeats(tasks):
+        raise ValueError(
+            f"need at least one label column, none twice and none that is smiles or dropped: got labels "
+            f"{tasks}, smiles {smiles!r}, drop {name_list(drop)}"
+        )
+    key = json.dumps([sha256_of(path), smiles, tasks, asdict(featuriser)])
+    folder = root / "molecules" / hashlib.sha256(key.encode()).hexdigest()[:16]
+    if cache.is_intact(folder):
+        return folder
+    return build(folder, table, smiles, tasks, featuriser, workers, progress)
+
+
+def load(
+    root: Path,
+    *,
+    path: str | Path,
+    smiles: str = "smiles",
+    labels: str | Sequence[str] | None = None,
+    drop: str | Sequence[str] = (),
+    split: Literal["scaffold", "random"] = "scaffold",
+    split_column: str | None = None,
+    fractions: Sequence[float] = (0.8, 0.1, 0.1),
+    seed: int = 0,
+    features: Features = "graph",
+    radius: int = 2,
+    bits: int = 2048,
+) -> Dataset:
+    """Load molecules, preparing them first where that was not done yet.
+
+    Args:
+        root: The cache is in `root/molecules`.
+        path: The file; see `prepare`.
+        smiles: Name of the column with SMILES.
+        labels: Names of the label columns; by default all columns but `smiles`, `drop`, `split_column`.
+        drop: Columns to leave out.
+        split: `"scaffold"` or `"random"`; not used where there is a `split_column`.
+        split_column: Column that says train, valid or test for each row.
+        fractions: Of train, valid and test.
+        seed: Seed of the random split.
+        features: `"graph"` or `"fingerprint"`.
+        radius: Of the fingerprint, in bonds.
+        bits: Length of the fingerprint.
+
+    Returns:
+        The data set; `details["unusable_rows"]` lists the rows that RDKit refused.
+
+    Raises:
+        MissingDataError: If the file does not exist.
+        DamagedDataError: If a column is missing or a cell cannot be read; the message names row and column.
+        ValueError: If no label column is left, or `split` is unknown.
+    """
+    aside = [*name_list(drop), *([split_column] if split_column else [])]
+    folder = prepare(
+        root, path=path, smiles=smiles, labels=labels, drop=aside, features=features, radius=radius, bits=bits
+    )
+    if split_column is None:
+        return open_dataset("molecules", folder, split, fractions, seed)
+    parts = read_split(read_table(Path(path)), split_column, fractions, seed)
+    return open_dataset("molecules", folder, parts)

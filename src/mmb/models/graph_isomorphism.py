@@ -1,0 +1,207 @@
+"""Graph isomorphism network for molecules, as in the Open Graph Benchmark."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from mmb.data.inputs.graphs import ATOM_DIMS, BOND_DIMS, GraphBatch, PaddedGraphs
+from mmb.models.batch_norm import MaskedBatchNorm
+from mmb.models.fused_messages import pass_messages
+from mmb.models.message_operators import ALIGNMENT, in_kernels
+from mmb.models.message_passing import aggregate, gather_rows, sum_rows
+from mmb.models.multitask import MultiTask
+
+
+def gin(
+    num_tasks: int, layers: int = 5, width: int = 300, dropout: float = 0.5, virtual_node: bool = False
+) -> MultiTask:
+    """Graph isomorphism network, and one head per task on the mean over the atoms.
+
+    Args:
+        num_tasks: Number of heads.
+        layers: Number of message-passing layers.
+        width: Width of the node features.
+        dropout: Share of the features dropped after each layer in training.
+        virtual_node: Add a node that is joined to all atoms of its molecule.
+
+    Returns:
+        A `MultiTask` model of a [`GraphBatch`][mmb.data.inputs.graphs.GraphBatch]: logits `[G, num_tasks]`.
+    """
+    return MultiTask(GIN(layers, width, dropout, virtual_node), width, num_tasks)
+
+
+class GIN(nn.Module):
+    r"""Features of molecules, by message passing.
+
+    Layer $l$ computes, for every atom $v$ with bonds $u \to v$,
+
+    $$
+    x_v \leftarrow \mathrm{dropout}(\mathrm{relu}(\mathrm{norm}(\mathrm{MLP}(
+    (1 + \epsilon) x_v + \sum_{u \to v} \mathrm{relu}(x_u + e_{uv})))))
+    $$
+
+    (the last layer without the outer relu), starting from the sum of the embeddings of the atom's features;
+    $e_{uv}$ is the sum of the layer's own embeddings of the bond's features. A molecule's features are
+    the mean of its atoms'. With a virtual node $z$, which starts at a learned vector (zero at first),
+    every layer adds it to its molecule's atoms before their messages, and then, except in the last layer,
+    moves it:
+
+    $$
+    z \leftarrow \mathrm{dropout}(\mathrm{relu}(\mathrm{norm}(\mathrm{MLP}(z + \sum_v x_v))))
+    $$
+
+    Embeddings are summed once for every distinct feature vector in the data rather than for every atom and
+    bond, and looked up from there. Batch norm takes its statistics over all atoms of the batch; see
+    `mmb.models.batch_norm` for task-sampled and compositional batches. It is evaluated at one set of weights
+    per task by `vmap` over `mmb.models.task_graphs.stack_tasks`.
+
+    Args:
+        layers: Number of layers.
+        width: Width of the features.
+        dropout: Share of the features dropped after each layer in training.
+        virtual_node: Whether there is a virtual node.
+
+    Raises:
+        ValueError: If a number is out of its range.
+    """
+
+    def __init__(
+        self, layers: int = 5, width: int = 300, dropout: float = 0.5, virtual_node: bool = False
+    ) -> None:
+        super().__init__()
+        if layers < 1 or width < 1 or not 0 <= dropout < 1:
+            raise ValueError(
+                f"need layers >= 1, width >= 1 and 0 <= dropout < 1, got {layers}, {width} and {dropout}"
+            )
+        self.dropout = dropout
+        self.atoms = FeatureEmbedding(ATOM_DIMS, width)
+        self.layers = nn.ModuleList(GINLayer(width) for _ in range(layers))
+        self.virtual = nn.Parameter(torch.zeros(1, width)) if virtual_node else None
+        self.virtual_layers = nn.ModuleList(
+            NormedMLP(width) for _ in range(layers - 1 if virtual_node else 0)
+        )
+
+    def forward(self, batch: GraphBatch) -> Tensor:
+        """Features of graphs.
+
+        Args:
+            batch: `G` graphs; or, under `vmap`, the padded graphs of one task.
+
+        Returns:
+            `[G, width]`.
+        """
+        node_mask, graph_mask = _masks(batch)
+        graphs = batch.graph_ptr.shape[0] - 1
+        nodes = gather_rows(self.atoms(batch.atom_table), batch.atom_codes)
+        virtual = None if self.virtual is None else self.virtual.expand(graphs, -1).to(nodes.dtype)
+        last = len(self.layers) - 1
+        for number, layer in enumerate(self.layers):
+            if virtual is not None:
+                nodes = nodes + gather_rows(virtual, batch.graph)
+                if number < last:
+                    pooled = (sum_rows(nodes, batch.graph, graphs) + virtual).to(nodes.dtype)
+                    virtual = self._drop(self.virtual_layers[number](pooled, graph_mask).relu())
+            nodes = layer(nodes, batch, node_mask)
+            nodes = self._drop(nodes.relu() if number < last else nodes)
+        counts = batch.graph_ptr.diff().clamp(min=1).unsqueeze(1)
+        features = (sum_rows(nodes, batch.graph, graphs) / counts).to(nodes.dtype)
+        return features if graph_mask is None else features[:-1]
+
+    def _drop(self, features: Tensor) -> Tensor:
+        return nn.functional.dropout(features, self.dropout, self.training)
+
+
+class GINLayer(nn.Module):
+    """One step of message passing, with the norm that follows it; see `GIN`."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.epsilon = nn.Parameter(torch.zeros(1))
+        self.bonds = FeatureEmbedding(BOND_DIMS, width)
+        self.mlp = NormedMLP(width)
+
+    def forward(self, nodes: Tensor, batch: GraphBatch, mask: Tensor | None) -> Tensor:
+        """From node features `[N, width]` to the next ones, before their relu."""
+        bonds = self.bonds(batch.bond_table)
+        if in_kernels(nodes):
+            gathered = pass_messages(nodes, bonds, self.epsilon, batch)
+        else:
+            gathered = ((1 + self.epsilon) * nodes + aggregate(nodes, bonds, batch)).to(nodes.dtype)
+        output: Tensor = self.mlp(gathered, mask)
+        return output
+
+
+class NormedMLP(nn.Module):
+    """`norm(linear(relu(norm(linear(x)))))`, twice as wide inside."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.linear1 = nn.Linear(width, 2 * width)
+        self.norm1 = MaskedBatchNorm(2 * width)
+        self.linear2 = nn.Linear(2 * width, width)
+        self.norm2 = MaskedBatchNorm(width)
+
+    def forward(self, rows: Tensor, mask: Tensor | None) -> Tensor:
+        """`[n, width]` to the same shape; rows that are masked out do not enter the statistics."""
+        hidden = self.norm1(aligned_linear(rows, self.linear1), mask).relu()
+        output: Tensor = self.norm2(aligned_linear(hidden, self.linear2), mask)
+        return output
+
+
+def aligned_linear(rows: Tensor, linear: nn.Linear) -> Tensor:
+    """`linear(rows)`; on a GPU with sizes padded by zeros, since fast matrix products need aligned rows.
+
+    Args:
+        rows: `[n, in_features]`, or padded with columns of zeros.
+        linear: The layer.
+
+    Returns:
+        `[n, out_features]`.
+    """
+    bias = linear.bias.to(rows.dtype)  # which autocast does, too, but not under vmap
+    if not rows.is_cuda:
+        return nn.functional.linear(rows, linear.weight, bias)
+    inner, outer = (-size % ALIGNMENT for size in (linear.in_features, linear.out_features))
+    pad = nn.functional.pad
+    rows = pad(rows, (0, linear.in_features + inner - rows.shape[1]))
+    padded = nn.functional.linear(rows, pad(linear.weight, (0, inner, 0, outer)), pad(bias, (0, outer)))
+    return padded[:, : linear.out_features]
+
+
+class FeatureEmbedding(nn.Module):
+    """Sum of one embedding per categorical feature.
+
+    Args:
+        dims: Number of values of each feature.
+        width: Width of the embeddings.
+    """
+
+    offsets: Tensor
+
+    def __init__(self, dims: Sequence[int], width: int) -> None:
+        super().__init__()
+        sizes = torch.tensor(dims)
+        self.register_buffer("offsets", sizes.cumsum(0) - sizes, persistent=False)
+        bounds = torch.tensor(
+            [math.sqrt(6 / (dim + width)) for dim in dims]
+        )  # Xavier, for each feature's own
+        start = torch.empty(sum(dims), width).uniform_(-1, 1)
+        self.weight = nn.Parameter(start * bounds.repeat_interleave(sizes).unsqueeze(1))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Embed `int64 [n, len(dims)]` as `[n, width]`."""
+        hot = self.weight.new_zeros(features.shape[0], self.weight.shape[0])
+        # A product with ones and zeros: unlike the backward of a lookup, its own is a plain product too.
+        return hot.scatter(1, features + self.offsets, 1.0) @ self.weight
+
+
+def _masks(batch: GraphBatch) -> tuple[Tensor | None, Tensor | None]:
+    """Which nodes and which graphs are real, where there is padding."""
+    if not isinstance(batch, PaddedGraphs):
+        return None, None
+    graphs = batch.graph_ptr.shape[0] - 1
+    return batch.node_mask, torch.arange(graphs, device=batch.graph.device) < graphs - 1

@@ -1,0 +1,1 @@
+"""Training itself: set up, feed, step, evaluate, and what a run leaves at its end."""

@@ -1,0 +1,61 @@
+"""Where training starts: initial weights from another run, and block variables placed by them."""
+
+from __future__ import annotations
+
+from mmb.auc import CompositionalAUC
+from mmb.auc.sharded import ShardedObjective, of_own_tasks, own_tasks, owned_heads
+from mmb.models import MultiTask
+from mmb.training.loop.evaluate import row_logits
+from mmb.training.loop.setup import Job
+from mmb.training.runs import checkpoint
+from mmb.training.runs.run import Run, RunError
+
+_ROWS = 20_000  # enough for a quantile at a false positive rate of one per cent
+
+
+def prepare_start(run: Run, job: Job) -> None:
+    """Take over the weights of the run to start from, if any, and warm-start the objective if asked to.
+
+    Raises:
+        RunError: If the run to start from does not fit or has no weights.
+    """
+    recipe = run.recipe
+    source = run.pretraining() if recipe.pretrain is not None else None
+    if recipe.init_from is not None:
+        source = Run.open(recipe.init_from)
+    if source is not None:
+        take_over(job, source, heads=recipe.init_heads)
+    if recipe.training.warm_start:
+        warm_start(job)
+
+
+def take_over(job: Job, source: Run, heads: bool) -> None:
+    """Copy the selected weights of another run: its encoder, and its heads too if asked for.
+
+    Raises:
+        RunError: If a weight of the encoder is missing there or has another shape.
+    """
+    weights = checkpoint.load_selected(source.best_checkpoint())["job"]["model"]
+    own = job.model.state_dict()
+    names = [name for name in own if heads or name.startswith("encoder.")]
+    bad = [name for name in names if name not in weights or weights[name].shape != own[name].shape]
+    if bad or not names:
+        what = f"{bad[0]} is missing or has another shape there" if bad else "the network has no encoder"
+        raise RunError(f"the weights of {source.path} do not fit this network: {what}")
+    job.model.load_state_dict({**own, **{name: weights[name] for name in names}})
+    objective, model = own_tasks(job.objective), job.model
+    if isinstance(objective, CompositionalAUC) and isinstance(model, MultiTask):  # copies start at the model
+        if isinstance(job.objective, ShardedObjective):
+            model = owned_heads(model, job.objective.shard)
+        objective.copies.reset(model)
+
+
+def warm_start(job: Job) -> None:
+    """Place the objective's block variables by the scores of (at most 20,000) training rows."""
+    place = getattr(own_tasks(job.objective), "warm_start", None)
+    if place is None:
+        raise ValueError(f"method {job.recipe.method!r} has nothing to place: set training.warm_start=false")
+    found = row_logits(job, job.some_training_rows("warm_start", _ROWS))
+    logits, labels = (of_own_tasks(job.objective, values) for values in found)
+    if logits.numel():  # a process may have no tasks
+        place(logits, labels)

@@ -1,0 +1,151 @@
+"""The end of a run: the selected weights judged on validation and test rows, thresholds, a table."""
+
+from __future__ import annotations
+
+import json
+import math
+import warnings
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from mmb._atomic_files import write_whole
+from mmb.auc.sharded import of_all_tasks, own_tasks
+from mmb.training.loop.evaluate import (
+    decision_thresholds,
+    mean_metrics,
+    part_logits,
+    plain,
+    rates_at,
+    task_metrics,
+)
+from mmb.training.loop.randomness import own_randomness
+from mmb.training.loop.setup import Job, find_device, make_job
+from mmb.training.recipes.components import complete_model
+from mmb.training.runs import checkpoint
+from mmb.training.runs.fingerprints import changed
+from mmb.training.runs.provenance import provenance
+from mmb.training.runs.run import Run
+from mmb.training.runs.tables import result_table
+
+FPRS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
+"""False positive rates for which thresholds are kept, beside that of the recipe."""
+
+
+def finish(run: Run, job: Job, step: int, best_step: int | None, seconds: float) -> dict[str, Any]:
+    """Judge the selected weights and write `result.json`, `predictor.json` and `table.txt`.
+
+    Args:
+        run: The run.
+        job: Its parts; the selected weights are loaded into them.
+        step: Steps done.
+        best_step: Step of the selected weights.
+        seconds: Time spent.
+
+    Returns:
+        The content of `result.json`.
+    """
+    recipe = job.recipe
+    load_weights(job, run.checkpoints / f"{best_step:08d}")
+    max_fpr = recipe.training.max_fpr
+    logits, labels = part_logits(job, "valid")
+    per_task = {"valid": task_metrics(logits, labels, max_fpr)}
+    fprs = sorted({*FPRS, max_fpr})
+    thresholds = decision_thresholds(logits, labels, fprs)
+    judged = "test" if recipe.training.test else "valid"
+    if judged == "test":
+        logits, labels = part_logits(job, "test")
+        per_task["test"] = task_metrics(logits, labels, max_fpr)
+    fpr, tpr = rates_at(logits, labels, thresholds[fprs.index(max_fpr)])
+    result = {
+        "method": recipe.method,
+        "data": recipe.data["name"],
+        "seed": recipe.seed,
+        "steps": step,
+        "best_step": best_step,
+        "selected_by": recipe.training.select,
+        "max_fpr": max_fpr,
+        "seconds": round(seconds, 3),
+        **{part: _means(found) for part, found in per_task.items()},
+        "tasks": {
+            "name": list(job.dataset.task_names),
+            **_counts(job),
+            **{f"{part}_{name}": plain(v) for part, found in per_task.items() for name, v in found.items()},
+            f"{judged}_fpr": plain(fpr),
+            f"{judged}_tpr": plain(tpr),
+        },
+        **provenance(job.dataset.device),
+    }
+    predictor = {
+        "task_names": list(job.dataset.task_names),
+        "trained": [p > 0 and n > 0 for p, n in zip(*_counts(job).values(), strict=True)],
+        "max_fpr": max_fpr,
+        "thresholds": {str(rate): plain(row) for rate, row in zip(fprs, thresholds, strict=True)},
+        "tracked_thresholds": _tracked(job),
+        "model": {k: v for k, v in complete_model(recipe.model, job.dataset).items() if k != "weights"},
+        "encoder": None if job.dataset.encoder is None else job.dataset.encoder.to_json(),
+    }
+    if job.ranks.is_main:
+        run.write_outcome("predictor.json", predictor)
+        write_whole(run.path / "table.txt", result_table(result))
+        write_whole(run.path / "result.json", json.dumps(result, indent=1))  # last: it makes the run finished
+    job.ranks.barrier()
+    return result
+
+
+def load_weights(job: Job, path: Path) -> None:
+    """Put the weights of a checkpoint, and the block state of its objective, into a job.
+
+    Warns:
+        UserWarning: If the data is not what it was then.
+    """
+    saved = checkpoint.load_selected(path, job.ranks)
+    if problem := changed(saved.get("data", {}), job.data_facts):
+        warnings.warn(f"{path.parent.parent}: {problem}", stacklevel=2)
+    state = saved["job"]
+    job.model.load_state_dict(state["model"])
+    job.objective.load_state_dict(job.division.own_blocks(state["objective"]))
+
+
+def evaluate_run(run: Run, part: str, max_fpr: float | None = None) -> dict[str, Any]:
+    """Metrics of the selected weights of a finished run on a part of its data.
+
+    Args:
+        run: The run.
+        part: `"train"`, `"valid"` or `"test"`.
+        max_fpr: Limit of the partial AUC; that of the recipe by default.
+
+    Returns:
+        Means over tasks, and a list per metric over the tasks.
+    """
+    best = run.best_checkpoint()
+    with run.own_data(), own_randomness(run.recipe.seed, find_device(run.recipe.training.device)):
+        job = make_job(run.recipe)
+    load_weights(job, best)
+    max_fpr = run.recipe.training.max_fpr if max_fpr is None else max_fpr
+    found = task_metrics(*part_logits(job, part), max_fpr)
+    return {
+        "run": str(run.path),
+        "split": part,
+        "step": int(best.name),
+        "max_fpr": max_fpr,
+        "mean": _means(found),
+        "tasks": {"name": list(job.dataset.task_names)} | {k: plain(v) for k, v in found.items()},
+    }
+
+
+def _means(per_task: dict[str, Tensor]) -> dict[str, float | None]:
+    """Mean metrics, None where no task has both classes."""
+    return {name: value if math.isfinite(value) else None for name, value in mean_metrics(per_task).items()}
+
+
+def _counts(job: Job) -> dict[str, list[int]]:
+    labels = job.dataset.labels[job.dataset.split["train"].to(job.dataset.device)]
+    return {name: (labels == value).sum(0).tolist() for name, value in (("positives", 1), ("negatives", 0))}
+
+
+def _tracked(job: Job) -> list[float] | None:
+    """The thresholds that a partial AUC objective tracked during training, on the scale of the logits."""
+    thresholds = getattr(own_tasks(job.objective), "thresholds", None)
+    return None if thresholds is None else plain(of_all_tasks(job.objective, thresholds()))

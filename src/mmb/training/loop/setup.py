@@ -1,0 +1,326 @@
+"""The moving parts of a run, made from its recipe, and their state."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mmb.auc import Labels, Objective
+from mmb.auc.sampling import RichRowSampler, TaskSampler
+from mmb.auc.sharded import ShardedObjective, owned_heads
+from mmb.data import Dataset
+from mmb.distributed import Shard
+from mmb.models.batch_norm import freeze_batch_norm
+from mmb.training.loop.feed import Draws, Feed
+from mmb.training.loop.memory_check import check_room
+from mmb.training.loop.randomness import derive_seed, random_state, separate_streams, set_random_state
+from mmb.training.loop.step_sizes import step_size_factor
+from mmb.training.processes.group import ONE, Ranks, check_agreement
+from mmb.training.processes.sharded_state import Division
+from mmb.training.recipes.components import complete_model, load_data, make_model, make_objective
+from mmb.training.recipes.presets import METHODS
+from mmb.training.recipes.recipe import OptimizerSettings, Recipe
+from mmb.training.runs.fingerprints import data_facts
+from mmb.training.runs.log import Window
+
+_NAMED = 20  # tasks, in a message
+
+
+@dataclass
+class Job:
+    """Everything that a training step touches.
+
+    Attributes:
+        recipe: What it was made from.
+        dataset: The data, on the device of the run.
+        model: The network.
+        objective: What is trained for, with its block state.
+        optimizer: Moves the parameters of both.
+        feed: Gives the batches.
+        steps: Steps of the whole run.
+        steps_per_epoch: Steps that count as one epoch.
+        window: Means since the last line of the log.
+        ranks: The processes that train together.
+    """
+
+    recipe: Recipe
+    dataset: Dataset
+    model: nn.Module
+    objective: Objective
+    optimizer: torch.optim.Optimizer
+    feed: Feed
+    steps: int
+    steps_per_epoch: int
+    window: Window
+    ranks: Ranks = ONE
+
+    def __post_init__(self) -> None:
+        self._modules = {"model": self.model, "objective": self.objective}
+        # Step sizes of block variables (dual, threshold, weight copies), to be multiplied by the schedule.
+        self._block_rates = [
+            (module, name, value)
+            for module in self.objective.modules()
+            for name, value in vars(module).items()
+            if name.startswith("lr") and isinstance(value, float)
+        ]
+
+    def set_step_sizes(self, step: int) -> None:
+        """Set all step sizes to what the schedule says for a step."""
+        factor = step_size_factor(self.recipe.schedule, step, self.steps, self.steps_per_epoch)
+        for group in self.optimizer.param_groups:
+            lr = self.recipe.optimizer.lr * factor
+            group["lr"] = group["lr"].fill_(lr) if isinstance(group["lr"], Tensor) else lr
+        if self.recipe.schedule.decay_blocks:
+            for module, name, start in self._block_rates:
+                setattr(module, name, start * factor)
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that is needed to continue bit for bit, beside the recipe and the counters of the loop.
+
+        With `training.capture`, up to rounding: the first steps after it are computed kernel by kernel.
+
+        Of many processes, each has its own pieces of it, and all have the rest.
+        """
+        return self.division.divide(self._own_state())
+
+    def _own_state(self) -> dict[str, Any]:
+        return {
+            **{name: module.state_dict() for name, module in self._modules.items()},
+            "optimizer": self.optimizer.state_dict(),
+            "feed": self.feed.state_dict(),
+            "window": self.window.state_dict(),
+            "random": random_state(self.dataset.device),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue where `state_dict` was taken, by any number of processes."""
+        state = self.division.own(state, self._own_state())
+        for name, module in self._modules.items():
+            module.load_state_dict(state[name])
+        step_sizes = [group["lr"] for group in self.optimizer.param_groups]
+        self.optimizer.load_state_dict(state["optimizer"])
+        for group, lr in zip(self.optimizer.param_groups, step_sizes, strict=True):
+            group["lr"] = lr  # the same tensor on the same device, where it is one; set at every step
+        self.feed.load_state_dict(state["feed"])
+        self.window.load_state_dict(state["window"])
+        set_random_state(state["random"], self.dataset.device)
+
+    def some_training_rows(self, purpose: str, most: int) -> Tensor:
+        """At most so many training rows, drawn uniformly; for a purpose always the same ones."""
+        train = self.dataset.split["train"]
+        generator = torch.Generator().manual_seed(derive_seed(self.recipe.seed, purpose))
+        return train[torch.randperm(len(train), generator=generator)[:most]]
+
+    def average_running_statistics(self) -> None:
+        """Make the statistics of batch normalisation the same in all processes."""
+        if isinstance(self.objective, ShardedObjective):
+            self.objective.average_running_statistics(self.model)
+
+    @cached_property
+    def data_facts(self) -> dict[str, str]:
+        """What tells the data from other data."""
+        return data_facts(self.dataset)
+
+    @cached_property
+    def division(self) -> Division:
+        """How the state is divided among the processes."""
+        train = self.dataset.split["train"].to(self.dataset.device)
+        return Division(self.objective, self.dataset.labels[train], self.ranks)
+
+
+def make_job(recipe: Recipe, ranks: Ranks = ONE) -> Job:
+    """Make the parts of a run; inside `own_randomness`, from which the initial weights are drawn.
+
+    Args:
+        recipe: The recipe.
+        ranks: The processes that train together, all of which must call this.
+
+    Raises:
+        ValueError: If an option is out of its range or the data cannot be trained on.
+        DataError: If the data is missing or damaged.
+        NoRoomError: If block state cannot fit in memory.
+        ProcessError: If the processes do not have the same recipe and data.
+    """
+    device = find_device(recipe.training.device)
+    check_capture(recipe, device, ranks)
+    with ranks.one_per_machine_first():
+        dataset = load_data(recipe.data).to(device)
+    check_agreement(ranks, recipe, dataset)
+    labels = training_labels(dataset)
+    model = make_model(complete_model(recipe.model, dataset)).to(device)
+    if recipe.training.batch_norm == "frozen":
+        freeze_batch_norm(model)
+    objective = divided_objective(recipe, labels, model, ranks).to(device)
+    sampler = make_sampler(recipe, labels)
+    steps = recipe.training.steps or max(1, round(recipe.training.epochs * sampler.steps_per_epoch))
+    augmentation = torch.Generator().manual_seed(derive_seed(recipe.seed, "augmentation"))
+    separate_streams(recipe.seed, ranks.rank, device, augmentation)
+    return Job(
+        recipe=recipe,
+        dataset=dataset,
+        model=model,
+        objective=objective,
+        optimizer=make_optimizer(recipe.optimizer, model, objective, recipe.training.capture),
+        feed=Feed(
+            dataset,
+            sampler,
+            augmentation,
+            METHODS[recipe.method].own_weights,
+            getattr(objective, "prefetch", None),
+            objective if isinstance(objective, ShardedObjective) else None,
+            recipe.training.capture,
+        ),
+        steps=steps,
+        steps_per_epoch=sampler.steps_per_epoch,
+        window=Window(),
+        ranks=ranks,
+    )
+
+
+def training_labels(dataset: Dataset) -> Labels:
+    """The labels of the training rows, on the host, where rows are drawn.
+
+    Warns:
+        UserWarning: If tasks are left out, by their names.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".* have no positive or no negative", UserWarning)  # by numbers
+        labels = Labels(dataset.labels[dataset.split["train"].to(dataset.device)].cpu())
+    out = [dataset.task_names[task] for task in (~labels.usable).nonzero().flatten().tolist()]
+    if out:
+        more = f" and {len(out) - _NAMED} more" if len(out) > _NAMED else ""
+        warnings.warn(
+            f"{len(out)} of {labels.num_tasks} tasks have no positive or no negative among the training rows "
+            f"and are left out: {', '.join(out[:_NAMED])}{more}",
+            stacklevel=2,
+        )
+    return labels
+
+
+def divided_objective(recipe: Recipe, labels: Labels, model: nn.Module, ranks: Ranks) -> Objective:
+    """The objective of a recipe; of many processes, each has its own tasks.
+
+    Raises:
+        NoRoomError: If its block state cannot fit in memory.
+    """
+    if ranks.size == 1:
+        check_room(recipe, model)
+        return make_objective(recipe, labels, model)
+    method = METHODS[recipe.method]
+    if method.own_weights or method.own_heads:
+        model = owned_heads(model, Shard.of_this_process(labels.num_tasks))
+    check_room(recipe, model)
+    return ShardedObjective(labels, lambda some: make_objective(recipe, some, model))
+
+
+def find_device(name: str) -> torch.device:
+    """The device of this name; "auto" is a GPU where there is one.
+
+    Raises:
+        ValueError: If there is no such device.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ValueError(f"training.device: {name!r} is no device; use cpu, cuda or auto") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"training.device: {name!r} was asked for, but there is no GPU; use cpu or auto")
+    return device
+
+
+def check_capture(recipe: Recipe, device: torch.device, ranks: Ranks = ONE) -> None:
+    """Refuse `training.capture` where a step cannot be captured.
+
+    Raises:
+        ValueError: Saying why.
+    """
+    if not recipe.training.capture:
+        return
+    for problem, meets in (
+        (f"needs a GPU, and the device is {device}", device.type != "cuda"),
+        (f"needs one process, and there are {ranks.size}", ranks.size > 1),
+        (
+            "needs weight copies on the GPU: set objective.copies_device=null",
+            recipe.objective.get("copies_device") is not None,
+        ),
+        (
+            "fixes the step sizes of block variables: set schedule.decay_blocks=false",
+            recipe.schedule.decay_blocks,
+        ),
+        (
+            "needs a fixed number of pairs: set objective.capacity",
+            recipe.method == "pauc-pairwise" and recipe.objective["capacity"] is None,
+        ),
+        (
+            f"needs a fixed number of pairs, which {recipe.method} has not: take pauc-pairwise",
+            recipe.method in ("sopa", "sopa-s"),
+        ),
+    ):
+        if meets:
+            raise ValueError(f"training.capture {problem}, or training.capture=false")
+
+
+def rows_per_step(recipe: Recipe) -> int:
+    """Rows drawn in one step of a recipe, those of the lower level included."""
+    sampler = recipe.sampler
+    if sampler.kind == "rows":
+        return sampler.batch_size
+    drawn = sampler.tasks_per_step * sampler.rows_per_task
+    return 2 * drawn if METHODS[recipe.method].own_weights else drawn
+
+
+def make_sampler(recipe: Recipe, labels: Labels) -> Draws:
+    """The sampler of a recipe, with a generator of its own."""
+    settings, seed = recipe.sampler, derive_seed(recipe.seed, "sampler")
+    if settings.kind == "rows":
+        return RichRowSampler(
+            labels,
+            min(settings.batch_size, labels.num_rows),
+            settings.rich_fraction,
+            max_weight=settings.max_weight,
+            generator=seed,
+        )
+    tasks = min(settings.tasks_per_step, labels.num_usable)
+    return TaskSampler(
+        labels,
+        tasks,
+        settings.rows_per_task * settings.tasks_per_step // tasks,  # as many rows in all
+        settings.positive_fraction,
+        independent_lower=METHODS[recipe.method].own_weights,
+        steps_per_epoch=math.ceil(labels.num_rows / rows_per_step(recipe)),
+        generator=seed,
+    )
+
+
+def make_optimizer(
+    settings: OptimizerSettings, model: nn.Module, objective: nn.Module, captured: bool = False
+) -> torch.optim.Optimizer:
+    """The optimizer of a recipe; weight decay is for the network alone.
+
+    Args:
+        settings: Which optimizer.
+        model: The network.
+        objective: The objective, with variables of its own.
+        captured: Whether its steps are captured in a CUDA graph: step sizes are then tensors.
+    """
+    lr = torch.tensor(settings.lr, device=next(model.parameters()).device) if captured else settings.lr
+    groups: list[dict[str, Any]] = [
+        {"params": [p for p in model.parameters() if p.requires_grad], "weight_decay": settings.weight_decay}
+    ]
+    if own := list(objective.parameters()):
+        groups.append({"params": own, "weight_decay": 0.0})
+    if settings.name in ("sgd", "momentum"):
+        # dampening = momentum makes it the moving average z <- m z + (1 - m) Delta of the paper, m = 1 - b0;
+        # torch starts it at the first Delta, as the paper's analysis does.
+        dampening = settings.momentum if settings.name == "momentum" else 0.0
+        return torch.optim.SGD(groups, lr, settings.momentum, dampening, fused=captured or None)
+    kind = torch.optim.AdamW if settings.name == "adamw" else torch.optim.Adam
+    return kind(groups, lr, settings.betas, capturable=captured, fused=captured or None)

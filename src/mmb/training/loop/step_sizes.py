@@ -1,0 +1,48 @@
+"""Step sizes over a run, as functions of the step alone, so that there is nothing to save."""
+
+from __future__ import annotations
+
+import math
+
+from mmb.training.recipes.recipe import ScheduleSettings
+
+_START, _RISE = 1 / 25, 0.3  # of "one_cycle", as in torch.optim.lr_scheduler.OneCycleLR
+
+
+def step_size_factor(settings: ScheduleSettings, step: int, steps: int, steps_per_epoch: int) -> float:
+    r"""By what step sizes are multiplied at a step.
+
+    With `t = step / steps`:
+
+    - constant: 1.
+    - step: `factor ** (number of milestones <= step / steps_per_epoch)`.
+    - cosine: `(1 + cos(pi t)) / 2`.
+    - one_cycle: half a cosine from 1/25 to 1 while `t < 0.3`, then half a cosine to 0.
+
+    All but one_cycle rise linearly over the first `warmup` steps on top of that.
+
+    Args:
+        settings: The schedule.
+        step: Steps done.
+        steps: Steps of the whole run.
+        steps_per_epoch: Steps that count as one epoch.
+
+    Returns:
+        The factor.
+    """
+    if settings.name == "one_cycle":
+        rise = _RISE * steps
+        if step < rise:
+            return _START + (1 - _START) * _half_cosine(1 - step / rise)
+        return _half_cosine((step - rise) / max(steps - rise, 1))
+    factor = 1.0
+    if settings.name == "step":
+        factor = settings.factor ** sum(step >= epoch * steps_per_epoch for epoch in settings.milestones)
+    elif settings.name == "cosine":
+        factor = _half_cosine(step / steps)
+    return factor * min(1.0, (step + 1) / settings.warmup) if settings.warmup else factor
+
+
+def _half_cosine(share: float) -> float:
+    """From 1 at 0 down to 0 at 1."""
+    return 0.5 * (1 + math.cos(math.pi * share))

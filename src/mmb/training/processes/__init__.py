@@ -1,0 +1,1 @@
+"""Many processes: join a group, share state, and start workers."""

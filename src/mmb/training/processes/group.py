@@ -1,0 +1,234 @@
+"""Training in many processes: who they are, what they must agree on, and what only one of them does.
+
+Start them with `torchrun`; each runs the same command. Without it there is one process, and nothing here does
+anything. The folder of the run must be the same for all of them, on machines with a shared file system.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.rendezvous import rendezvous
+
+import mmb
+from mmb.auc import Objective
+from mmb.auc.sharded import ShardedObjective
+from mmb.data import Dataset
+from mmb.distributed import gather_rows
+from mmb.training.processes.rendezvous import ProcessError, fresh_store
+from mmb.training.recipes.recipe import Recipe
+from mmb.training.runs.fingerprints import data_facts, fingerprint, flat
+from mmb.trees import tensors
+
+_T = TypeVar("_T")
+_SAMPLE = 16  # rows of the data whose inputs are compared
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """The processes that train together.
+
+    Attributes:
+        rank: Number of this one.
+        size: How many there are.
+    """
+
+    rank: int = 0
+    size: int = 1
+
+    @classmethod
+    def of_this_process(cls) -> Ranks:
+        """As `torch.distributed` knows them."""
+        return cls(dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else cls()
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this is the one that logs and writes."""
+        return self.rank == 0
+
+    def barrier(self) -> None:
+        """Wait until all processes are here."""
+        if self.size > 1:
+            dist.barrier()
+
+    def gather(self, value: _T) -> list[_T]:
+        """The values of all processes, by rank, on each of them."""
+        if self.size == 1:
+            return [value]
+        values: list[Any] = [None] * self.size
+        dist.all_gather_object(values, value)
+        return values
+
+    def from_main(self, value: _T) -> _T:
+        """The value that the main process has, on each of them."""
+        if self.size == 1:
+            return value
+        values = [value]
+        dist.broadcast_object_list(values, src=0)
+        return values[0]
+
+    def main_first(self, make: Callable[[], _T]) -> _T:
+        """Make something in the main process first, so that the others find what it leaves on the disk."""
+        if self.is_main:
+            made = make()
+            self.barrier()
+            return made
+        self.barrier()
+        return make()
+
+    @contextmanager
+    def one_per_machine_first(self) -> Iterator[None]:
+        """What one process of each machine prepares, such as data on its disk, the others find there."""
+        first = int(os.environ.get("LOCAL_RANK", "0")) == 0
+        if not first:
+            self.barrier()
+        yield
+        if first:
+            self.barrier()
+
+    def rows(self, count: int) -> slice:
+        """This process's share of so many rows."""
+        sizes = self._sizes(count)
+        start = sum(sizes[: self.rank])
+        return slice(start, start + sizes[self.rank])
+
+    def gather_rows(self, values: Tensor, count: int) -> Tensor:
+        """All rows, from each process's share of them."""
+        return values if self.size == 1 else gather_rows(values, self._sizes(count))
+
+    def _sizes(self, count: int) -> list[int]:
+        return [count // self.size + (rank < count % self.size) for rank in range(self.size)]
+
+
+ONE = Ranks()
+"""One process alone."""
+
+
+@contextmanager
+def joined(device: torch.device) -> Iterator[Ranks]:
+    """Join the other processes that `torchrun` started, if it did: NCCL between GPUs, gloo between CPUs.
+
+    Whoever joined a group already stays in it. A process that waits for another longer than `MMB_TIMEOUT`
+    seconds (1800 by default) gives up.
+
+    Args:
+        device: Where this process computes; of several GPUs each process takes its own.
+
+    Raises:
+        ProcessError: If another process is lost or does not come or answer in time, there are too few GPUs,
+            or `MMB_TIMEOUT` is not a number.
+    """
+    started = int(os.environ.get("WORLD_SIZE", "1")) > 1 and not dist.is_initialized()
+    seconds = _timeout()
+    if started and device.type == "cuda":
+        local = int(os.environ.get("LOCAL_RANK", "0"))
+        if local >= torch.cuda.device_count():
+            raise ProcessError(
+                f"process {local} of this machine has no GPU of its own: there are "
+                f"{torch.cuda.device_count()}; start as many processes, or set training.device=cpu"
+            )
+        torch.cuda.set_device(local)
+    if started:
+        backend, timeout = (
+            "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
+            timedelta(seconds=seconds),
+        )
+        store, rank, size = next(rendezvous("env://", timeout=timeout))
+        store = fresh_store(store, rank, size, seconds)
+        dist.init_process_group(backend, timeout=timeout, store=store, rank=rank, world_size=size)
+    ranks = Ranks.of_this_process()
+    try:
+        yield ranks
+    except RuntimeError as error:
+        lost = _lost(str(error))
+        if ranks.size == 1 or lost is None:
+            raise
+        raise ProcessError(
+            f"process {ranks.rank} of {ranks.size}: another process {lost}. Its own output says why, if "
+            f"anything does; training continues from the last checkpoint with `mmb resume`, or by itself "
+            f"with torchrun --max-restarts. Who waits longer than MMB_TIMEOUT={seconds:g} seconds gives up"
+        ) from error
+    finally:
+        if started:
+            dist.destroy_process_group()
+
+
+def _timeout() -> float:
+    text = os.environ.get("MMB_TIMEOUT", "1800")
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < 1e9:  # what a duration can hold
+        raise ProcessError(f"MMB_TIMEOUT: expected a number of seconds, got {text!r}")
+    return seconds
+
+
+def _lost(message: str) -> str | None:
+    """What happened to another process, if an error tells that."""
+    text = message.lower()
+    if "timed out" in text or "timeout" in text:
+        return "did not answer in time"
+    if any(
+        word in text for word in ("closed by peer", "connection reset", "broken pipe", "connection refused")
+    ):
+        return "has ended"
+    return None
+
+
+def clip_gradients(model: nn.Module, objective: Objective, limit: float) -> Tensor:
+    """Scale all gradients so that their norm, over all processes, is within a limit.
+
+    Args:
+        model: Its gradients are the same in all processes.
+        objective: Its gradients are those of its tasks; of a sharded one, each process has its own.
+        limit: Largest norm.
+
+    Returns:
+        The norm before.
+    """
+    parameters = [*model.parameters(), *objective.parameters()]
+    if not isinstance(objective, ShardedObjective):
+        return nn.utils.clip_grad_norm_(parameters, limit)
+    shared, own = (
+        nn.utils.get_total_norm([p.grad for p in part.parameters() if p.grad is not None]).square()
+        for part in (model, objective)
+    )
+    own = own.to(shared.device)
+    dist.all_reduce(own)
+    norm = (shared + own).sqrt()
+    nn.utils.clip_grads_with_norm_(parameters, limit, norm)
+    return norm
+
+
+def check_agreement(ranks: Ranks, recipe: Recipe, dataset: Dataset) -> None:
+    """Stop unless all processes have the same recipe, data and versions.
+
+    Raises:
+        ProcessError: Naming what differs, and what the processes have.
+    """
+    if ranks.size == 1:
+        return
+    rows = torch.linspace(0, len(dataset) - 1, min(_SAMPLE, len(dataset))).long()
+    facts = {**flat(asdict(recipe)), **data_facts(dataset)}
+    facts["the inputs"] = fingerprint(list(tensors(dataset.batch(rows))))
+    facts |= {"mmb version": mmb.__version__, "torch version": torch.__version__}
+    facts["python version"] = platform.python_version()
+    everyone = ranks.gather(facts)
+    for rank, other in enumerate(everyone):
+        for key in sorted(everyone[0].keys() | other.keys()):
+            mine, others = everyone[0].get(key), other.get(key)
+            if mine != others:
+                raise ProcessError(
+                    f"processes disagree on {key}: process 0 has {mine}, process {rank} has {others}; "
+                    "start all with the same recipe, data and versions"
+                )

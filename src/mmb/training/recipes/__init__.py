@@ -1,0 +1,1 @@
+"""What defines a run: recipes, their defaults, and how they are put together."""

@@ -1,0 +1,68 @@
+"""The parts a recipe names: data sets, networks and objectives, as functions whose options can be read."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import nn
+
+import mmb.auc
+from mmb import data
+from mmb.auc import Labels, Objective
+from mmb.data import Dataset
+from mmb.models import registry as model_registry
+from mmb.training.recipes.presets import METHODS
+from mmb.training.recipes.recipe import Recipe
+
+NOT_OPTIONS = {
+    "data": {"self", "root"},
+    "model": {"num_inputs", "num_tasks", "channels"},
+    "objective": {"labels", "model"},
+}
+"""Arguments of these functions that do not come from the recipe."""
+
+
+def data_loader(name: str) -> Callable[..., Dataset]:
+    """The function that loads a data set, for its signature and docstring; call `load_data` instead.
+
+    Raises:
+        ValueError: If there is none of this name; the message names the nearest.
+    """
+    load = data.loader(name)
+    function: Callable[..., Dataset] = getattr(load, "__func__", load)  # jsonargparse reads no bound methods
+    return function
+
+
+def objective_class(method: str) -> Callable[..., Objective]:
+    """The class of a method's objective."""
+    found: Callable[..., Objective] = getattr(mmb.auc, METHODS[method].objective)
+    return found
+
+
+def load_data(section: Mapping[str, Any]) -> Dataset:
+    """Load what the section `data` of a recipe names."""
+    return data.load(section["name"], **options(section))
+
+
+def complete_model(section: Mapping[str, Any], dataset: Dataset) -> dict[str, Any]:
+    """The section `model` of a recipe with what follows from the data: enough to make it again without."""
+    return {"name": section["name"], **model_registry.complete(section["name"], dataset, **options(section))}
+
+
+def make_model(section: Mapping[str, Any]) -> nn.Module:
+    """Make a network from its completed section."""
+    return model_registry.build(section["name"], **options(section))
+
+
+def make_objective(recipe: Recipe, labels: Labels, model: nn.Module) -> Objective:
+    """Make the objective of a recipe's method."""
+    made = objective_class(recipe.method)
+    own = {"model": model} if "model" in inspect.signature(made).parameters else {}
+    return made(labels, **own, **recipe.objective)
+
+
+def options(section: Mapping[str, Any]) -> dict[str, Any]:
+    """A section without its name."""
+    return {key: value for key, value in section.items() if key != "name"}

@@ -1,0 +1,176 @@
+"""What defines a run: every choice that is made before training, with its type, default and meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+
+@dataclass(frozen=True)
+class SamplerSettings:
+    """Which rows make a batch.
+
+    Attributes:
+        kind: "rows" draws rows and uses every label they have; "tasks" draws tasks, and for each of them rows
+            of both classes, as in the paper.
+        batch_size: With "rows": rows per step.
+        rich_fraction: With "rows": share of the rows that are positives of uniformly drawn tasks; importance
+            weights keep the estimate unbiased.
+        max_weight: With "rows" and rich_fraction > 0: clip importance weights here; null does not clip.
+        tasks_per_step: With "tasks": tasks drawn per step, at most as many as there are.
+        rows_per_task: With "tasks": rows drawn for each task; more where there are fewer tasks than
+            `tasks_per_step`, so that a step has as many.
+        positive_fraction: With "tasks": share of a task's rows that are positives.
+    """
+
+    kind: Literal["rows", "tasks"] = "rows"
+    batch_size: int = 128
+    rich_fraction: float = 0.0
+    max_weight: float | None = None
+    tasks_per_step: int = 4
+    rows_per_task: int = 16
+    positive_fraction: float = 0.5
+
+
+@dataclass(frozen=True)
+class OptimizerSettings:
+    """How the gradient estimate moves the weights.
+
+    Attributes:
+        name: "momentum" is the paper's moving average z <- (1 - b0) z + b0 Delta, x <- x - lr z; "sgd" has
+            classical momentum; or "adam", "adamw".
+        lr: Step size.
+        momentum: 1 - b0 of "momentum", or the momentum of "sgd".
+        betas: Moving averages of "adam" and "adamw".
+        weight_decay: Weight decay of the network (never of the objective's own variables).
+        clip: Largest norm of the gradient; null does not clip.
+    """
+
+    name: Literal["momentum", "sgd", "adam", "adamw"] = "adam"
+    lr: float = 1e-3
+    momentum: float = 0.9
+    betas: tuple[float, float] = (0.9, 0.999)
+    weight_decay: float = 0.0
+    clip: float | None = None
+
+
+@dataclass(frozen=True)
+class ScheduleSettings:
+    """How step sizes change over the run.
+
+    Attributes:
+        name: "constant"; "step" multiplies by factor at each milestone; "cosine" goes from 1 to 0;
+            "one_cycle" rises from 1/25 to 1 over the first 30 % of the run and goes to 0 after.
+        milestones: Epochs at which "step" decays.
+        factor: By what "step" multiplies.
+        warmup: Steps of linear rise at the start of "constant", "step" and "cosine".
+        decay_blocks: Whether the step sizes of the objective's block variables (dual, threshold, weight
+            copies) follow the schedule too, as in the paper.
+    """
+
+    name: Literal["constant", "step", "cosine", "one_cycle"] = "constant"
+    milestones: tuple[float, ...] = ()
+    factor: float = 0.1
+    warmup: int = 0
+    decay_blocks: bool = False
+
+
+@dataclass(frozen=True)
+class TrainingSettings:
+    """How long to train, when to look, what to keep.
+
+    Attributes:
+        epochs: Passes over the training rows; steps has precedence.
+        steps: Steps in total; null follows from epochs.
+        evaluate_every: Steps between evaluations on the validation rows; null is once per epoch.
+        select: Validation metric that selects the weights: "auc", "pauc" (up to max_fpr, McClish) or "ap".
+        max_fpr: False positive rate of the partial AUC that is reported, and of the thresholds for decisions.
+        test: Whether the selected weights are judged on the test rows in the end. Turn it off for runs that
+            settings are chosen by: the test rows then stay unseen.
+        patience: Stop after so many evaluations without a better one; null never stops early.
+        checkpoint_every: Steps between checkpoints; null is at every evaluation.
+        keep_checkpoints: How many of the newest checkpoints to keep beside the best.
+        log_every: Steps between lines in the log.
+        tensorboard: Whether to write TensorBoard events beside metrics.jsonl.
+        precision: "float32", or "bfloat16" for autocast.
+        capture: On a GPU: launch the kernels of a step all at once, as a CUDA graph, and with batches of rows
+            compile the network. Meant for small networks, whose kernels take no longer to run than to launch;
+            the first steps may take a minute.
+        batch_norm: "track" keeps running statistics of the batches as they are drawn; "recalibrate" estimates
+            them anew on uniformly drawn training rows before each evaluation, right where batches are rich in
+            positives; "frozen" keeps those of the initial weights, also in training.
+        warm_start: Whether to place the objective's block variables by the initial model's scores.
+        evaluation_batch_size: Rows per batch where no gradient is needed.
+        device: Where to compute: "cpu", "cuda", or "auto" for a GPU where there is one.
+    """
+
+    epochs: float = 30
+    steps: int | None = None
+    evaluate_every: int | None = None
+    select: Literal["auc", "pauc", "ap"] = "pauc"
+    max_fpr: float = 0.1
+    test: bool = True
+    patience: int | None = None
+    checkpoint_every: int | None = None
+    keep_checkpoints: int = 2
+    log_every: int = 50
+    tensorboard: bool = True
+    precision: Literal["float32", "bfloat16"] = "float32"
+    capture: bool = False
+    batch_norm: Literal["track", "recalibrate", "frozen"] = "track"
+    warm_start: bool = False
+    evaluation_batch_size: int = 4096
+    device: str = "auto"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything that defines a run.
+
+    Attributes:
+        method: What to train for; see `mmb.training.recipes.presets.METHODS`.
+        data: Name of the data set under `"name"`, and its options.
+        model: Name of the network under `"name"`, and its options.
+        objective: Options of the method's objective.
+        sampler: Which rows make a batch.
+        optimizer: How the gradient estimate moves the weights.
+        schedule: How step sizes change over the run.
+        training: How long to train, when to look, what to keep.
+        seed: The one seed everything random in training comes from.
+        init_from: Folder of a run whose selected encoder weights are the start.
+        init_heads: Whether the heads are taken over too.
+        pretrain: A whole recipe that is run first, in the folder `pretrain` of this run, to start from.
+        grid: Values to try when tuning, for a key or for several keys (with spaces) that take the same value;
+            training ignores it.
+        note: Free text about where the recipe comes from.
+    """
+
+    method: str
+    data: Mapping[str, Any]
+    model: Mapping[str, Any]
+    objective: Mapping[str, Any] = field(default_factory=dict)
+    sampler: SamplerSettings = SamplerSettings()
+    optimizer: OptimizerSettings = OptimizerSettings()
+    schedule: ScheduleSettings = ScheduleSettings()
+    training: TrainingSettings = TrainingSettings()
+    seed: int = 0
+    init_from: str | None = None
+    init_heads: bool = False
+    pretrain: Recipe | None = None
+    grid: Mapping[str, list[Any]] = field(default_factory=dict)
+    note: str = ""
+
+    def untested(self) -> Recipe:
+        """The same without a look at test rows, for runs that settings are chosen by."""
+        first = None if self.pretrain is None else self.pretrain.untested()
+        return replace(self, training=replace(self.training, test=False), pretrain=first)
+
+
+SETTINGS: dict[str, type] = {
+    "sampler": SamplerSettings,
+    "optimizer": OptimizerSettings,
+    "schedule": ScheduleSettings,
+    "training": TrainingSettings,
+}
+"""The sections of a recipe whose keys are always the same."""

@@ -1,0 +1,323 @@
+"""From fragments (files, presets, key=value) to a checked recipe, and back to plain data.
+
+Types, defaults and help texts come from signatures and docstrings, by jsonargparse: of the settings in
+`mmb.training.recipes.recipe`, and of the data set, network and objective that the recipe names.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from argparse import ArgumentError
+from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import asdict, replace
+from functools import lru_cache
+from pathlib import Path
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from mmb._extras import require
+from mmb._names import nearest
+from mmb.models.registry import builder as model_builder
+from mmb.training.recipes.components import NOT_OPTIONS, data_loader, objective_class
+from mmb.training.recipes.presets import DATA, METHODS, Fragment, default_model
+from mmb.training.recipes.ranges import check_ranges
+from mmb.training.recipes.recipe import SETTINGS, Recipe
+
+
+class RecipeError(ValueError):
+    """A recipe is not what it should be; the message names the key and what would be right."""
+
+
+def read_recipe(path: Path | str) -> Fragment:
+    """Read a recipe file and the files it builds on.
+
+    `base: FILE` (or a list of files), relative to the file it stands in, is read first; the keys beside it
+    win. The nested recipe `pretrain` may have a base of its own.
+
+    Args:
+        path: YAML file.
+
+    Returns:
+        The merged fragment, not checked yet.
+
+    Raises:
+        RecipeError: If a file is missing, is not a mapping in YAML or builds on itself.
+    """
+    return _read(Path(path), ())
+
+
+def _read(path: Path, above: tuple[Path, ...]) -> Fragment:
+    yaml = require("yaml", extra="training")
+    if path.resolve() in above:
+        raise RecipeError(f"recipe {path} builds on itself: remove it from the base of one of {list(above)}")
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise RecipeError(f"there is no recipe {path}") from error
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise RecipeError(f"recipe {path} cannot be read: {' '.join(str(error).split())}") from error
+    if not isinstance(content, dict):
+        raise RecipeError(f"recipe {path} must be a mapping of keys to values, got {type(content).__name__}")
+    return _with_base(content, path, (*above, path.resolve()))
+
+
+def _with_base(fragment: Fragment, path: Path, above: tuple[Path, ...]) -> Fragment:
+    own = {key: value for key, value in fragment.items() if key != "base"}
+    if isinstance(own.get("pretrain"), dict):
+        own["pretrain"] = _with_base(own["pretrain"], path, above)
+    bases = fragment.get("base", [])
+    bases = bases if isinstance(bases, list) else [bases]
+    merged: Fragment = {}
+    for base in bases:
+        if not isinstance(base, str):
+            raise RecipeError(f"recipe {path}: base must be a file or a list of files, got {base!r}")
+        merged = merge(merged, _read(path.parent / base, above))
+    return merge(merged, own)
+
+
+def parse_overrides(overrides: Iterable[str], texts: Container[str] = ()) -> Fragment:
+    """Make a fragment of `key=value` texts with dotted keys, such as `optimizer.lr=0.01`.
+
+    Args:
+        overrides: The texts.
+        texts: Keys whose values are texts, and are not taken for numbers and the like; see `text_keys`.
+
+    Raises:
+        RecipeError: If there is no `=` in one.
+    """
+    yaml = require("yaml", extra="training")
+    fragment: Fragment = {}
+    for text in overrides:
+        key, sign, value = text.partition("=")
+        if not sign or not key:
+            raise RecipeError(f"expected key=value, got {text!r}")
+        try:
+            nested: Any = yaml.safe_load(value)
+            if key in texts and nested is not None:
+                nested = yaml.load(value, Loader=yaml.BaseLoader)  # all scalars as they are written
+        except (yaml.YAMLError, ValueError) as error:  # the latter for dates that are none
+            raise RecipeError(
+                f"the value of {key} cannot be read: {value!r}; put quotes in it where it is a text"
+            ) from error
+        for part in reversed(key.split(".")):
+            nested = {part: nested}
+        fragment = merge(fragment, nested)
+    return fragment
+
+
+def text_keys(fragment: Fragment) -> set[str]:
+    """Keys of recipes with the data set of a fragment whose values are texts, or lists of texts."""
+    found = text_options(Recipe)
+    for name, settings in SETTINGS.items():
+        found |= {f"{name}.{key}" for key in text_options(settings)}
+    try:
+        loader = data_loader(_name(fragment, "data"))
+    except ValueError:  # which is told when the recipe is resolved
+        return found
+    return found | {f"data.{key}" for key in text_options(loader)}
+
+
+def text_options(function: Callable[..., Any]) -> set[str]:
+    """Arguments of a function, or fields of a class, that are texts, or lists of texts."""
+    return {name for name, kind in get_type_hints(function).items() if _is_text(kind)}
+
+
+def _is_text(kind: Any) -> bool:
+    arguments = [part for part in get_args(kind) if part not in (NoneType, Path, ...)]
+    if get_origin(kind) in (Literal, Mapping, dict) or not arguments:
+        return kind is str
+    return all(_is_text(part) for part in arguments)
+
+
+def merge(first: Mapping[str, Any], second: Mapping[str, Any]) -> Fragment:
+    """Both fragments in one; where both have a key, the second wins, and mappings are merged.
+
+    Options belong to what they are options of: another `name` under `data` or `model` drops the options
+    that came with the first one, and another `method` drops `objective` and `grid`.
+    """
+    merged = dict(first)
+    if first.get("method", second.get("method")) != second.get("method", first.get("method")):
+        merged = {key: value for key, value in first.items() if key not in ("objective", "grid")}
+    for key, value in second.items():
+        old = merged.get(key)
+        if isinstance(value, Mapping) and isinstance(old, Mapping):
+            renamed = key in ("data", "model") and value.get("name", old.get("name")) != old.get("name")
+            merged[key] = dict(value) if renamed else merge(old, value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def resolve(fragment: Fragment) -> Recipe:
+    """Fill in presets and defaults, and check every key and value.
+
+    Args:
+        fragment: What is chosen; at least `method` and `data.name`.
+
+    Returns:
+        The recipe.
+
+    Raises:
+        RecipeError: If a key is not known (the nearest known one is named), or a value has the wrong type or
+            is out of its range.
+        ImportError: If what the recipe names needs an optional extra.
+    """
+    merged = with_presets(fragment)
+    for section in ("model", "objective", *SETTINGS):
+        if not isinstance(merged.get(section, {}), Mapping):
+            raise RecipeError(f"{section} must be a mapping of keys to values, got {merged[section]!r}")
+    limit = (merged.get("training") or {}).get("max_fpr")
+    if limit is not None and "max_fpr" in inspect.signature(objective_class(merged["method"])).parameters:
+        merged = merge({"objective": {"max_fpr": limit}}, merged)  # train for what is reported
+    pretrain = merged.pop("pretrain", None)
+    if pretrain is not None and not isinstance(pretrain, Mapping):
+        raise RecipeError(f"pretrain must be a recipe, a mapping of keys to values, got {pretrain!r}")
+    parser = make_parser(merged)
+    _check_keys(merged, _known_keys(parser))
+    values = _parsed(parser, merged)
+    values = {"objective": {}, **{key: values[key] for key in values if not key.startswith("__")}}
+    # What is not chosen of the network may follow from the data, which is not loaded yet.
+    values["model"] = {key: values["model"][key] for key in merged["model"]}
+    recipe = Recipe(
+        **{key: SETTINGS[key](**value) if key in SETTINGS else _plain(value) for key, value in values.items()}
+    )
+    try:
+        check_ranges(recipe)
+    except ValueError as error:
+        raise RecipeError(str(error)) from error
+    if pretrain is None:
+        return recipe
+    # The first phase differs in how it trains (also in how much it drops), not in what, nor in where.
+    shared = {"data": dict(recipe.data), "seed": recipe.seed}
+    where = {key: getattr(recipe.training, key) for key in ("device", "precision", "tensorboard")}
+    first = merge({"model": dict(recipe.model)}, pretrain)
+    return replace(recipe, pretrain=resolve(merge(first, {**shared, "training": where})))
+
+
+def with_presets(fragment: Fragment) -> Fragment:
+    """The fragment on top of the presets of its method and data set.
+
+    Raises:
+        RecipeError: If method or data set are missing or not known.
+    """
+    method = fragment.get("method")
+    if not isinstance(method, str) or method not in METHODS:
+        raise RecipeError(f"there is no method {method!r}{nearest(str(method), METHODS)}")
+    name = _name(fragment, "data")
+    merged: Fragment = {"data": {"name": name}}
+    for part in (DATA.get(name, {}), METHODS[method].defaults, fragment):
+        merged = merge(merged, part)
+    return merge({"model": default_model(merged["data"])}, merged)
+
+
+def make_parser(fragment: Fragment) -> Any:
+    """A parser (jsonargparse) that knows every key of recipes with this method, data set and network."""
+    try:
+        loader, builder = data_loader(_name(fragment, "data")), model_builder(_name(fragment, "model"))
+    except ValueError as error:
+        raise RecipeError(str(error)) from error
+    return _parser_for(loader, builder, objective_class(fragment["method"]))
+
+
+@lru_cache(maxsize=64)  # studies resolve hundreds of recipes with a few of these
+def _parser_for(
+    loader: Callable[..., Any], builder: Callable[..., Any], objective: Callable[..., Any]
+) -> Any:
+    parser = require("jsonargparse", extra="training").ArgumentParser(exit_on_error=False)
+    parser.add_class_arguments(Recipe, skip={"data", "model", "objective", "pretrain"})
+    parser.add_argument("--data.name", type=str, help="Which data set.")
+    parser.add_function_arguments(loader, "data", skip=NOT_OPTIONS["data"])
+    parser.add_argument("--model.name", type=str, help="Which network.")
+    parser.add_function_arguments(builder, "model", skip=NOT_OPTIONS["model"])
+    parser.add_class_arguments(objective, "objective", skip=NOT_OPTIONS["objective"])
+    return parser
+
+
+def read_options(function: Callable[..., Any], given: Fragment, skip: set[str]) -> Fragment:
+    """Check options that are given to a function by name.
+
+    Args:
+        function: Its signature and docstring say what the options are.
+        given: Names and values.
+        skip: Arguments that are not options.
+
+    Returns:
+        The options given, with the types they should have.
+
+    Raises:
+        RecipeError: If one is not known (the nearest is named), is missing or has a value of the wrong type.
+    """
+    parser = require("jsonargparse", extra="training").ArgumentParser(exit_on_error=False)
+    parser.add_function_arguments(getattr(function, "__func__", function), skip=skip)
+    _check_keys(given, _known_keys(parser))
+    values = _parsed(parser, given)
+    return {key: values[key] for key in given}
+
+
+def describe_keys(fragment: Fragment) -> str:
+    """Help text on every key of recipes with the method, data set and network of a fragment."""
+    text: str = make_parser(with_presets(fragment)).format_help()
+    return text
+
+
+def to_plain(recipe: Recipe) -> Fragment:
+    """The recipe as plain data that can be written as YAML or JSON, and resolved to the same recipe."""
+    plain: Fragment = _plain(asdict(recipe))
+    if plain["pretrain"] is None:
+        del plain["pretrain"]
+    return plain
+
+
+def _name(fragment: Fragment, section: str) -> str:
+    value = fragment.get(section)
+    if not isinstance(value, Mapping) or not isinstance(value.get("name"), str):
+        raise RecipeError(f"{section}.name is missing: write it as `{section}: {{name: ...}}`, got {value!r}")
+    return str(value["name"])
+
+
+def _parsed(parser: Any, fragment: Fragment) -> Fragment:
+    defaults = parser.get_defaults()
+    for key, value in leaves(fragment):  # jsonargparse takes null for any type
+        if value is None and (default := defaults.get(key)) is not None:
+            raise RecipeError(f"{key}: expected a value, got null; its default is {default}")
+    try:
+        values: Fragment = parser.parse_object(fragment).as_dict()
+    except ArgumentError as error:
+        text = re.sub(r"<class '(?:\w+\.)*(\w+)'>|typing\.(Literal)", r"\1\2", str(error))
+        text = text.replace("the following arguments are required:", "a value is needed for")
+        raise RecipeError(" ".join(text.replace("Parser key ", "").split())) from error
+    return values
+
+
+def _known_keys(parser: Any) -> list[str]:
+    keys = list(parser.get_defaults().keys(branches=False))
+    return [key for key in keys if not key.startswith("__")]
+
+
+def _check_keys(fragment: Fragment, known: list[str]) -> None:
+    for key, _ in leaves(fragment):
+        # A grid names keys of the recipe; several, with spaces, take the same value.
+        for name in key.removeprefix("grid.").split() if key.startswith("grid.") else [key]:
+            if name not in known and not any(other.startswith(f"{name}.") for other in known):
+                # `lr` alone is most likely `optimizer.lr`.
+                ends = [other for other in known if other.rpartition(".")[2] == name]
+                raise RecipeError(f"there is no key {name!r}{nearest(ends[0] if ends else name, known)}")
+
+
+def leaves(fragment: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
+    """Dotted names and values of all that a fragment says."""
+    for key, value in fragment.items():
+        if isinstance(value, Mapping) and value:
+            yield from leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _plain(value: Any) -> Any:
+    """Tuples as lists, paths as texts."""
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return str(value) if isinstance(value, Path) else value

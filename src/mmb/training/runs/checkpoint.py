@@ -1,0 +1,237 @@
+"""Checkpoints: complete, written as a whole, checked when read, and never executed.
+
+A checkpoint is a folder `checkpoints/00000120` with the tensors (safetensors), everything else (JSON) and a
+manifest with the size and SHA-256 of both. It is written under another name, brought to the disk, and only
+then renamed; so a folder with a number is whole, unless the disk damaged it later, which the manifest shows.
+
+Many processes write a safetensors file each, with what only they have and a part of what all have. Any number
+of processes can read that: whole tensors, and the rows they need of those that were divided.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from mmb._atomic_files import sync, write_whole
+from mmb._extras import require
+from mmb.training.processes.commands import command
+from mmb.training.processes.group import ONE, Ranks
+from mmb.training.runs.state_tree import divided, put_together, take_apart
+from mmb.training.runs.tensor_files import read_tensors, write_tensors
+
+_T = TypeVar("_T")
+
+_REST, _MANIFEST = "state.json", "manifest.json"
+_UNFINISHED = ".unfinished-"
+
+
+class CheckpointError(Exception):
+    """A checkpoint cannot be written or read; the message says what to do about it."""
+
+
+def save(
+    folder: Path, step: int, state: dict[str, Any], best_step: int | None = None, ranks: Ranks = ONE
+) -> Path:
+    """Write the checkpoint of one step.
+
+    Args:
+        folder: Where the checkpoints of a run are.
+        step: Steps done.
+        state: A nest of dicts, lists and tuples of tensors and plain values. Of many processes, all have the
+            same, but for the `Piece`s in it.
+        best_step: The step of the best checkpoint as of now, to be kept as long as this one.
+        ranks: The processes, all of which must call this.
+
+    Returns:
+        The folder of this checkpoint.
+
+    Raises:
+        CheckpointError: If it cannot be written, for example because the disk is full; all other
+            checkpoints are as they were.
+    """
+    path, temporary = folder / f"{step:08d}", folder / f"{_UNFINISHED}{step:08d}"
+    tensors, rest = take_apart(state)
+
+    def begin() -> None:
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+
+    def settle() -> dict[str, Any]:
+        share = sorted(temporary.iterdir())[ranks.rank :: ranks.size]
+        for file in share:
+            sync(file)
+        return {file.name: _fingerprint(file) for file in share}
+
+    def conclude() -> None:
+        write_whole(temporary / _REST, rest)
+        files = {name: found for part in parts for name, found in part.items()}
+        files[_REST] = _fingerprint(temporary / _REST)
+        manifest = {"step": step, "best_step": best_step, "files": files}
+        write_whole(temporary / _MANIFEST, json.dumps(manifest, indent=1))
+        shutil.rmtree(path, ignore_errors=True)  # of the same step, before a fall back
+        temporary.rename(path)
+        sync(folder)
+        sync(folder.parent)  # which may have got this folder just now
+
+    try:
+        _together(ranks, begin if ranks.is_main else None)
+        _together(ranks, partial(write_tensors, temporary, tensors, ranks))
+        parts = _together(ranks, settle)
+        _together(ranks, conclude if ranks.is_main else None)
+    except OSError as error:
+        if ranks.is_main:
+            shutil.rmtree(temporary, ignore_errors=True)
+        raise CheckpointError(
+            f"the checkpoint of step {step} could not be written to {folder}: {error}. Earlier "
+            f"checkpoints are intact: free some space and continue with `{command('resume', folder.parent)}`"
+        ) from error
+    return path
+
+
+def _together(ranks: Ranks, work: Callable[[], _T] | None) -> list[_T]:
+    """Do something in every process and return what it gave, by rank.
+
+    Raises:
+        OSError: In all processes, if it failed in one.
+    """
+    known = (OSError, CheckpointError, require("safetensors", extra="training").SafetensorError)
+    found, problem = None, None
+    try:
+        found = work() if work is not None else None
+    except known as error:
+        problem = str(error)
+    answers = ranks.gather((found, problem))
+    for _, problem in answers:
+        if problem is not None:
+            raise OSError(problem)
+    return [found for found, _ in answers]  # type: ignore[misc]
+
+
+def verify(path: Path, names: Iterable[str] | None = None) -> dict[str, Any]:
+    """Compare a checkpoint with its manifest, which is returned.
+
+    Args:
+        path: The checkpoint.
+        names: Files to compare; by default all in the manifest.
+
+    Raises:
+        CheckpointError: If a file is missing or differs from what was written.
+    """
+    try:
+        manifest: dict[str, Any] = json.loads((path / _MANIFEST).read_text(encoding="utf-8"))
+        files = manifest["files"]
+        for name in files if names is None else names:
+            found, written = _fingerprint(path / name), files[name]
+            if found != written:
+                raise CheckpointError(
+                    f"checkpoint {path} is damaged: {name} is {found}, written was {written}"
+                )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"checkpoint {path} is damaged: {type(error).__name__}: {error}") from error
+    return manifest
+
+
+def load(path: Path, ranks: Ranks = ONE) -> dict[str, Any]:
+    """The state in a checkpoint, after `verify`; nothing in it is executed.
+
+    Args:
+        path: The checkpoint.
+        ranks: The processes, all of which must call this; each verifies some of the files.
+
+    Raises:
+        CheckpointError: In all processes, if the checkpoint is damaged.
+    """
+    try:
+        _together(ranks, partial(_verify_share, path, ranks))
+    except OSError as error:
+        raise CheckpointError(str(error)) from error
+    rest = (path / _REST).read_text(encoding="utf-8")
+    state: dict[str, Any] = put_together(read_tensors(path, divided(rest)), rest)
+    return state
+
+
+def load_selected(path: Path, ranks: Ranks = ONE) -> dict[str, Any]:
+    """The state in the checkpoint of a run's selected weights, as `load`.
+
+    Raises:
+        CheckpointError: In all processes, if the checkpoint is damaged; it says how to get it again.
+    """
+    try:
+        return load(path, ranks)
+    except CheckpointError as error:
+        folder, run = path.parent, path.parent.parent
+        raise CheckpointError(
+            f"{error}. It has the selected weights: to train them again, remove {folder} and "
+            f"{run / 'result.json'}, and give `{command('resume', run)}`"
+        ) from error
+
+
+def _verify_share(path: Path, ranks: Ranks) -> None:
+    """Verify this process's share of the files."""
+    names = sorted(verify(path, [])["files"])
+    verify(path, names[ranks.rank :: ranks.size])
+
+
+def load_newest(folder: Path, say: Callable[[str], None], ranks: Ranks = ONE) -> dict[str, Any] | None:
+    """The state in the newest checkpoint that is whole, or None if none was ever written.
+
+    Args:
+        folder: Where the checkpoints of a run are.
+        say: Told of every damaged checkpoint that is passed over.
+        ranks: The processes, all of which must call this.
+
+    Raises:
+        CheckpointError: If there are checkpoints, but all are damaged.
+    """
+    if ranks.is_main:
+        for leftover in folder.glob(f"{_UNFINISHED}*"):
+            shutil.rmtree(leftover, ignore_errors=True)
+    paths = ranks.from_main(steps(folder))
+    for path in reversed(paths):
+        try:
+            return load(path, ranks)
+        except CheckpointError as error:
+            say(f"{error}; going back to the checkpoint before it")
+    if paths:
+        raise CheckpointError(f"all {len(paths)} checkpoints in {folder} are damaged; start the run anew")
+    return None
+
+
+def prune(folder: Path, keep: int, step: int) -> None:
+    """Of checkpoints up to a step, delete all but the newest `keep` and the best as each of those knew it.
+
+    Later ones were damaged, and passed over when the run was resumed; they are written anew in time.
+    """
+    paths = [path for path in steps(folder) if int(path.name) <= step]
+    kept = {path.name for path in paths[-keep:]}
+    for path in paths[-keep:]:
+        try:
+            best = json.loads((path / _MANIFEST).read_text(encoding="utf-8"))["best_step"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return  # damaged since: which one it needs is not known, so keep all
+        if best is not None:
+            kept.add(f"{best:08d}")
+    for path in paths:
+        if path.name not in kept:
+            # Renamed first, so that a crash does not leave half of a checkpoint under its name.
+            doomed = path.with_name(f"{_UNFINISHED}{path.name}")
+            shutil.rmtree(doomed, ignore_errors=True)
+            path.rename(doomed)
+            shutil.rmtree(doomed, ignore_errors=True)
+
+
+def steps(folder: Path) -> list[Path]:
+    """The checkpoints in a folder, oldest first."""
+    return sorted((path for path in folder.glob("[0-9]*") if path.name.isdigit()), key=lambda p: int(p.name))
+
+
+def _fingerprint(path: Path) -> dict[str, Any]:
+    with open(path, "rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return {"bytes": path.stat().st_size, "sha256": digest}

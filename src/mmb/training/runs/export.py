@@ -1,0 +1,202 @@
+"""A run's model for other programs: torch.export and ONNX, checked against the model itself."""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import shutil
+import tempfile
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mmb._atomic_files import sync, writing
+from mmb._extras import require
+from mmb.data import Dataset
+from mmb.data.inputs.graphs import GraphBatch
+from mmb.training.recipes.components import load_data
+from mmb.training.runs.predict import Predictor
+from mmb.training.runs.run import Run
+
+TOLERANCE = 1e-5
+"""Largest difference of a logit, relative where it is larger than one."""
+_SIZES = (2, 3, 64)  # rows of the batches that are compared; the export itself sees another number
+_EXAMPLE = 5
+
+
+class ExportError(Exception):
+    """A model cannot be exported, or what was exported computes something else."""
+
+
+class RowScores(nn.Module):
+    """Logits `[n, m]` of rows given as one tensor."""
+
+    input_names = ("inputs",)
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Logits of `inputs [n, ...]`."""
+        logits: Tensor = self.model(inputs)
+        return logits
+
+
+class GraphScores(nn.Module):
+    """Logits `[G, m]` of molecules given as plain tensors; see `GraphBatch` for their meaning.
+
+    Features are given for every atom and bond (as in the Open Graph Benchmark) instead of by codes into a
+    table of one data set.
+    """
+
+    input_names = ("atoms", "edges", "bonds", "graph", "graph_ptr", "edge_ptr")
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(
+        self, atoms: Tensor, edges: Tensor, bonds: Tensor, graph: Tensor, graph_ptr: Tensor, edge_ptr: Tensor
+    ) -> Tensor:
+        """Logits of graphs with atoms `[N, 9]`, edges `[2, E]` sorted by target, bonds `[E, 3]`."""
+        logits: Tensor = self.model(
+            GraphBatch(
+                atom_codes=torch.arange(atoms.shape[0], device=atoms.device),
+                atom_table=atoms,
+                edges=edges,
+                bond_codes=torch.arange(bonds.shape[0], device=bonds.device),
+                bond_table=bonds,
+                graph=graph,
+                graph_ptr=graph_ptr,
+                edge_ptr=edge_ptr,
+            )
+        )
+        return logits
+
+
+def export_run(run: Run, folder: Path) -> dict[str, Any]:
+    """Export the selected model of a run, and compare with it on validation rows.
+
+    Written are `model.pt2` (torch.export), `model.onnx` and `predictor.json` (names of the tasks,
+    thresholds, how files are read), all at once: where it fails, what was there before stays. Batches can
+    have any number of rows; of graphs, at least two.
+
+    Args:
+        run: A finished run, whose data is there.
+        folder: Where to write.
+
+    Returns:
+        The files, and the largest difference of a logit for each.
+
+    Raises:
+        ExportError: If the model cannot be exported, or a logit differs by more than 1e-5.
+        RunError: If the run is not finished.
+        WriteError: If a file cannot be written.
+    """
+    model = Predictor.load(run).model
+    with run.own_data():
+        dataset = load_data(run.recipe.data)
+    graphs = isinstance(dataset.batch(dataset.split["valid"][:1]), GraphBatch)
+    wrapped = (GraphScores(model) if graphs else RowScores(model)).eval()
+    batches = [_tensors(dataset, size) for size in _SIZES]
+    files = {"torch": folder / "model.pt2", "onnx": folder / "model.onnx"}
+    with warnings.catch_warnings(), _quiet("torch.onnx"):
+        warnings.simplefilter("ignore")
+        try:
+            saved, onnx = _convert(wrapped, _tensors(dataset, _EXAMPLE))
+        except (RuntimeError, torch.onnx.errors.OnnxExporterError) as error:
+            name = run.recipe.model["name"]
+            raise ExportError(f"the network {name!r} cannot be exported: {error}") from error
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            temporary = tempfile.TemporaryDirectory(prefix=".new-", dir=folder)
+        with temporary as own:
+            new = Path(own)
+            with writing(files["torch"]):
+                (new / "model.pt2").write_bytes(saved.getbuffer())
+            with writing(files["onnx"]):
+                onnx.save(new / "model.onnx")
+            with writing(folder / "predictor.json"):
+                shutil.copyfile(run.path / "predictor.json", new / "predictor.json")
+            differences = _compare(new, wrapped, batches)
+            for path in new.iterdir():
+                sync(path)
+            for path in sorted(new.iterdir()):
+                os.replace(path, folder / path.name)
+    sync(folder)
+    return {
+        "files": {kind: str(path) for kind, path in files.items()},
+        "inputs": list(wrapped.input_names),
+        "largest_difference": differences,
+        "rows_compared": sum(min(size, len(dataset.split["valid"])) for size in _SIZES),
+    }
+
+
+def _convert(model: RowScores | GraphScores, example: tuple[Tensor, ...]) -> tuple[io.BytesIO, Any]:
+    """The model as a file of torch.export, in memory (so that no disk can fail here), and for ONNX."""
+    # Which sizes vary, and together, torch finds by itself; feature widths are fixed.
+    varying = tuple({1 if name == "edges" else 0: torch.export.Dim.AUTO} for name in model.input_names)
+    program = torch.export.export(model, example, dynamic_shapes=varying)
+    saved = io.BytesIO()
+    torch.export.save(program, saved)
+    return saved, torch.onnx.export(program, dynamo=True, verbose=False)
+
+
+def _compare(folder: Path, model: nn.Module, batches: list[tuple[Tensor, ...]]) -> dict[str, float]:
+    """The largest difference of a logit between a model and each of the files it was exported to.
+
+    Raises:
+        ExportError: If it is larger than `TOLERANCE`.
+    """
+    loaded = torch.export.load(folder / "model.pt2").module()
+    session = require("onnxruntime", extra="training").InferenceSession(folder / "model.onnx")
+    names = [entry.name for entry in session.get_inputs()]
+    runners: dict[str, Callable[[tuple[Tensor, ...]], Tensor]] = {
+        "torch": lambda batch: loaded(*batch),
+        "onnx": lambda batch: torch.from_numpy(
+            session.run(None, {name: t.numpy() for name, t in zip(names, batch, strict=True)})[0]
+        ),
+    }
+    differences = {}
+    with torch.no_grad():
+        for kind, runner in runners.items():
+            differences[kind] = max(_difference(runner(batch), model(*batch)) for batch in batches)
+            if not differences[kind] <= TOLERANCE:
+                raise ExportError(
+                    f"what was exported ({kind}) differs from the model by {differences[kind]:.2g} in a "
+                    f"logit, more than {TOLERANCE:g}: nothing was kept"
+                )
+    return differences
+
+
+def _tensors(dataset: Dataset, size: int) -> tuple[Tensor, ...]:
+    """The first rows of the validation part, as the exported model takes them."""
+    rows = dataset.split["valid"][:size]
+    batch = dataset.batch(rows)
+    if isinstance(batch, GraphBatch):
+        return batch.atoms, batch.edges, batch.bonds, batch.graph, batch.graph_ptr, batch.edge_ptr
+    return (batch,)
+
+
+def _difference(found: Tensor, expected: Tensor) -> float:
+    return float(((found - expected).abs() / expected.abs().clamp(min=1)).max())
+
+
+class _quiet:
+    """Within it, a logger tells of errors alone."""
+
+    def __init__(self, name: str) -> None:
+        self._logger = logging.getLogger(name)
+
+    def __enter__(self) -> None:
+        self._level = self._logger.level
+        self._logger.setLevel(logging.ERROR)
+
+    def __exit__(self, *error: object) -> None:
+        self._logger.setLevel(self._level)

@@ -1,0 +1,84 @@
+"""Whether data and recipe are still what they were: facts that tell them apart, kept with checkpoints."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mmb.data import Dataset
+from mmb.data.inputs.image_files import ImageFiles
+from mmb.training.recipes.recipe import Recipe
+from mmb.training.recipes.resolution import to_plain
+from mmb.trees import tensors
+
+
+def data_facts(dataset: Dataset) -> dict[str, str]:
+    """Sizes, and fingerprints of labels, split and inputs; of images on disk, of their names alone."""
+    names = dataset.inputs.names if isinstance(dataset.inputs, ImageFiles) else ()
+    facts = {
+        "the number of rows": str(len(dataset)),
+        "the tasks": repr(dataset.task_names),
+        "the labels": fingerprint([dataset.labels]),
+        "the split": fingerprint([dataset.split[part] for part in sorted(dataset.split)]),
+        "the inputs": fingerprint([*tensors(dataset.inputs), as_bytes(list(names))]),
+    }
+    if dataset.encoder is not None:  # has what was learned from the training rows: means, spreads, categories
+        facts["the features"] = fingerprint([as_bytes(dataset.encoder.to_json())])
+    return facts
+
+
+def changed(before: Mapping[str, str], now: Mapping[str, str]) -> str | None:
+    """What is said of data that is no longer what it was; None if it is."""
+    found = difference(before, now)
+    return found and (
+        f"the data has changed since the run was trained: {found}; "
+        "rows it was trained on may be among those it is judged on"
+    )
+
+
+def difference(before: Mapping[str, str], now: Mapping[str, str]) -> str | None:
+    """The first fact that is another one now; None if all that were known are the same."""
+    for key, value in now.items():
+        if before.get(key, value) != value:
+            return f"{key}: {before[key]} then, {value} now"
+    return None
+
+
+def recipe_facts(recipe: Recipe) -> dict[str, str]:
+    """What must not change between checkpoints: what a step computes, but not where, or how many there are.
+
+    Options of the data are not among them, but for augmentation: `data_facts` are about what they gave.
+    """
+    facts = flat(to_plain(recipe))
+    sections = ("method", "model.", "objective.", "sampler.", "optimizer.", "schedule.", "seed")
+    chosen_by = ("training.select", "training.max_fpr")  # a best value of another metric says nothing
+    kept = (*sections, *chosen_by, "data.augment", "training.precision", "training.batch_norm")
+    return {key: value for key, value in facts.items() if key.startswith(kept)}
+
+
+def flat(nested: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Values as text, by keys joined with dots."""
+    found: dict[str, str] = {}
+    for key, value in nested.items():
+        found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: repr(value)}
+    return found
+
+
+def as_bytes(plain: Any) -> Tensor:
+    """Plain JSON as bytes."""
+    return torch.frombuffer(bytearray(json.dumps(plain, sort_keys=True).encode()), dtype=torch.uint8)
+
+
+def fingerprint(values: Sequence[Tensor]) -> str:
+    """A short text that differs where tensors differ."""
+    digest = hashlib.sha256()
+    for value in values:
+        value = value.detach().cpu().contiguous()
+        digest.update(repr((value.dtype, tuple(value.shape))).encode())
+        digest.update(value.flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()[:16]

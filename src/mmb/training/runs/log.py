@@ -1,0 +1,141 @@
+"""What a run tells while it goes: one JSON line per event, and the same numbers for TensorBoard."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from mmb._atomic_files import writing
+from mmb._extras import require
+
+
+class RunLog:
+    """The file `metrics.jsonl` and TensorBoard events of a run.
+
+    Lines written after a checkpoint was taken are cut off when the run resumes from it, so no step is ever in
+    the file twice.
+
+    Args:
+        folder: The folder of the run.
+        position: Length of the file at which to continue.
+        step: Steps done at that point.
+        tensorboard: Whether to write TensorBoard events.
+    """
+
+    def __init__(self, folder: Path, position: int, step: int, tensorboard: bool) -> None:
+        self._file = open(folder / "metrics.jsonl", "ab")  # noqa: SIM115 -- closed in __exit__
+        found = self._file.tell()
+        self._file.truncate(min(position, found))
+        self._file.seek(0, os.SEEK_END)
+        if found < position:  # someone cut it: what follows starts on a line of its own
+            self._file.write(b"\n")
+        self._events = None
+        if tensorboard:
+            writer = require("torch.utils.tensorboard", extra="training").SummaryWriter
+            self._events = writer(str(folder / "tensorboard"), purge_step=step + 1 if step else None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with writing(self._file.name):
+            self._file.close()
+        if self._events is not None:
+            self._events.close()
+
+    def write(self, kind: str, step: int, numbers: dict[str, float]) -> None:
+        """Write one line: what it is about ("train", "valid"), the step, and the numbers."""
+        record: dict[str, Any] = {"kind": kind, "step": step}
+        record |= {k: v if math.isfinite(v) else None for k, v in numbers.items()}
+        with writing(self._file.name):
+            self._file.write(json.dumps(record).encode() + b"\n")
+            self._file.flush()
+        if self._events is not None:
+            for name, value in numbers.items():
+                self._events.add_scalar(f"{kind}/{name}", value, step)
+
+    def sync(self) -> int:
+        """Bring all lines to the disk; returns the length of the file."""
+        with writing(self._file.name):
+            os.fsync(self._file.fileno())
+        return self._file.tell()
+
+
+class NoLog(RunLog):
+    """The log of a process that leaves logging to another."""
+
+    def __init__(self) -> None:
+        """Open nothing."""
+
+    def __exit__(self, *_: object) -> None:
+        """Close nothing."""
+
+    def write(self, kind: str, step: int, numbers: dict[str, float]) -> None:
+        """Write nothing."""
+
+    def sync(self) -> int:
+        """Nothing was written."""
+        return 0
+
+
+class Window:
+    """Running means of what objectives return, kept on the device until they are asked for."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, Tensor] = {}
+        self._count = 0
+
+    def add(self, numbers: dict[str, Tensor]) -> None:
+        """Count in the numbers of one step."""
+        for name, value in numbers.items():
+            value = value.detach().double()
+            self._sums[name] = self._sums[name] + value if name in self._sums else value
+        self._count += 1
+
+    def take(self) -> dict[str, float]:
+        """Means since the last call; waits for the device."""
+        if not self._count:
+            return {}
+        means = torch.stack(list(self._sums.values())).div(self._count).tolist()
+        names, self._sums, self._count = list(self._sums), {}, 0
+        return dict(zip(names, means, strict=True))
+
+    def state_dict(self) -> dict[str, Any]:
+        """What was counted in so far."""
+        return {"sums": dict(self._sums), "count": self._count}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue where `state_dict` was taken."""
+        self._sums, self._count = dict(state["sums"]), state["count"]
+
+
+def read_log(folder: Path) -> list[dict[str, Any]]:
+    """All lines of a run's `metrics.jsonl`; see `read_lines`."""
+    return read_lines(folder / "metrics.jsonl")
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The records in a file with a JSON object on each line; none if there is no file.
+
+    Lines that are still being written, were cut short or are damaged are left out.
+    """
+    if not path.exists():
+        return []
+    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    return [record for line in lines if isinstance(record := _parsed(line), dict)]
+
+
+def _parsed(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except json.JSONDecodeError:
+        return None

@@ -1,0 +1,222 @@
+"""A run is a folder: the recipe, the log, the checkpoints, the result."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Self
+
+from mmb._atomic_files import sync, write_new, write_whole
+from mmb._extras import require
+from mmb.data import MissingDataError
+from mmb.training.processes.commands import command
+from mmb.training.recipes.recipe import Recipe
+from mmb.training.recipes.resolution import RecipeError, read_recipe, resolve, to_plain
+
+_RECIPE, _LOCK = "recipe.yaml", ".lock"
+_CHECKSUM = "sha256"  # of all else in a file
+_RESULT = (  # keys of result.json
+    *("method", "data", "seed", "steps", "best_step", "selected_by"),
+    *("max_fpr", "seconds", "valid", "tasks"),
+)
+_LOGS = ("metrics.jsonl", "thresholds.jsonl", "tensorboard")  # what there is before the first checkpoint
+
+
+class RunError(Exception):
+    """A folder is not what a command needs; the message says what to do about it."""
+
+
+class Run:
+    """The folder of a run.
+
+    Attributes:
+        path: The folder.
+        recipe: What defines the run.
+    """
+
+    def __init__(self, path: Path, recipe: Recipe) -> None:
+        self.path = path
+        self.recipe = recipe
+
+    @classmethod
+    def create(cls, path: Path | str, recipe: Recipe) -> Self:
+        """Make the folder of a new run.
+
+        Raises:
+            RunError: If there is a run in that folder already.
+        """
+        path = Path(path)
+        path.mkdir(parents=True, exist_ok=True)
+        sync(path.parent)
+        text = require("yaml", extra="training").safe_dump(to_plain(recipe), sort_keys=False)
+        try:
+            write_new(path / _RECIPE, text)
+        except FileExistsError as error:
+            raise RunError(
+                f"there is a run in {path} already: continue it with `{command('resume', path)}`, or choose "
+                "another folder with --output"
+            ) from error
+        return cls(path, recipe)
+
+    @classmethod
+    def find(cls, path: Path, recipe: Recipe) -> Self:
+        """Open the folder of the run of this recipe, or make it.
+
+        Raises:
+            RunError: If it has a run of another recipe.
+        """
+        if not (path / _RECIPE).exists():
+            return cls.create(path, recipe)
+        run = cls.open(path)
+        if run.recipe != recipe:
+            raise RunError(
+                f"{path} has a run of another recipe: remove it, or choose another folder with --output"
+            )
+        return run
+
+    @classmethod
+    def open(cls, path: Path | str) -> Self:
+        """Open the folder of an existing run.
+
+        Raises:
+            RunError: If there is no run in that folder, or its recipe cannot be read.
+        """
+        path = Path(path)
+        if not (path / _RECIPE).exists():
+            raise RunError(f"there is no run in {path}: it has no {_RECIPE}")
+        try:
+            return cls(path, resolve(read_recipe(path / _RECIPE)))
+        except RecipeError as error:
+            raise RunError(
+                f"the recipe of the run in {path} cannot be used: {error}; correct {path / _RECIPE}, or put "
+                "it back as it was when the run was made"
+            ) from error
+
+    def discard_unstarted(self) -> None:
+        """Remove the folder of a run that failed before its first checkpoint; of any other, nothing.
+
+        Nor if another process is training in it.
+        """
+        if {path.name for path in self.path.iterdir()} <= {_RECIPE, _LOCK, *_LOGS}:
+            with suppress(RunError), self.locked():
+                shutil.rmtree(self.path)
+
+    def pretraining(self) -> Run:
+        """The run of the first phase, in a folder of this one."""
+        path = self.path / "pretrain"
+        if (path / _RECIPE).exists():
+            return Run.open(path)
+        assert self.recipe.pretrain is not None
+        return Run.create(path, self.recipe.pretrain)
+
+    @property
+    def checkpoints(self) -> Path:
+        """The folder of the checkpoints."""
+        return self.path / "checkpoints"
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run has its result."""
+        return (self.path / "result.json").exists()
+
+    def result(self) -> dict[str, Any]:
+        """What the run came to.
+
+        Raises:
+            RunError: If it is not finished, or the file is damaged.
+        """
+        return self.outcome("result.json", _RESULT)
+
+    def outcome(self, name: str, keys: Iterable[str]) -> dict[str, Any]:
+        """The content of a JSON file that a finished run leaves.
+
+        Args:
+            name: Name of the file.
+            keys: What must be in it.
+
+        Raises:
+            RunError: If the run is not finished, or the file is missing or damaged: it lacks a key, or is
+                not what its checksum, if it has one, was made of.
+        """
+        again = command("resume", self.path)
+        if not self.finished:
+            raise RunError(f"the run in {self.path} is not finished: finish it with `{again}`")
+        try:
+            content: dict[str, Any] = json.loads((self.path / name).read_text(encoding="utf-8"))
+            if not isinstance(content, dict) or not content:
+                raise ValueError(f"expected a filled dict, got {content!r:.40}")
+            if missing := [key for key in keys if key not in content]:
+                raise ValueError(f"it lacks {', '.join(missing)}")
+            found = _checksum(content)
+            if content.pop(_CHECKSUM, found) != found:  # files of earlier versions have none
+                raise ValueError("it was changed after it was written")
+        except (OSError, ValueError) as error:
+            raise RunError(
+                f"{self.path / name} is damaged ({error}): remove {self.path / 'result.json'}, and "
+                f"`{again}` makes it anew from the checkpoints"
+            ) from error
+        return content
+
+    def write_outcome(self, name: str, content: dict[str, Any]) -> None:
+        """Write a JSON file that `outcome` reads, with a checksum."""
+        plain = json.loads(json.dumps(content))
+        write_whole(self.path / name, json.dumps({**plain, _CHECKSUM: _checksum(plain)}, indent=1))
+
+    def best_checkpoint(self) -> Path:
+        """The checkpoint of the selected weights.
+
+        Raises:
+            RunError: If the run is not finished.
+        """
+        return self.checkpoints / f"{self.result()['best_step']:08d}"
+
+    @contextmanager
+    def own_data(self) -> Iterator[None]:
+        """Within it, data that is missing is the run's, whose path may be that from another folder.
+
+        Raises:
+            MissingDataError: As it was, unless the recipe has a relative path.
+        """
+        try:
+            yield
+        except MissingDataError as error:
+            path = Path(str(self.recipe.data.get("path", "/")))
+            if path.is_absolute() or path.exists():
+                raise
+            raise MissingDataError(
+                f"the file {path}, data of the run in {self.path},",
+                [path.absolute()],
+                "go to the folder that the run was trained from, or change data.path in "
+                f"{self.path / _RECIPE}",
+            ) from error
+
+    @contextmanager
+    def locked(self, main: bool = True) -> Iterator[None]:
+        """Keep other processes from training in this folder; a process that dies gives it free.
+
+        Args:
+            main: Whether this process keeps the lock; of those that train together, one does.
+
+        Raises:
+            RunError: If another process is training in it.
+        """
+        if not main:
+            yield
+            return
+        with open(self.path / _LOCK, "w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise RunError(f"another process is training in {self.path}") from error
+            yield
+
+
+def _checksum(content: dict[str, Any]) -> str:
+    """A checksum of all but the checksum in a plain dict."""
+    rest = {key: value for key, value in content.items() if key != _CHECKSUM}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()

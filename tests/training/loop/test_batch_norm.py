@@ -1,0 +1,64 @@
+"""Batch normalisation in training on batches that are not drawn like the data."""
+
+import pytest
+import torch
+
+from mmb.models.batch_norm import recalibrate_batch_norm
+from mmb.training import Run, train
+from mmb.training.loop import evaluate
+from mmb.training.loop.outcome import load_weights
+from mmb.training.loop.setup import make_job
+from mmb.training.runs import checkpoint
+from tiny_runs import molecule_recipe, tiny_recipe
+
+pytest.importorskip("rdkit")
+
+
+def statistics(run):
+    state = checkpoint.load(checkpoint.steps(run.checkpoints)[-1])["job"]["model"]
+    return {name: value for name, value in state.items() if "running_" in name}
+
+
+def trained(folder, method, batch_norm):
+    settings = {"training": {"batch_norm": batch_norm}, "sampler": {"kind": "tasks"}}
+    run = Run.create(folder / "run", molecule_recipe(folder, method, **settings))
+    train(run)
+    return run
+
+
+def test_frozen_statistics_stay(tmp_path):
+    for name, value in statistics(trained(tmp_path, "pauc", "frozen")).items():
+        assert torch.equal(value, torch.ones_like(value) if name.endswith("var") else torch.zeros_like(value))
+
+
+@pytest.mark.parametrize("method", ["pauc", "auc-ct"])
+def test_recalibrated_statistics_are_those_of_the_training_rows(tmp_path, method):
+    run = trained(tmp_path, method, "recalibrate")
+    job = make_job(run.recipe)
+    load_weights(job, checkpoint.steps(run.checkpoints)[-1])
+    found = statistics(run)
+    recalibrate_batch_norm(job.model, [job.dataset.batch(job.dataset.split["train"])])
+    for name, value in found.items():
+        torch.testing.assert_close(value, job.model.state_dict()[name], rtol=1e-4, atol=1e-5)
+
+
+def test_recalibration_gives_every_row_the_same_weight(monkeypatch):
+    job = make_job(tiny_recipe(training={"evaluation_batch_size": 32}))
+    sizes = []
+    monkeypatch.setattr(
+        evaluate, "recalibrate_batch_norm", lambda _, batches: sizes.extend(map(len, batches))
+    )
+    evaluate.recalibrate(job)
+    rows = len(job.dataset.split["train"])
+    assert rows % 32
+    assert sum(sizes) == rows
+    assert max(sizes) - min(sizes) <= 1 < len(sizes)
+
+
+def test_tracked_statistics_are_those_of_the_batches(tmp_path):
+    run = trained(tmp_path, "pauc", "track")
+    job = make_job(run.recipe)
+    load_weights(job, checkpoint.steps(run.checkpoints)[-1])
+    recalibrate_batch_norm(job.model, [job.dataset.batch(job.dataset.split["train"])])
+    differ = [not torch.allclose(v, job.model.state_dict()[k], rtol=1e-2) for k, v in statistics(run).items()]
+    assert all(differ)

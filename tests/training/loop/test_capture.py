@@ -1,0 +1,170 @@
+"""Steps captured in a CUDA graph: batches of one shape, and the same training as without."""
+
+from dataclasses import replace
+from itertools import islice
+
+import pytest
+import torch
+
+from mmb.auc import CompositionalAUC, CrossEntropy, Labels
+from mmb.auc.sampling import RichRowSampler, TaskSampler
+from mmb.data import Dataset
+from mmb.data.inputs.graphs import FixedGraphs, GraphBatch
+from mmb.models.graph_isomorphism import gin
+from mmb.training.loop.feed import Feed
+from mmb.training.loop.setup import Job, check_capture, make_job, make_optimizer
+from mmb.training.loop.step import CapturedStep, Step, compiled_encoder
+from mmb.training.recipes.recipe import OptimizerSettings
+from mmb.training.runs.log import Window
+from mmb.trees import tensors
+from random_graphs import random_graphs
+from tiny_runs import tiny_recipe
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+def molecules(rows=300):
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.randint(-1, 2, (rows, 3), generator=generator).to(torch.int8)
+    order = torch.arange(rows)
+    split = {"train": order[:250], "valid": order[250:280], "test": order[280:]}
+    return Dataset("graphs", random_graphs(rows, generator), labels, split, ("a", "b", "c"))
+
+
+@pytest.mark.parametrize("kind", ["uniform", "rich", "tasks", "tasks apart"])
+def test_batches_of_graphs_have_one_shape(kind):
+    dataset = molecules()
+    labels = dataset.labels[dataset.split["train"]]
+    if kind.startswith("tasks"):
+        sampler = TaskSampler(labels, 2, 16, independent_lower=kind == "tasks apart")
+    else:
+        sampler = RichRowSampler(labels, 32, 0.5 if kind == "rich" else 0.0)
+    before = sampler.state_dict()
+    feed = Feed(dataset, sampler, torch.Generator(), kind == "tasks apart", one_shape=True)
+    after = sampler.state_dict()
+    assert (after["epoch"], after["step"]) == (0, 0)
+    assert torch.equal(after["generator"], before["generator"])
+    batches = [batch for batch, _ in zip(feed, range(100), strict=False) if batch.rows.numel() == 32]
+    shapes = [[tensor.shape for tensor in tensors(batch)] for batch in batches]
+    assert len(shapes) > 85
+    assert all(shape == shapes[0] for shape in shapes)
+    graphs = [getattr(batch.inputs, "inputs", batch.inputs) for batch in batches]
+    drawn = max(int(one.node_mask.sum(-1).max()) for one in graphs)
+    assert graphs[0].node_mask.shape[-1] < drawn + 2 * 128  # and little of it is padding
+
+
+def test_graphs_that_do_not_fit_keep_their_shape():
+    graphs = random_graphs(10, torch.Generator().manual_seed(0))
+    rows = torch.arange(4)
+    nodes, edges = graphs.sizes(rows)
+    assert isinstance(replace(graphs, room=(nodes + 1, edges))[rows], FixedGraphs)
+    for room in ((nodes, edges), (nodes + 1, edges - 1)):
+        assert type(replace(graphs, room=room)[rows]) is GraphBatch
+
+
+@pytest.mark.parametrize(
+    ("changes", "device", "message"),
+    [
+        ({}, "cpu", "needs a GPU, and the device is cpu"),
+        ({"method": "auc-ct", "objective": {"copies_device": "cpu"}}, "cuda", "copies_device=null"),
+        ({"schedule": {"decay_blocks": True}}, "cuda", "schedule.decay_blocks=false"),
+        ({"method": "pauc-pairwise"}, "cuda", "set objective.capacity, or training.capture=false"),
+        ({"method": "sopa-s"}, "cuda", "a fixed number of pairs, which sopa-s has not"),
+    ],
+)
+def test_refused_where_it_cannot_work(changes, device, message):
+    recipe = tiny_recipe(**{**changes, "training": {"capture": True}})
+    with pytest.raises(ValueError, match=message):
+        check_capture(recipe, torch.device(device))
+
+
+def test_a_compiled_encoder_has_the_weights_of_the_model():
+    job = make_job(tiny_recipe("auc-ct-heads", model={"dropout": 0.0}))
+    batch, names = next(iter(job.feed)), list(job.model.state_dict())
+    network, found = compiled_encoder(job.model), []
+    for model in (job.model, network):
+        job.model.zero_grad()
+        job.objective.eval().backward(model, batch)
+        found.append([weight.grad.clone() for weight in job.model.parameters()])
+    for plain, compiled in zip(*found, strict=True):
+        torch.testing.assert_close(compiled, plain)
+    assert network.encoder is not job.model.encoder
+    assert list(job.model.state_dict()) == names
+
+
+@needs_gpu
+@pytest.mark.parametrize("optimizer", [{"name": "adam"}, {"name": "momentum", "lr": 0.1, "clip": 1.0}])
+@pytest.mark.parametrize(
+    ("method", "kind"),
+    [
+        *((name, "rows") for name in ("ce", "auc", "auc-ct-heads", "pauc", "pauc-full", "mb")),
+        ("pauc", "tasks"),
+        ("auc-ct", "tasks"),
+    ],
+)
+def test_same_training_as_without(method, kind, optimizer):
+    found = []
+    for capture in (False, True):
+        recipe = tiny_recipe(
+            method,
+            model={"dropout": 0.0},
+            sampler={"kind": kind},
+            optimizer=optimizer,
+            schedule={"name": "cosine"},
+            training={"capture": capture, "device": "cuda"},
+        )
+        with torch.random.fork_rng(["cuda"]):
+            torch.manual_seed(0)
+            job = make_job(recipe)
+        step = CapturedStep(job) if capture else Step(job)
+        losses = []
+        for number, batch in zip(range(25), job.feed, strict=False):
+            job.set_step_sizes(number)
+            losses.append(step(batch)["loss"])
+        found.append([torch.stack(losses), *job.model.parameters(), *job.objective.state_dict().values()])
+    for plain, captured in zip(*found, strict=True):
+        torch.testing.assert_close(captured, plain, rtol=1e-4, atol=1e-5)
+
+
+@needs_gpu
+def test_the_last_batch_of_an_epoch_is_not_what_is_captured():
+    recipe = tiny_recipe("ce", sampler={"rich_fraction": 0.0}, training={"capture": True, "device": "cuda"})
+    job = make_job(recipe)
+    step, batches = CapturedStep(job), list(islice(job.feed, job.steps_per_epoch))
+    for batch in (batches[-1], *batches[:6]):  # as after a resumption at the end of an epoch
+        step(batch)
+    assert len(batches[-1].labels) < len(step._batch.labels) == 32
+    assert step._numbers
+
+
+@needs_gpu
+@pytest.mark.parametrize("method", ["ce", "auc-ct"])
+def test_same_training_on_graphs(method):
+    found = []
+    for capture in (False, True):
+        dataset = molecules().to("cuda")
+        labels = Labels(dataset.labels[dataset.split["train"]].cpu())
+        torch.manual_seed(0)
+        model = gin(3, layers=2, width=16, dropout=0.0).cuda()
+        if method == "auc-ct":
+            objective = CompositionalAUC(labels, model).cuda()
+            sampler = TaskSampler(labels, 2, 16, independent_lower=True)
+        else:
+            objective, sampler = CrossEntropy(labels).cuda(), RichRowSampler(labels, 32, 0.5)
+        settings = OptimizerSettings("sgd", lr=0.05)
+        job = Job(
+            tiny_recipe(method, optimizer={"name": "sgd"}),
+            dataset,
+            model,
+            objective,
+            make_optimizer(settings, model, objective, capture),
+            Feed(dataset, sampler, torch.Generator(), method == "auc-ct", one_shape=capture),
+            20,
+            10,
+            Window(),
+        )
+        step = CapturedStep(job) if capture else Step(job)
+        losses = [step(batch)["loss"] for _, batch in zip(range(20), job.feed, strict=False)]
+        found.append([torch.stack(losses), *model.state_dict().values()])
+    for plain, captured in zip(*found, strict=True):
+        torch.testing.assert_close(captured, plain, rtol=2e-3, atol=2e-4)

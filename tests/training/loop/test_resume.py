@@ -1,0 +1,216 @@
+"""Kill a training process at random moments; what is left, resumed, is the undisturbed run bit for bit."""
+
+import multiprocessing
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+
+from mmb.training import METHODS, CheckpointError, Run, RunError, Watch, train
+from mmb.training.runs import checkpoint
+from mmb.training.runs.log import read_log
+from tiny_runs import molecule_recipe, newest_step, tiny_recipe
+
+LONG = {"training": {"steps": 400, "evaluate_every": 20, "checkpoint_every": 7, "keep_checkpoints": 3}}
+
+
+def without_time(records):
+    return [{k: v for k, v in record.items() if k != "seconds"} for record in records]
+
+
+def assert_same_run(one, other):
+    """Same weights, block state, optimizer, generators, log and result; only the clock may differ."""
+    states = [checkpoint.load(checkpoint.steps(run.checkpoints)[-1]) for run in (one, other)]
+    for state in states:
+        state["progress"].pop("seconds")
+        state["progress"].pop("log_position")  # times in the log have different lengths
+    assert_same_tree(*states)
+    assert without_time(read_log(one.path)) == without_time(read_log(other.path))
+    results = [run.result() for run in (one, other)]
+    for result in results:
+        result.pop("seconds")
+        result["versions"].pop("commit", None)  # of a tree that others may work in
+    assert results[0] == results[1]
+    predictors = [(run.path / "predictor.json").read_text() for run in (one, other)]
+    assert predictors[0] == predictors[1]
+
+
+def assert_same_tree(one, other):
+    if isinstance(one, torch.Tensor):
+        assert one.dtype == other.dtype
+        assert torch.equal(one, other)
+    elif isinstance(one, dict):
+        assert one.keys() == other.keys()
+        for key in one:
+            assert_same_tree(one[key], other[key])
+    elif isinstance(one, list | tuple):
+        assert len(one) == len(other)
+        for pair in zip(one, other, strict=True):
+            assert_same_tree(*pair)
+    else:
+        assert one == other
+
+
+@pytest.mark.slow
+def test_twenty_kills_leave_no_trace(tmp_path):
+    # A fork server that has imported everything makes a real process, to be killed, in milliseconds.
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["mmb.training", "torch._dynamo", "safetensors.torch", "jsonargparse"])
+    recipe = tiny_recipe("pauc", **LONG)
+    undisturbed = Run.create(tmp_path / "undisturbed", recipe)
+    process = context.Process(target=train, args=(undisturbed,))
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+    per_step = undisturbed.result()["seconds"] / recipe.training.steps
+
+    killed = Run.create(tmp_path / "killed", recipe)
+    moments, kills = random.Random(0), []
+    while not killed.finished:
+        process = context.Process(target=train, args=(killed,))
+        process.start()
+        if len(kills) < 20:
+            before, deadline = newest_step(killed), time.monotonic() + 20
+            if len(kills) % 4:  # three of four while training, one while starting
+                while newest_step(killed) <= before and process.is_alive() and time.monotonic() < deadline:
+                    time.sleep(0.001)
+            process.join(moments.uniform(0, 20) * per_step)
+            if process.is_alive():
+                os.kill(process.pid, signal.SIGKILL)
+                kills.append(newest_step(killed))
+        process.join()
+        assert process.exitcode in (0, -signal.SIGKILL)
+    assert len(kills) == 20
+    assert len(set(kills)) > 10  # at many different moments
+    assert_same_run(undisturbed, killed)
+
+
+def test_a_killed_command_resumes_by_command(tmp_path):
+    recipe = tiny_recipe("ce", training={"steps": 1200, "checkpoint_every": 40})
+    undisturbed, killed = (Run.create(tmp_path / name, recipe) for name in ("undisturbed", "killed"))
+    train(undisturbed)
+    command = [sys.executable, "-m", "mmb", "resume", str(killed.path), "--json"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while newest_step(killed) < 100 and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.005)
+    process.kill()
+    process.wait()
+    assert process.returncode == -signal.SIGKILL
+    assert not killed.finished
+    assert subprocess.run(command, stdout=subprocess.DEVNULL, timeout=120, check=False).returncode == 0
+    assert_same_run(undisturbed, killed)
+
+
+class StopAt(Watch):
+    """Raises as a crash would, after so many steps."""
+
+    def __init__(self, step):
+        self.step = step
+        self.said = []
+
+    def stepped(self, step, numbers):
+        if step >= self.step:
+            raise InterruptedError
+
+    def say(self, message):
+        self.said.append(message)
+
+
+def crash(run, step):
+    with pytest.raises(InterruptedError):
+        train(run, StopAt(step))
+
+
+@pytest.mark.parametrize("kind", ["rows", "tasks"])
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_resumes_exactly(tmp_path, method, kind):
+    recipe = tiny_recipe(method, sampler={"kind": kind})
+    undisturbed, stopped = (Run.create(tmp_path / name, recipe) for name in ("undisturbed", "stopped"))
+    train(undisturbed)
+    crash(stopped, 16)  # after the checkpoint of step 15, in the middle of an epoch
+    train(Run.open(stopped.path))
+    assert_same_run(undisturbed, stopped)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"optimizer": {"name": "momentum", "clip": 0.5}, "schedule": {"name": "cosine", "warmup": 3}},
+        {
+            "optimizer": {"name": "sgd"},
+            "schedule": {"name": "step", "milestones": [2, 4], "decay_blocks": True},
+        },
+        {"training": {"patience": 2, "precision": "bfloat16", "warm_start": True}},
+        {"pretrain": {"method": "ce", "training": {"steps": 12}}},
+    ],
+    ids=["momentum", "sgd", "early stopping", "two phases"],
+)
+def test_every_setting_resumes_exactly(tmp_path, changes):
+    recipe = tiny_recipe("pauc", **changes)
+    undisturbed, stopped = (Run.create(tmp_path / name, recipe) for name in ("undisturbed", "stopped"))
+    train(undisturbed)
+    crash(stopped, 8)
+    crash(stopped, 16)
+    train(stopped)
+    assert_same_run(undisturbed, stopped)
+
+
+@pytest.mark.parametrize("method", ["pauc", "auc-ct"])
+def test_graphs_with_batch_norm_resume_exactly(tmp_path, method):
+    pytest.importorskip("rdkit")
+    settings = {"sampler": {"kind": "tasks"}, "training": {"batch_norm": "recalibrate"}}
+    recipe = molecule_recipe(tmp_path, method, **settings)
+    undisturbed, stopped = (Run.create(tmp_path / name, recipe) for name in ("undisturbed", "stopped"))
+    train(undisturbed)
+    crash(stopped, 8)
+    train(stopped)
+    assert_same_run(undisturbed, stopped)
+
+
+def test_a_damaged_newest_checkpoint_falls_back_saying_so(tmp_path):
+    recipe = tiny_recipe()
+    undisturbed, damaged = (Run.create(tmp_path / name, recipe) for name in ("undisturbed", "damaged"))
+    train(undisturbed)
+    crash(damaged, 24)
+    newest = checkpoint.steps(damaged.checkpoints)[-1]
+    (newest / "tensors.safetensors").write_bytes(b"nonsense")
+    watch = StopAt(10**9)
+    train(damaged, watch)
+    assert len(watch.said) == 1
+    assert f"{newest} is damaged" in watch.said[0]
+    assert_same_run(undisturbed, damaged)
+
+
+def test_a_full_disk_ends_training_with_the_last_checkpoint_intact(tmp_path, monkeypatch):
+    recipe = tiny_recipe()
+    undisturbed, run = (Run.create(tmp_path / name, recipe) for name in ("undisturbed", "full"))
+    train(undisturbed)
+    real, written = checkpoint.sync, []
+
+    def sync_until_full(path):
+        written.append(path)
+        if len(written) > 8:
+            raise OSError(28, "No space left on device")
+        real(path)
+
+    monkeypatch.setattr(checkpoint, "sync", sync_until_full)
+    with pytest.raises(CheckpointError, match="No space left on device"):
+        train(run)
+    monkeypatch.undo()
+    assert not run.finished
+    train(run)
+    assert_same_run(undisturbed, run)
+
+
+def test_one_process_at_a_time(tmp_path):
+    run = Run.create(tmp_path / "run", tiny_recipe())
+    with run.locked(), pytest.raises(RunError, match="another process is training"):
+        train(run)
+    train(run)
+    assert run.finished

@@ -1,0 +1,199 @@
+"""Recipes: fragments are merged in order, checked strictly, and survive being written and read."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from mmb.training import METHODS, RecipeError, merge, parse_overrides, read_recipe, resolve
+from mmb.training.recipes.resolution import describe_keys, make_parser, to_plain, with_presets
+from tiny_runs import tiny_recipe
+
+DIGITS = {"method": "pauc", "data": {"name": "digits"}}
+
+
+def with_overrides(*overrides, base=DIGITS):
+    return resolve(merge(base, parse_overrides(overrides)))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_has_a_recipe_that_survives_writing(method):
+    recipe = resolve({"method": method, "data": {"name": "digits"}})
+    assert resolve(yaml.safe_load(yaml.safe_dump(to_plain(recipe)))) == recipe
+
+
+def test_values_are_typed():
+    recipe = with_overrides("optimizer.lr=1e-4", "model.hidden=[8, 9]", "training.patience=3", "seed=5")
+    assert recipe.optimizer.lr == 1e-4
+    assert recipe.model["hidden"] == [8, 9]
+    assert recipe.training.patience == 3
+    assert recipe.seed == 5
+    assert with_overrides("optimizer.clip=null").optimizer.clip is None
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("optimizer.lrr=1", "'optimizer.lr'"),
+        ("optimiser.lr=1", "'optimizer.lr'"),
+        ("objective.max_frp=0.2", "'objective.max_fpr'"),
+        ("data.keep_positive=1", "'data.keep_positives'"),
+        ("model.hiden=[3]", "'model.hidden'"),
+        ("sampler.batchsize=3", "'sampler.batch_size'"),
+        ("training.epoch=3", "'training.epochs'"),
+        ("sed=3", "'seed'"),
+        ("method=pauk", "'pauc'"),
+        ("data.name=digit", "'digits'"),
+        ("model.name=mpl", "'mlp'"),
+        ("grid={optimizer.rl: [1]}", "'optimizer.lr'"),
+        ("optimizer.lr=fast", r"optimizer\.lr.*float.*fast"),
+        ("optimizer.name=adamm", r"optimizer\.name.*adamm"),
+        ("training.steps=1.5", r"training\.steps.*1\.5"),
+        ("seed=true", "seed.*True"),
+        ("optimizer", "key=value"),
+        ("data.path=2020-99-99", r"data\.path cannot be read: '2020-99-99'; put quotes"),
+        ("seed=null", "seed: expected a value, got null; its default is 0"),
+        ("optimizer.lr=null", r"optimizer\.lr: expected a value, got null"),
+        ("method=[ce]", "no method"),
+        ("data.name=[digits]", r"data\.name is missing: write it as"),
+        ("data=digits", r"data\.name is missing: write it as .* got 'digits'"),
+        ("pretrain=ce", "pretrain must be a recipe"),
+    ],
+)
+def test_what_is_wrong_is_named_with_what_is_near(override, message):
+    with pytest.raises(RecipeError, match=message):
+        with_overrides(override)
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("training.steps=0", "at least 1, got 0"),
+        ("training.log_every=0", "at least 1, got 0"),
+        ("training.keep_checkpoints=-1", "at least 1, got -1"),
+        ("training.epochs=.inf", "a positive number, got inf"),
+        ("training.epochs=.nan", "a positive number, got nan"),
+        ("training.max_fpr=2", "more than 0 and at most 1, got 2.0"),
+        ("optimizer.clip=0", "a positive number, got 0.0"),
+        ("optimizer.lr=-1", "a number of at least 0, got -1.0"),
+        ("optimizer.betas=[0.9, 1]", "at least 0 and less than 1, got"),
+        ("sampler.tasks_per_step=0", "at least 1, got 0"),
+    ],
+)
+def test_numbers_out_of_their_range_are_refused_before_anything_is_done(override, expected):
+    with pytest.raises(RecipeError, match=f"^{override.split('=')[0]}: expected {expected}"):
+        with_overrides(override)
+
+
+def test_missing_parts_are_named():
+    with pytest.raises(RecipeError, match=r"data\.name is missing"):
+        resolve({"method": "ce"})
+    with pytest.raises(RecipeError, match="no method None"):
+        resolve({"data": {"name": "digits"}})
+    with pytest.raises(RecipeError, match=r"data\.path"):
+        resolve({"method": "ce", "data": {"name": "csv", "labels": "y"}})
+
+
+def test_later_fragments_win_and_another_name_drops_options():
+    recipe = with_overrides("model.name=gin")
+    assert recipe.model == {"name": "gin"}  # not the hidden layers of the digits' mlp
+    assert with_overrides("model.dropout=0.3").model == {"name": "mlp", "hidden": [64], "dropout": 0.3}
+    assert with_overrides("optimizer.lr=1").optimizer.lr == 1.0
+    chosen = {**DIGITS, "objective": {"max_fpr": 0.2}, "grid": {"objective.max_fpr": [0.1]}}
+    assert with_overrides("method=pauc", base=chosen).objective["max_fpr"] == 0.2
+    assert with_overrides("method=ce", base=chosen).grid == {}
+
+
+def test_objectives_train_for_the_rate_that_is_reported():
+    assert with_overrides("training.max_fpr=0.3").objective["max_fpr"] == 0.3
+    assert with_overrides("training.max_fpr=0.3", "objective.max_fpr=0.2").objective["max_fpr"] == 0.2
+    assert "max_fpr" not in with_overrides("training.max_fpr=0.3", "method=auc").objective
+
+
+def test_files_build_on_files(tmp_path):
+    (tmp_path / "base").mkdir()
+    (tmp_path / "base" / "data.yaml").write_text("data: {name: digits, seed: 3}\ntraining: {epochs: 7}\n")
+    (tmp_path / "base" / "slow.yaml").write_text("base: data.yaml\noptimizer: {lr: 1e-5}\n")
+    (tmp_path / "own.yaml").write_text(
+        "base: [base/slow.yaml]\nmethod: auc\ntraining: {patience: 2}\n"
+        "pretrain: {base: base/slow.yaml, method: ce}\n"
+    )
+    recipe = resolve(read_recipe(tmp_path / "own.yaml"))
+    assert (recipe.training.epochs, recipe.training.patience, recipe.optimizer.lr) == (7, 2, 1e-5)
+    assert recipe.pretrain.method == "ce"
+    assert recipe.pretrain.data == recipe.data
+    assert recipe.pretrain.training.patience is None
+
+
+def test_files_that_build_on_themselves_are_refused(tmp_path):
+    (tmp_path / "a.yaml").write_text("base: b.yaml\n")
+    (tmp_path / "b.yaml").write_text("base: [c.yaml, a.yaml]\n")
+    (tmp_path / "c.yaml").write_text("seed: 1\n")
+    with pytest.raises(RecipeError, match=r"a\.yaml builds on itself"):
+        read_recipe(tmp_path / "a.yaml")
+    (tmp_path / "b.yaml").write_text("base: [c.yaml]\npretrain: {base: c.yaml}\n")  # twice is fine
+    assert read_recipe(tmp_path / "a.yaml") == {"seed": 1, "pretrain": {"seed": 1}}
+    (tmp_path / "b.yaml").write_text("base: 5\n")
+    with pytest.raises(RecipeError, match="base must be a file or a list of files, got 5"):
+        read_recipe(tmp_path / "a.yaml")
+
+
+FILES = sorted((Path(__file__).parents[3] / "recipes").rglob("*.yaml"))
+PARTS = ("data/*.yaml", "method-*.yaml", "rows.yaml", "start.yaml", "study.yaml")  # of recipes, or about them
+RECIPES = [path for path in FILES if not any(path.match(part) for part in PARTS)]
+PAPER = {
+    "table1": ({"auc", "auc-ct"}, "auc"),
+    "table2": ({"ce", "focal", "mb", "sopa-s", "pauc"}, "pauc"),
+}
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: "/".join(path.parts[-2:]))
+def test_every_recipe_file_resolves(path):
+    recipe = resolve(read_recipe(path))
+    assert resolve(yaml.safe_load(yaml.safe_dump(to_plain(recipe)))) == recipe
+    for key, values in recipe.grid.items():
+        overrides = [f"{name}={values[-1]}" for name in key.split()]
+        resolve(merge(read_recipe(path), parse_overrides(overrides)))
+
+
+@pytest.mark.parametrize("table", PAPER)
+@pytest.mark.parametrize("name", ["cifar100", "celeba", "chexpert", "molpcba"])
+def test_every_cell_of_the_papers_tables_has_its_recipe(table, name):
+    methods, metric = PAPER[table]
+    found = [resolve(read_recipe(path)) for path in RECIPES if path.match(f"{table}/{name}-*.yaml")]
+    assert {recipe.method for recipe in found} == methods
+    for recipe in found:
+        assert recipe.data["name"] == name
+        assert recipe.training.select == metric
+        assert recipe.training.max_fpr == 0.1
+        assert recipe.objective.get("margin", 1.0) == 1.0
+        assert (recipe.pretrain is not None) == (recipe.method in ("mb", "sopa-s", "pauc"))
+        assert recipe.sampler.kind == "tasks"
+
+
+@pytest.mark.parametrize("text", ["- a list", "key: [unclosed", "base: nowhere.yaml"])
+def test_unreadable_files_are_named(tmp_path, text):
+    (tmp_path / "bad.yaml").write_text(text)
+    with pytest.raises(RecipeError, match=r"bad\.yaml|nowhere\.yaml"):
+        read_recipe(tmp_path / "bad.yaml")
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("name", ["digits", "csv", "synthetic", "tox21"])
+def test_every_key_has_help(name, method):
+    fragment = with_presets({"method": method, "data": {"name": name}})
+    text = describe_keys(fragment)
+    for action in make_parser(fragment)._actions:
+        if action.option_strings and "." in action.dest:
+            assert f"--{action.dest}" in text
+            assert action.help, f"no help for {action.dest}"
+
+
+def test_a_section_may_be_empty():
+    assert tiny_recipe("ce", objective={}, sampler={}) == tiny_recipe("ce")
+
+
+@pytest.mark.parametrize("section", ["objective", "sampler", "training"])
+def test_a_section_must_be_a_mapping(section):
+    with pytest.raises(RecipeError, match=rf"{section} must be a mapping of keys to values, got 3"):
+        resolve({"method": "ce", "data": {"name": "digits"}, section: 3})

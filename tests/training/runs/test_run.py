@@ -1,0 +1,82 @@
+"""Folders of runs that several processes want."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from mmb._atomic_files import WriteError
+from mmb.training import Run, RunError
+from mmb.training.runs.log import RunLog
+from mmb.training.studies.compare import _share_done as share_done
+from tiny_runs import small_files, tiny_recipe
+
+
+def test_of_many_that_make_a_folder_one_succeeds(tmp_path):
+    recipes = [tiny_recipe(optimizer={"lr": lr}) for lr in (0.1, 0.01, 0.001, 0.0001)]
+
+    def make(recipe):
+        try:
+            return Run.create(tmp_path / "run", recipe)
+        except RunError as error:
+            return error
+
+    with ThreadPoolExecutor(4) as pool:
+        made = list(pool.map(make, recipes))
+    (winner,) = [one for one in made if isinstance(one, Run)]
+    assert all("there is a run in" in str(one) for one in made if one is not winner)
+    assert Run.open(tmp_path / "run").recipe == winner.recipe
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["recipe.yaml"]
+
+
+def test_file_systems_without_links(tmp_path, monkeypatch):
+    def no_links(*names):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr("os.link", no_links)
+    recipe = tiny_recipe()
+    assert Run.create(tmp_path / "run", recipe).recipe == Run.open(tmp_path / "run").recipe
+    with pytest.raises(RunError, match="there is a run in"):
+        Run.create(tmp_path / "run", recipe)
+
+
+def test_a_folder_that_another_process_trains_in_is_not_discarded(tmp_path):
+    run = Run.create(tmp_path / "run", tiny_recipe())
+    with run.locked():
+        Run.open(run.path).discard_unstarted()
+        assert (run.path / "recipe.yaml").exists()
+    run.discard_unstarted()
+    assert not run.path.exists()
+
+
+def test_progress_of_a_damaged_log_is_unknown_or_known(tmp_path):
+    run = Run.create(tmp_path / "run", tiny_recipe())
+    (run.path / "metrics.jsonl").write_text(
+        'x{"kind": "start", "step": 0, "steps": 40}\n{"kind": "train", "step": 8}\n'
+    )
+    assert share_done(run) == 0
+    (run.path / "metrics.jsonl").write_text(
+        '{"kind": "start", "step": 0, "steps": 40}\n{"kind": "train", "step": 8}\n'
+    )
+    assert share_done(run) == 0.2
+
+
+def test_commands_can_be_given_as_they_are_shown(tmp_path):
+    run = Run.create(tmp_path / "my run", tiny_recipe())
+    with pytest.raises(RunError, match=f"finish it with `mmb resume '{run.path}'`"):
+        run.result()
+
+
+def test_a_recipe_that_cannot_be_read_says_what_to_do(tmp_path):
+    run = Run.create(tmp_path / "run", tiny_recipe())
+    (run.path / "recipe.yaml").write_text("method: [ce")
+    with pytest.raises(RunError, match=r"cannot be used: .*; correct .*recipe\.yaml, or put it back"):
+        Run.open(run.path)
+
+
+def test_a_log_that_cannot_be_written_is_named(tmp_path):
+    with (
+        small_files(4),
+        pytest.raises(WriteError, match=r"cannot write .*metrics\.jsonl: File too large"),
+        RunLog(tmp_path, 0, 0, tensorboard=False) as log,
+    ):
+        log.write("train", 1, {"loss": 0.5})
