@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -27,6 +26,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from _timing import machine, print_json, print_table
 from mmb import auc
+from mmb._cores import available_cores
 from mmb.data.inputs.image_files import Decoder, ImageFiles
 from mmb.data.inputs.images import IMAGENET_MEAN, IMAGENET_STD, Pixels
 from mmb.models.registry import build
@@ -94,7 +94,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4, 8, 16])
     options = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    cores = len(os.sched_getaffinity(0))
+    cores = available_cores()
     generator = torch.Generator().manual_seed(0)
     labels = torch.randint(2, (options.images, TASKS), generator=generator).to(torch.int8)
     model = build(options.network, num_tasks=TASKS, channels=1).to(device)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shlex
 from pathlib import Path
 
+from mmb._cores import available_cores
 from mmb.cli.console import Console
 from mmb.cli.parser import UsageError, add_overrides
 from mmb.cli.train_command import chosen_fragment
@@ -69,4 +69,4 @@ def default_jobs(device: str) -> int:
     """As many as there are cores, or one on a GPU."""
     from mmb.training.loop.setup import find_device
 
-    return 1 if find_device(device).type == "cuda" else len(os.sched_getaffinity(0))
+    return 1 if find_device(device).type == "cuda" else available_cores()

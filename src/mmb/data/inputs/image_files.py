@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
@@ -13,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from mmb._cores import available_cores
 from mmb._extras import require
 from mmb.data.errors import DamagedDataError, DataError, MissingDataError
 from mmb.data.files.delimited_text import read_table
@@ -205,4 +205,4 @@ class ImageEncoder:
 
 def default_workers() -> int:
     """Number of decoding processes: one for each core, eight at most."""
-    return min(8, os.cpu_count() or 1)
+    return min(8, available_cores())

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 import mmb
+from mmb._cores import available_cores
 
 
 def provenance(device: torch.device) -> dict[str, Any]:
@@ -22,7 +23,7 @@ def provenance(device: torch.device) -> dict[str, Any]:
     Returns:
         Plain JSON: versions, the commit of the package's checkout (None outside of one), device.
     """
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{os.cpu_count()} CPU cores"
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{available_cores()} CPU cores"
     return {
         "device": str(device),
         "device_name": name,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import json
 import multiprocessing
-import os
 import shutil
 import traceback
 from collections.abc import Callable, Sequence
@@ -15,6 +14,7 @@ from multiprocessing.connection import Connection, wait
 import torch
 
 from mmb._atomic_files import write_whole
+from mmb._cores import available_cores
 from mmb.training.loop.loop import train
 from mmb.training.loop.watch import Watch
 from mmb.training.processes.workers import become_worker
@@ -159,7 +159,7 @@ class _Worker:
 
 def _work(connection: Connection, at_once: int) -> None:
     """What a process does."""
-    become_worker(max(1, len(os.sched_getaffinity(0)) // at_once))
+    become_worker(max(1, available_cores() // at_once))
     while True:
         try:
             path = connection.recv()
