@@ -24,8 +24,8 @@ def quantile(z, rate, tau1, tau2):
 def exact_blocks(objective, logits, labels, k):
     """F_k with its exact thresholds `[t]` and dual."""
     up, down = logits[labels[:, k] == 1, k], logits[labels[:, k] == 0, k]
-    threshold = getattr(objective, "threshold", None)
-    kind = getattr(objective, "scores", "logit")
+    threshold = getattr(objective, "tracked", None)
+    kind = getattr(objective, "transform", "logit")
     rates, cuts = [], []
     if threshold is not None:
         z = torch.sigmoid(down) if kind == "sigmoid" else down
@@ -36,9 +36,9 @@ def exact_blocks(objective, logits, labels, k):
     else:
         chosen = torch.ones_like(down)
     centre = 0.0
-    if kind == "recentred":
+    if kind == "recentered":
         centre = math.log(len(up) / len(down))
-    if kind in ("sigmoid", "recentred"):
+    if kind in ("sigmoid", "recentered"):
         up, down = torch.sigmoid(up - centre), torch.sigmoid(down - centre)
     if not hasattr(objective, "dual"):
         short = objective.margin - up[:, None] + down[None, :]
@@ -70,10 +70,10 @@ def settle(objective, data):
         if dual is not None:
             objective.dual[k] = dual
         for t, cut in enumerate(cuts):
-            objective.threshold.value[k, t] = cut
-    if hasattr(objective, "threshold"):
+            objective.tracked.value[k, t] = cut
+    if hasattr(objective, "tracked"):
         entries = objective.entries(logits, data.labels).averaged()
-        unit = getattr(objective, "scores", "logit") == "sigmoid"
-        tracking = objective.threshold.look(entries, torch.sigmoid(logits) if unit else logits)
+        unit = getattr(objective, "transform", "logit") == "sigmoid"
+        tracking = objective.tracked.look(entries, torch.sigmoid(logits) if unit else logits)
         assert float(tracking.slope.abs().max()) < 1e-12  # the bisection solves the objective's own problem
-        objective.threshold.hessian.copy_(tracking.curvature.T)
+        objective.tracked.hessian.copy_(tracking.curvature.T)

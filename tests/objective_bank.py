@@ -12,8 +12,8 @@ from mmb.models import MultiTask, mlp
 
 OBJECTIVES = {
     "minmax": lambda y, **o: auc.MinMaxAUC(y, **o),
-    "minmax-logit": lambda y, **o: auc.MinMaxAUC(y, scores="logit", margin=0.7, **o),
-    "minmax-recentred": lambda y, **o: auc.MinMaxAUC(y, scores="recentred", **o),
+    "minmax-logit": lambda y, **o: auc.MinMaxAUC(y, transform="logit", margin=0.7, **o),
+    "minmax-recentered": lambda y, **o: auc.MinMaxAUC(y, transform="recentered", **o),
     "partial-full": lambda y, **o: auc.PartialAUC(y, max_fpr=0.3, gradient="full", **o),
     "partial-practical": lambda y, **o: auc.PartialAUC(y, max_fpr=0.3, gradient="practical", **o),
     "partial-two-widths": lambda y, **o: auc.PartialAUC(
@@ -26,16 +26,16 @@ OBJECTIVES = {
         y, max_fpr=0.5, min_fpr=0.2, gradient="practical", **o
     ),
     "partial-logit": lambda y, **o: auc.PartialAUC(
-        y, max_fpr=0.3, scores="logit", margin=2.0, gradient="full", **o
+        y, max_fpr=0.3, transform="logit", margin=2.0, gradient="full", **o
     ),
-    "partial-recentred": lambda y, **o: auc.PartialAUC(
-        y, max_fpr=0.3, scores="recentred", gradient="full", **o
+    "partial-recentered": lambda y, **o: auc.PartialAUC(
+        y, max_fpr=0.3, transform="recentered", gradient="full", **o
     ),
-    "partial-recentred-practical": lambda y, **o: auc.PartialAUC(
-        y, max_fpr=0.3, scores="recentred", gradient="practical", **o
+    "partial-recentered-practical": lambda y, **o: auc.PartialAUC(
+        y, max_fpr=0.3, transform="recentered", gradient="practical", **o
     ),
-    "partial-recentred-range": lambda y, **o: auc.PartialAUC(
-        y, max_fpr=0.5, min_fpr=0.1, scores="recentred", gradient="full", **o
+    "partial-recentered-range": lambda y, **o: auc.PartialAUC(
+        y, max_fpr=0.5, min_fpr=0.1, transform="recentered", gradient="full", **o
     ),
     "pairwise-logistic": lambda y, **o: auc.PairwisePartialAUC(y, max_fpr=0.3, **o),
     "pairwise-logistic-full": lambda y, **o: auc.PairwisePartialAUC(y, max_fpr=0.3, gradient="full", **o),
@@ -46,14 +46,16 @@ OBJECTIVES = {
     "cross-entropy": lambda y, **o: auc.CrossEntropy(y, **o),
     "focal": lambda y, **o: auc.Focal(y, gamma=1.5, alpha=0.3, **o),
     "minibatch": lambda y, **o: auc.MiniBatchPartialAUC(y, max_fpr=0.3, **o),
-    "minibatch-recentred": lambda y, **o: auc.MiniBatchPartialAUC(y, max_fpr=0.3, scores="recentred", **o),
+    "minibatch-recentered": lambda y, **o: auc.MiniBatchPartialAUC(
+        y, max_fpr=0.3, transform="recentered", **o
+    ),
     "sopa": lambda y, **o: auc.SOPA(y, max_fpr=0.3, **o),
     "sopas": lambda y, **o: auc.SOPAs(y, temperature=0.5, **o),
-    "sopas-recentred": lambda y, **o: auc.SOPAs(y, temperature=0.5, scores="recentred", **o),
+    "sopas-recentered": lambda y, **o: auc.SOPAs(y, temperature=0.5, transform="recentered", **o),
 }
 MARGIN = [name for name in OBJECTIVES if name not in ("cross-entropy", "focal")]
-STATELESS = ["cross-entropy", "focal", "minibatch", "minibatch-recentred"]
-PER_POSITIVE = ["sopa", "sopas", "sopas-recentred"]
+STATELESS = ["cross-entropy", "focal", "minibatch", "minibatch-recentered"]
+PER_POSITIVE = ["sopa", "sopas", "sopas-recentered"]
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,7 @@ def randomise_state(objective: auc.Objective, data: Data) -> None:
             value.copy_(0.5 + noise)
         elif key == "log_mean.value":
             value.copy_(1 + noise)
-        elif key == "threshold.value" and value.shape[1] == 2:  # the threshold at the lower rate is higher
+        elif key == "tracked.value" and value.shape[1] == 2:  # the threshold at the lower rate is higher
             value.copy_(0.2 + 0.3 * noise + torch.tensor([0.0, 0.3]))
         else:
             value.copy_(0.2 + 0.6 * noise)

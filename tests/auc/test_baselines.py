@@ -191,7 +191,7 @@ def test_sopa_variables_settle_at_the_quantile_of_the_pair_losses():
 def test_sopas_first_visit_sets_and_later_ones_average():
     data = make_data(rows=30, tasks=1)
     scores, rows = data.model(data.inputs).detach(), torch.arange(30)
-    objective = auc.SOPAs(data.labels, temperature=0.4, momentum=0.25).double()
+    objective = auc.SOPAs(data.labels, temperature=0.4, beta=0.25).double()
 
     def inner(scores):
         h = torch.sigmoid(scores[:, 0])
@@ -208,7 +208,7 @@ def test_sopas_first_visit_sets_and_later_ones_average():
 def test_sopas_does_not_overflow():
     labels = torch.tensor([[1], [0], [0]])
     scores = torch.tensor([[-60.0], [60.0], [-60.0]], requires_grad=True)
-    objective = auc.SOPAs(labels, temperature=0.01, scores="logit")
+    objective = auc.SOPAs(labels, temperature=0.01, transform="logit")
     loss = objective(scores, labels, rows=torch.arange(3))
     loss.backward()
     assert loss.isfinite()
@@ -217,15 +217,15 @@ def test_sopas_does_not_overflow():
 
 
 @pytest.mark.parametrize("make", [auc.MiniBatchPartialAUC, auc.SOPA, auc.SOPAs])
-def test_recentred_scores_are_those_of_logits_less_the_log_odds(make):
+def test_recentered_scores_are_those_of_logits_less_the_log_odds(make):
     data = make_data(rows=30)
     logits, rows = data.model(data.inputs).detach(), torch.arange(30)
-    plain, recentred = (make(data.labels, scores=scores).double() for scores in ("sigmoid", "recentred"))
+    plain, recentered = (make(data.labels, transform=scores).double() for scores in ("sigmoid", "recentered"))
     positives, negatives = (data.labels == 1).sum(0), (data.labels == 0).sum(0)
     shifted = (logits + (positives / negatives).log()).requires_grad_()
     logits.requires_grad_()
     plain(logits, data.labels, rows=rows).backward()
-    recentred(shifted, data.labels, rows=rows).backward()
+    recentered(shifted, data.labels, rows=rows).backward()
     torch.testing.assert_close(shifted.grad, logits.grad)
     assert float(logits.grad.abs().max()) > 0
 
@@ -254,5 +254,5 @@ def test_pairs_may_do_without_a_margin_where_the_loss_never_ends():
 
 
 def test_unknown_scores_are_named():
-    with pytest.raises(ValueError, match="scores must be one of sigmoid, logit, recentred; got 'softmax'"):
-        auc.SOPAs(torch.tensor([[1], [0]]), scores="softmax")
+    with pytest.raises(ValueError, match=r"transform.*recentered.*softmax"):
+        auc.SOPAs(torch.tensor([[1], [0]]), transform="softmax")

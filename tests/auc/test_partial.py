@@ -12,7 +12,7 @@ from objective_bank import estimate, make_data, state
 
 def printed_loss(objective, logits, labels):
     """G as the paper prints it, with its stop-gradients: its autograd gradient is the estimate."""
-    threshold, parts = objective.threshold, []
+    threshold, parts = objective.tracked, []
     rate = float(threshold.rates[0])
     for k in range(labels.shape[1]):
         up = torch.sigmoid(logits[labels[:, k] == 1, k])
@@ -73,9 +73,9 @@ def test_arguments_out_of_range_are_refused(make, bad):
 @pytest.mark.parametrize(
     ("make", "bad"),
     [
-        (auc.PartialAUC, {"scores": "probit"}),
+        (auc.PartialAUC, {"transform": "probit"}),
         (auc.PartialAUC, {"lr_dual": 0.0}),
-        (auc.MinMaxAUC, {"scores": "rank"}),
+        (auc.MinMaxAUC, {"transform": "rank"}),
         (auc.MinMaxAUC, {"lr_dual": 1.0}),
         (auc.PairwisePartialAUC, {"surrogate": "hinge"}),
         (auc.PairwisePartialAUC, {"capacity": 0}),
@@ -83,7 +83,7 @@ def test_arguments_out_of_range_are_refused(make, bad):
         (auc.SOPA, {"max_fpr": 1.5}),
         (auc.SOPA, {"lr_positive": 0.0}),
         (auc.SOPAs, {"temperature": 0.0}),
-        (auc.SOPAs, {"momentum": 0.0}),
+        (auc.SOPAs, {"beta": 0.0}),
         (auc.Focal, {"gamma": -1.0}),
         (auc.Focal, {"alpha": 1.0}),
     ],
@@ -104,22 +104,22 @@ def scored(rows=4000, tasks=3, seed=5):
     return torch.randn(rows, tasks, generator=generator) * 1.5 - 2 + 2 * (labels == 1), labels
 
 
-@pytest.mark.parametrize("scores", ["sigmoid", "logit", "recentred"])
+@pytest.mark.parametrize("scores", ["sigmoid", "logit", "recentered"])
 def test_warm_start(scores):
     logits, labels = scored()
-    objective = auc.PartialAUC(labels, max_fpr=0.2, min_fpr=0.05, scores=scores)
+    objective = auc.PartialAUC(labels, max_fpr=0.2, min_fpr=0.05, transform=scores)
     objective.warm_start(logits, labels)
     for k in range(3):
         z = negatives_of(torch.sigmoid(logits) if scores == "sigmoid" else logits, labels, k)
         for t, rate in enumerate((0.2, 0.05)):
-            above = float((z > objective.threshold.value[k, t]).float().mean())
+            above = float((z > objective.tracked.value[k, t]).float().mean())
             assert above == pytest.approx(rate, abs=1 / len(z))
-        centre = objective.log_odds()[k] if scores == "recentred" else 0
+        centre = objective.log_odds()[k] if scores == "recentered" else 0
         h = logits[:, k] if scores == "logit" else torch.sigmoid(logits[:, k] - centre)
         up, down = h[labels[:, k] == 1], h[labels[:, k] == 0]
-        low, high = objective.threshold.value[k]
-        chosen = torch.sigmoid((z - low) / objective.threshold.temperature)
-        chosen = chosen - torch.sigmoid((z - high) / objective.threshold.temperature)
+        low, high = objective.tracked.value[k]
+        chosen = torch.sigmoid((z - low) / objective.tracked.temperature)
+        chosen = chosen - torch.sigmoid((z - high) / objective.tracked.temperature)
         top = (chosen * down).sum() / chosen.sum()
         assert objective.mean_positive[k].item() == pytest.approx(float(up.mean()), abs=1e-5)
         assert objective.mean_negative[k].item() == pytest.approx(float(top), abs=1e-5)
@@ -143,7 +143,7 @@ def test_warm_start_of_minmax():
 def test_warm_start_takes_a_class_without_rows_to_be_like_the_other(make, lacking):
     """A rare class may have no rows here; its mean must not stay far from all scores."""
     logits, labels = scored()
-    objective, whole = make(labels, scores="logit"), make(labels, scores="logit")
+    objective, whole = make(labels, transform="logit"), make(labels, transform="logit")
     here = labels.clone()
     here[here[:, 1] == lacking, 1] = -1
     objective.warm_start(logits - 6, here)
@@ -173,10 +173,10 @@ def test_warm_start_leaves_tasks_without_labels_alone(make):
     "objective",
     [
         lambda y: auc.PartialAUC(y, max_fpr=0.1, tau1=0.01),
-        lambda y: auc.PartialAUC(y, max_fpr=0.1, scores="recentred", tau1=0.1),
+        lambda y: auc.PartialAUC(y, max_fpr=0.1, transform="recentered", tau1=0.1),
         lambda y: auc.PairwisePartialAUC(y, max_fpr=0.1, tau1=0.1),
         lambda y: auc.PartialAUC(y, max_fpr=0.1),  # at the default smoothing, too
-        lambda y: auc.PartialAUC(y, max_fpr=0.1, scores="recentred"),
+        lambda y: auc.PartialAUC(y, max_fpr=0.1, transform="recentered"),
         lambda y: auc.PairwisePartialAUC(y, max_fpr=0.1),
     ],
 )
@@ -189,7 +189,7 @@ def test_thresholds_are_tracked_to_the_rate(objective):
         rows = torch.randint(0, len(logits), (256,), generator=generator)
         tracked(logits[rows], labels[rows])
         if step == 500:
-            tracked.threshold.lr /= 10
+            tracked.tracked.lr /= 10
     exact = tracked.thresholds(logits, labels)
     with pytest.raises(ValueError, match="both scores and labels"):
         tracked.thresholds(logits)

@@ -13,13 +13,13 @@ from objective_bank import estimate, make, make_data
 BILEVEL = [
     "minmax",
     "minmax-logit",
-    "minmax-recentred",
+    "minmax-recentered",
     "partial-full",
     "partial-two-widths",
     "partial-range",
     "partial-logit",
-    "partial-recentred",
-    "partial-recentred-range",
+    "partial-recentered",
+    "partial-recentered-range",
     "pairwise-logistic-full",
     "pairwise-hinge-full",
 ]

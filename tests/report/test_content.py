@@ -167,7 +167,7 @@ def test_thresholds_over_training_are_recorded_and_read_back(tmp_path):
         # A warm start puts the tracked threshold there.
         assert found[10].tracked[task].item() == pytest.approx(scores[place].item(), abs=1e-4)
         assert found[10].rate[task].item() == pytest.approx(place / len(scores), abs=2 / len(scores))
-        lower = job.objective.threshold
+        lower = job.objective.tracked
         soft = ((scores.sigmoid() - scores[place].sigmoid()) / lower.tau1).sigmoid().mean()
         assert found[10].soft_rate[task].item() == pytest.approx(soft.item(), abs=1e-3)
     threshold_log.record(tmp_path / "none", make_job(tiny_recipe("ce")), 0)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from mmb._renamed import renamed_arguments
 from mmb.auc.labels import Labels
+from mmb.auc.margin_objective import MarginObjective
 from mmb.auc.parts.autograd import Gradients
-from mmb.auc.parts.margin_loss import MarginObjective, margin_terms
-from mmb.auc.parts.score_transforms import Transform
-from mmb.auc.parts.weighted_scores import Entries
+from mmb.auc.parts.margin_loss import margin_terms
+from mmb.auc.parts.weighted_scores import WeightedScores
+from mmb.auc.score_objective import Transform
 from mmb.projections import nonnegative
 
 
@@ -31,30 +33,31 @@ class MinMaxAUC(MarginObjective):
     Args:
         labels: The training labels.
         margin: `c`.
-        scores: `"sigmoid"`; `"logit"`; or `"recentred"`: $h = \mathrm{sigmoid}(s - \log(n_+ / n_-))$ with
+        transform: `"sigmoid"`; `"logit"`; or `"recentered"`: $h = \mathrm{sigmoid}(s - \log(n_+ / n_-))$ with
             the task's numbers of positives and negatives. A model trained with cross-entropy gives nearly all
-            rows of a rare task a sigmoid near zero, where it is flat; recentred, its scores are spread about
+            rows of a rare task a sigmoid near zero, where it is flat; recentered, its scores are spread about
             one half, and training goes on from there. AUC is the same.
         lr_dual: Step size of the dual; 0.5 would replace it by the batch's own optimum.
         task_weighting: See [`Objective`][mmb.auc.objective.Objective].
     """
 
+    @renamed_arguments(scores="transform")
     def __init__(
         self,
         labels: Labels | Tensor,
         *,
         margin: float = 1.0,
-        scores: Transform = "sigmoid",
+        transform: Transform = "sigmoid",
         lr_dual: float = 0.1,
         task_weighting: float = 0.0,
     ) -> None:
-        super().__init__(labels, margin, scores, lr_dual, task_weighting)
+        super().__init__(labels, margin, transform, lr_dual, task_weighting)
 
     def project_dual(self, dual: Tensor) -> Tensor:
         """The dual is not negative."""
         return nonnegative(dual)
 
-    def estimate(self, entries: Entries) -> tuple[Tensor, Gradients]:
+    def estimate(self, entries: WeightedScores) -> tuple[Tensor, Gradients]:
         """$L_k$ averaged over the tasks of the batch, at the dual before its step."""
         a, b, dual = (entries.gather(s) for s in (self.mean_positive, self.mean_negative, self.dual))
         score, slope = self.squash(entries)

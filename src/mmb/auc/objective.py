@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from mmb.auc.batches import Batch, TaskBatch
 from mmb.auc.labels import Labels
 from mmb.auc.parts.autograd import Gradients, with_gradient
-from mmb.auc.parts.weighted_scores import Entries, check_fed
+from mmb.auc.parts.weighted_scores import WeightedScores, check_fed
 from mmb.label_values import MISSING
 from mmb.models.multitask import flatten_tasks
 
@@ -64,7 +64,7 @@ class Objective(nn.Module):
         }.items():
             self.register_buffer(name, value.to(dtype), persistent=False)
 
-    def loss(self, entries: Entries) -> Tensor:
+    def loss(self, entries: WeightedScores) -> Tensor:
         """The loss of one batch, its gradient the estimate; moves block state when `self.training`.
 
         An objective implements this with plain autograd, or `estimate` in closed form.
@@ -73,7 +73,7 @@ class Objective(nn.Module):
             value, gradients = self.estimate(entries)
         return with_gradient(value, gradients)
 
-    def estimate(self, entries: Entries) -> tuple[Tensor, Gradients]:
+    def estimate(self, entries: WeightedScores) -> tuple[Tensor, Gradients]:
         """The value of the loss and its derivatives; moves block state when `self.training`."""
         raise NotImplementedError(f"{type(self).__name__} implements neither loss nor estimate")
 
@@ -142,7 +142,7 @@ class Objective(nn.Module):
         tasks: Tensor | None = None,
         weights: Tensor | None = None,
         rows: Tensor | None = None,
-    ) -> Entries:
+    ) -> WeightedScores:
         """Check what was fed and weigh its entries; arguments as in `forward`."""
         if self.num_tasks == 1 and tasks is None:
             scores, labels = (part.unsqueeze(1) if part.dim() == 1 else part for part in (scores, labels))
@@ -169,7 +169,7 @@ class Objective(nn.Module):
         negative_mass = negative.sum(0)
         sampled = (positive.sum(0) + negative_mass > 0) & (task_weight > 0)
         scale = torch.where(sampled, task_weight / count, 0.0)
-        return Entries(scores, positive, negative, negative_mass, scale, sampled, tasks, rows)
+        return WeightedScores(scores, positive, negative, negative_mass, scale, sampled, tasks, rows)
 
 
 def model_scores(model: nn.Module, batch: Batch, num_tasks: int) -> Tensor:

@@ -10,8 +10,8 @@ from mmb.auc.labels import Labels
 from mmb.auc.objective import Objective
 from mmb.auc.parts.autograd import Gradients
 from mmb.auc.parts.pairs import Pairs, Surrogate, check_surrogate, pair_loss
-from mmb.auc.parts.thresholds import Gradient, Thresholds, check_gradient, held_out
-from mmb.auc.parts.weighted_scores import Entries
+from mmb.auc.parts.tracked_thresholds import Gradient, TrackedThresholds, check_gradient, held_out
+from mmb.auc.parts.weighted_scores import WeightedScores
 
 
 class PairwisePartialAUC(Objective):
@@ -24,7 +24,7 @@ class PairwisePartialAUC(Objective):
     L_k = E_+ E_-[\, s(z_-)\, \ell(z_+ - z_-) \,]
     $$
 
-    with the selection `s` of [`Thresholds`][mmb.auc.parts.thresholds.Thresholds]
+    with the selection `s` of [`TrackedThresholds`][mmb.auc.parts.tracked_thresholds.TrackedThresholds]
     and $\ell(d) = \log(1+e^{c-d})$
     or $\max(c-d, 0)^2$. Bilevel, without a dual. Its cost grows with (positives of the batch) x (rows).
 
@@ -75,7 +75,7 @@ class PairwisePartialAUC(Objective):
             check_whole("capacity", capacity, 1)
         self.surrogate, self.margin, self.gradient = surrogate, margin, gradient
         self.capacity = capacity
-        self.threshold = Thresholds(
+        self.tracked = TrackedThresholds(
             max_fpr,
             min_fpr,
             self.task_weight,
@@ -87,10 +87,10 @@ class PairwisePartialAUC(Objective):
             tau2=tau2,
         )
 
-    def estimate(self, entries: Entries) -> tuple[Tensor, Gradients]:
+    def estimate(self, entries: WeightedScores) -> tuple[Tensor, Gradients]:
         """$L_k$ averaged over the tasks of the batch, at thresholds before their step."""
         logits = entries.logits
-        tracking = self.threshold.look(entries, logits)
+        tracking = self.tracked.look(entries, logits)
         pairs = Pairs.of(entries, self.capacity)
         loss, slope = pair_loss(pairs.difference(logits), self.surrogate, self.margin)
         weight = pairs.weight.unsqueeze(1)
@@ -98,9 +98,9 @@ class PairwisePartialAUC(Objective):
         d_logits = pairs.to_scores(selected * slope, logits)
         if self.gradient == "full":
             payoff = pairs.by_task(weight * loss, logits)  # E+[l(z+ - z)] of every row, [rows, k]
-            d_logits = d_logits + self.threshold.through_selection(entries, tracking, payoff)
+            d_logits = d_logits + self.tracked.through_selection(entries, tracking, payoff)
         if self.training:
-            self.threshold.step(entries, tracking)
+            self.tracked.step(entries, tracking)
         value = (entries.scale[pairs.columns] * (selected * loss).sum(1)).sum()
         return value, [(logits, d_logits * entries.scale)]
 
@@ -109,8 +109,8 @@ class PairwisePartialAUC(Objective):
         """Each task's operating point `[m]` at `max_fpr`; see `PartialAUC.thresholds`."""
         given = held_out(scores, labels)
         if given is not None:
-            return self.threshold.quantiles(self.entries(*given), given[0])[:, 0]
-        return self.threshold.operating.clone()
+            return self.tracked.quantiles(self.entries(*given), given[0])[:, 0]
+        return self.tracked.operating.clone()
 
     @torch.no_grad()
     def warm_start(self, scores: Tensor, labels: Tensor) -> None:
@@ -121,7 +121,7 @@ class PairwisePartialAUC(Objective):
             labels: `[n, m]` with gaps. Tasks without negatives here keep their thresholds.
         """
         entries = self.entries(scores, labels).averaged()
-        self.threshold.warm_start(entries, entries.logits)
+        self.tracked.warm_start(entries, entries.logits)
 
     def diagnostics(self) -> dict[str, Tensor]:
         """`threshold`: mean over tasks, a logit."""

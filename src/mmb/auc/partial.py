@@ -5,12 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from mmb._renamed import renamed_arguments
 from mmb.auc.labels import Labels
+from mmb.auc.margin_objective import MarginObjective
 from mmb.auc.parts.autograd import Gradients
-from mmb.auc.parts.margin_loss import MarginObjective, margin_terms
-from mmb.auc.parts.score_transforms import Transform
-from mmb.auc.parts.thresholds import Gradient, Thresholds, check_gradient, held_out
-from mmb.auc.parts.weighted_scores import Entries
+from mmb.auc.parts.margin_loss import margin_terms
+from mmb.auc.parts.tracked_thresholds import Gradient, TrackedThresholds, check_gradient, held_out
+from mmb.auc.parts.weighted_scores import WeightedScores
+from mmb.auc.score_objective import Transform
 
 
 class PartialAUC(MarginObjective):
@@ -18,7 +20,8 @@ class PartialAUC(MarginObjective):
 
     Only the negatives ranked in that range count. Each task tracks the score threshold $\lambda$ at
     `max_fpr` (and a second one at `min_fpr` if that is positive) as its lower-level problem, see
-    [`Thresholds`][mmb.auc.parts.thresholds.Thresholds], and softly selects the negatives above it:
+    [`TrackedThresholds`][mmb.auc.parts.tracked_thresholds.TrackedThresholds], and softly selects the
+    negatives above it:
 
     $$
     L_k = E_+[(h-a)^2] + E_-[s\,(h-b)^2] + 2 \alpha\,(c + E_-[s\,h] - E_+[h]) - \alpha^2,
@@ -38,7 +41,7 @@ class PartialAUC(MarginObjective):
         max_fpr: Upper end of the range, in (0, 1].
         min_fpr: Lower end, in [0, max_fpr).
         margin: `c`.
-        scores: `"sigmoid"`: `h = z = sigmoid(logit)`; `"logit"`: `h = z = logit`; `"recentred"`:
+        transform: `"sigmoid"`: `h = z = sigmoid(logit)`; `"logit"`: `h = z = logit`; `"recentered"`:
             `z = logit` and $h = \mathrm{sigmoid}(\text{logit} - \log(n_+ / n_-))$, spread about one half
             however rare the positives are; see [`MinMaxAUC`][mmb.auc.minmax.MinMaxAUC].
         gradient: `"full"`: the hypergradient, with the selection's dependence on the scores and, through
@@ -59,6 +62,7 @@ class PartialAUC(MarginObjective):
         ValueError: If an argument is out of its range.
     """
 
+    @renamed_arguments(scores="transform")
     def __init__(
         self,
         labels: Labels | Tensor,
@@ -66,7 +70,7 @@ class PartialAUC(MarginObjective):
         max_fpr: float = 0.1,
         min_fpr: float = 0.0,
         margin: float = 1.0,
-        scores: Transform = "sigmoid",
+        transform: Transform = "sigmoid",
         gradient: Gradient = "practical",
         lr_dual: float = 0.1,
         lr_threshold: float | None = None,
@@ -77,11 +81,11 @@ class PartialAUC(MarginObjective):
         task_weighting: float = 0.0,
     ) -> None:
         check_gradient(gradient)
-        super().__init__(labels, margin, scores, lr_dual, task_weighting)
+        super().__init__(labels, margin, transform, lr_dual, task_weighting)
         self.gradient = gradient
-        of_unit = scores == "sigmoid"  # the thresholds cut probabilities
+        of_unit = transform == "sigmoid"  # the thresholds cut probabilities
         tau1 = tau1 if tau1 is not None else 0.05 if of_unit else 0.5
-        self.threshold = Thresholds(
+        self.tracked = TrackedThresholds(
             max_fpr,
             min_fpr,
             self.task_weight,
@@ -93,27 +97,27 @@ class PartialAUC(MarginObjective):
             tau2=tau2,
         )
 
-    def estimate(self, entries: Entries) -> tuple[Tensor, Gradients]:
+    def estimate(self, entries: WeightedScores) -> tuple[Tensor, Gradients]:
         """$L_k$ averaged over the tasks of the batch, at dual and thresholds before their steps."""
         a, b, dual = (entries.gather(s) for s in (self.mean_positive, self.mean_negative, self.dual))
         cut, score, slope = self.cut_and_score(entries)
-        tracking = self.threshold.look(entries, cut)
+        tracking = self.tracked.look(entries, cut)
         terms = margin_terms(score, entries.positive, tracking.selected, a, b, dual, self.margin)
         d_logits = terms.d_score * slope
         if self.gradient == "full":
             from_b = score - b
             # half of (h-b)^2 + 2 alpha (h-b)
             payoff = torch.addcmul(dual * from_b, from_b, from_b, value=0.5)
-            d_cut = self.threshold.through_selection(entries, tracking, payoff)
-            d_logits = d_logits + (d_cut * slope if self.scores == "sigmoid" else d_cut)
+            d_cut = self.tracked.through_selection(entries, tracking, payoff)
+            d_logits = d_logits + (d_cut * slope if self.transform == "sigmoid" else d_cut)
         if self.training:
-            self.threshold.step(entries, tracking)
+            self.tracked.step(entries, tracking)
         return self.conclude(entries, dual, terms, d_logits)
 
-    def cut_and_score(self, entries: Entries) -> tuple[Tensor, Tensor, Tensor]:
+    def cut_and_score(self, entries: WeightedScores) -> tuple[Tensor, Tensor, Tensor]:
         """`z`, which the thresholds cut, `h`, which the loss compares, and the slope of `h`."""
         score, slope = self.squash(entries)
-        return score if self.scores == "sigmoid" else entries.logits, score, slope
+        return score if self.transform == "sigmoid" else entries.logits, score, slope
 
     @torch.no_grad()
     def thresholds(self, scores: Tensor | None = None, labels: Tensor | None = None) -> Tensor:
@@ -134,8 +138,8 @@ class PartialAUC(MarginObjective):
         """
         given = held_out(scores, labels)
         if given is not None:
-            return self.threshold.quantiles(self.entries(*given), given[0])[:, 0]
-        return self.threshold.operating.clone()
+            return self.tracked.quantiles(self.entries(*given), given[0])[:, 0]
+        return self.tracked.operating.clone()
 
     @torch.no_grad()
     def diagnostics(self) -> dict[str, Tensor]:
@@ -153,8 +157,8 @@ class PartialAUC(MarginObjective):
         """
         entries = self.entries(scores, labels).averaged()
         cut, score, _ = self.cut_and_score(entries)
-        self.threshold.warm_start(entries, cut)
-        weights = self.threshold.look(entries, cut).selected
+        self.tracked.warm_start(entries, cut)
+        weights = self.tracked.look(entries, cut).selected
         mean_positive = (entries.positive * score).sum(0)
         mean_negative = (weights * score).sum(0) / weights.sum(0)
         self.place(mean_positive, mean_negative)

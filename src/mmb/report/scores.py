@@ -34,7 +34,7 @@ class Scores:
         logits: `[n, m]` for "train" (a sample), "valid" and "test".
         labels: The same, with -1 for missing.
         train_counts: Positives and negatives of each task among all training rows, `[2, m]`.
-        tracked: Thresholds beside their quantiles at the steps whose checkpoints are still there.
+        tracked: TrackedThresholds beside their quantiles at the steps whose checkpoints are still there.
     """
 
     step: int

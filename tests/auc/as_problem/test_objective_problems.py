@@ -39,7 +39,7 @@ def test_objective_equals_solver(name, kind, dtype):
     x = {"model": {k: v.detach() for k, v in data.model.named_parameters()}}
     x |= {k: v.detach() for k, v in objective.named_parameters()}
     problem = as_problem(objective, score_of(data))
-    threshold = getattr(objective, "threshold", None)
+    threshold = getattr(objective, "tracked", None)
     solver = mmb.Solver(
         problem,
         None if threshold is None else mmb.MomentumHessian(beta=threshold.beta),
@@ -64,8 +64,8 @@ def test_objective_equals_solver(name, kind, dtype):
     if before.dual is not None:
         general["dual"] = before.dual
     if threshold is not None:
-        general["threshold.value"] = before.lower
-        general["threshold.hessian"] = before.memory["hessian"].diagonal(dim1=1, dim2=2)
+        general["tracked.value"] = before.lower
+        general["tracked.hessian"] = before.memory["hessian"].diagonal(dim1=1, dim2=2)
     new = {k: v for k, v in state(objective).items() if k in general}
     same(new, general, TOLERANCE[dtype])
     assert float(ours["weight"].abs().max()) > 1e-4
@@ -102,7 +102,7 @@ def test_value_is_the_problem_value(name, kind):
     total = 0.0
     for i in range(len(blocks)):
         dual = objective.dual[blocks[i]] if hasattr(objective, "dual") else None
-        lower = objective.threshold.value[blocks[i]] if hasattr(objective, "threshold") else None
+        lower = objective.tracked.value[blocks[i]] if hasattr(objective, "tracked") else None
         one = upper(x, dual, lower, {k: v[i] for k, v in block_batch.items()})
         total += float((weights[i] * one).detach())
     value = float(objective.eval().backward(data.model, batch)["loss"])
@@ -140,7 +140,7 @@ def test_sopas_equals_solver(kind, dtype):
     batch = batch_of(kind, data)
     x = {"model": {k: v.detach() for k, v in data.model.named_parameters()}}
     solver = mmb.Solver(
-        as_problem(objective, score_of(data)), mmb.Identity(), lr=1.0, lr_lower=objective.momentum
+        as_problem(objective, score_of(data)), mmb.Identity(), lr=1.0, lr_lower=objective.beta
     )
     moved = solver.init(x, lower=objective.log_mean.value.exp())
     blocks, block_batch, weights = as_blocks(objective, batch)

@@ -73,9 +73,9 @@ def lower_variables(objective):
 
 @pytest.mark.parametrize("gradient", ["exact", "first_order"])
 @pytest.mark.parametrize("feed", BATCHES)
-@pytest.mark.parametrize("scores", ["sigmoid", "logit", "recentred"])
+@pytest.mark.parametrize("scores", ["sigmoid", "logit", "recentered"])
 def test_equals_the_general_solver(gradient, feed, scores):
-    objective, model = make(gradient=gradient, scores=scores, task_weighting=0.5)
+    objective, model = make(gradient=gradient, transform=scores, task_weighting=0.5)
     batch = BATCHES[feed]()
     solver = mmb.Solver(
         as_head_problem(objective, model),
@@ -148,8 +148,8 @@ def test_estimate_is_the_gradient_of_the_composition_once_the_offsets_are_there(
 def test_without_an_inner_step_it_is_minmax(feed):
     model = make_model()
     twin = copy.deepcopy(model)
-    ours = HeadCompositionalAUC(make_labels(), model, inner_lr=1e-12, scores="logit").double()
-    plain = MinMaxAUC(make_labels(), scores="logit").double()
+    ours = HeadCompositionalAUC(make_labels(), model, inner_lr=1e-12, transform="logit").double()
+    plain = MinMaxAUC(make_labels(), transform="logit").double()
     ours.backward(model, BATCHES[feed]())
     plain.backward(twin, BATCHES[feed]())
     for left, right in zip(model.parameters(), twin.parameters(), strict=True):

@@ -79,11 +79,13 @@ def gradients(objective, model):
 
 @pytest.mark.parametrize("gradient", ["exact", "first_order"])
 @pytest.mark.parametrize("feed", BATCHES)
-@pytest.mark.parametrize("scores", ["sigmoid", "logit", "recentred"])
+@pytest.mark.parametrize("scores", ["sigmoid", "logit", "recentered"])
 @pytest.mark.parametrize("kept", ["offsets", "weights"])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-6)])
 def test_equals_the_general_solver(gradient, feed, scores, kept, dtype, tolerance):
-    objective, model = make(dtype=dtype, gradient=gradient, scores=scores, copies_as=kept, task_weighting=0.5)
+    objective, model = make(
+        dtype=dtype, gradient=gradient, transform=scores, copies_as=kept, task_weighting=0.5
+    )
     batch = BATCHES[feed](dtype=dtype)
     problem = as_compositional_problem(objective, model)
     solver = mmb.Solver(

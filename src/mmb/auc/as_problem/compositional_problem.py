@@ -87,8 +87,8 @@ def _heads_lower(
 
 
 def _cross_entropy(objective: MinMaxAUC, logits: Tensor, batch: One) -> Tensor:
-    """`CE_i`: both classes alike, of logits that are recentred unless scores are their sigmoid."""
-    if objective.scores != "sigmoid":
+    """`CE_i`: both classes alike, of logits that are recentered unless scores are their sigmoid."""
+    if objective.transform != "sigmoid":
         logits = logits - own_value(objective.log_odds(), batch["task"])
     positive = (batch["positive"] * functional.softplus(-logits)).sum()
     return 0.5 * (positive + (batch["negative"] * functional.softplus(logits)).sum())

@@ -20,14 +20,14 @@ from torch.nn import functional
 from mmb.auc.baselines import SOPA, CrossEntropy, Focal, MiniBatchPartialAUC, SOPAs
 from mmb.auc.baselines.minibatch_partial import top_part
 from mmb.auc.batches import Batch, TaskBatch
+from mmb.auc.margin_objective import MarginObjective
 from mmb.auc.minmax import MinMaxAUC
 from mmb.auc.objective import Objective
 from mmb.auc.pairwise import PairwisePartialAUC
 from mmb.auc.partial import PartialAUC
-from mmb.auc.parts.margin_loss import MarginObjective
 from mmb.auc.parts.pairs import Pairs
-from mmb.auc.parts.score_transforms import ScoreObjective
-from mmb.auc.parts.thresholds import Thresholds
+from mmb.auc.parts.tracked_thresholds import TrackedThresholds
+from mmb.auc.score_objective import ScoreObjective
 from mmb.problem import Problem
 from mmb.projections import nonnegative
 from mmb.trees import Tree, tree_map
@@ -122,9 +122,9 @@ def own_value(values: Tensor, index: Tensor) -> Tensor:
 
 def squashed(objective: ScoreObjective, logits: Tensor, batch: One) -> Tensor:
     """Scores `h` of one task's rows."""
-    if objective.scores == "logit":
+    if objective.transform == "logit":
         return logits
-    if objective.scores == "recentred":
+    if objective.transform == "recentered":
         logits = logits - own_value(objective.log_odds(), batch["task"])
     return torch.sigmoid(logits)
 
@@ -160,7 +160,7 @@ def _minmax(objective: MinMaxAUC, score: Score, x: Tree, dual: Tensor, lower: No
     return margin_loss(objective, x, dual, batch, h, torch.ones_like(h))
 
 
-def _select(threshold: Thresholds, z: Tensor, value: Tensor) -> Tensor:
+def _select(threshold: TrackedThresholds, z: Tensor, value: Tensor) -> Tensor:
     """`s(z)` for thresholds `value` `[t]`."""
     phi = torch.sigmoid((z - value.unsqueeze(1)) / threshold.temperature)  # [t, r]
     return (phi[0] if len(value) == 1 else phi[0] - phi[1]) * threshold.per_width
@@ -169,15 +169,15 @@ def _select(threshold: Thresholds, z: Tensor, value: Tensor) -> Tensor:
 def _cut(objective: PartialAUC | PairwisePartialAUC, score: Score, x: Tree, batch: One) -> Tensor:
     """What the thresholds cut, `z`."""
     logits = score(x["model"], batch["inputs"], batch["task"])
-    unit = isinstance(objective, PartialAUC) and objective.scores == "sigmoid"
+    unit = isinstance(objective, PartialAUC) and objective.transform == "sigmoid"
     return torch.sigmoid(logits) if unit else logits
 
 
 def _quantile(
     objective: PartialAUC | PairwisePartialAUC, score: Score, x: Tree, lower: Tensor, batch: One
 ) -> Tensor:
-    """`g` of [`Thresholds`][mmb.auc.parts.thresholds.Thresholds], summed over the thresholds of a task."""
-    threshold = objective.threshold
+    """`g` of `TrackedThresholds`, summed over the thresholds of a task."""
+    threshold = objective.tracked
     z, negative = _cut(objective, score, x, batch), batch["negative"]
     soft = threshold.tau1 * functional.softplus((z - lower.unsqueeze(1)) / threshold.tau1)  # [t, r]
     mean = (negative * (threshold.rates * lower.unsqueeze(1) + soft)).sum()
@@ -186,9 +186,9 @@ def _quantile(
 
 def _partial(objective: PartialAUC, score: Score, x: Tree, dual: Tensor, lower: Tensor, batch: One) -> Tensor:
     z = _cut(objective, score, x, batch)
-    select = _select(objective.threshold, z, lower)
+    select = _select(objective.tracked, z, lower)
     select = select.detach() if objective.gradient == "practical" else select
-    h = squashed(objective, z, batch) if objective.scores == "recentred" else z
+    h = squashed(objective, z, batch) if objective.transform == "recentered" else z
     return margin_loss(objective, x, dual, batch, h, select)
 
 
@@ -196,7 +196,7 @@ def _pairwise(
     objective: PairwisePartialAUC, score: Score, x: Tree, dual: None, lower: Tensor, batch: One
 ) -> Tensor:
     z = _cut(objective, score, x, batch)
-    select = _select(objective.threshold, z, lower)
+    select = _select(objective.tracked, z, lower)
     select = select.detach() if objective.gradient == "practical" else select
     short = objective.margin - (z.unsqueeze(1) - z)
     loss = functional.softplus(short) if objective.surrogate == "logistic" else short.clamp(min=0) ** 2

@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from mmb.auc.labels import Labels
 from mmb.auc.objective import Objective
-from mmb.auc.parts.weighted_scores import Entries
+from mmb.auc.parts.weighted_scores import WeightedScores
 
 
 class CrossEntropy(Objective):
@@ -29,7 +29,7 @@ class CrossEntropy(Objective):
     def __init__(self, labels: Labels | Tensor, *, task_weighting: float = 0.0) -> None:
         super().__init__(labels, task_weighting)
 
-    def loss(self, entries: Entries) -> Tensor:
+    def loss(self, entries: WeightedScores) -> Tensor:
         """Cross-entropy averaged over the tasks of the batch."""
         weight = self.entry_weights(entries)
         target = (entries.positive > 0).to(weight.dtype)
@@ -41,7 +41,7 @@ class CrossEntropy(Objective):
         """The positive share of each task's labels, `[m]`."""
         return self.positives / (self.positives + self.negatives)
 
-    def entry_weights(self, entries: Entries, balance: tuple[float, float] = (1.0, 1.0)) -> Tensor:
+    def entry_weights(self, entries: WeightedScores, balance: tuple[float, float] = (1.0, 1.0)) -> Tensor:
         """The weight `[rows, k]` of each entry: its part in its task's mean over labels, times scale."""
         prior = entries.gather(self.prior())
         positive = balance[0] * entries.scale * prior

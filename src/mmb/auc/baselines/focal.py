@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from mmb.auc.baselines.cross_entropy import CrossEntropy
 from mmb.auc.labels import Labels
-from mmb.auc.parts.weighted_scores import Entries
+from mmb.auc.parts.weighted_scores import WeightedScores
 
 
 class Focal(CrossEntropy):
@@ -46,7 +46,7 @@ class Focal(CrossEntropy):
             raise ValueError(f"alpha must be in (0, 1), got {alpha}")
         self.gamma, self.alpha = gamma, alpha
 
-    def loss(self, entries: Entries) -> Tensor:
+    def loss(self, entries: WeightedScores) -> Tensor:
         """Focal loss averaged over the tasks of the batch."""
         positive = entries.positive > 0
         agreement = torch.where(positive, entries.logits, -entries.logits)

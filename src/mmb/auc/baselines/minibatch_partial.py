@@ -5,10 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from mmb._renamed import renamed_arguments
 from mmb.auc.labels import Labels
 from mmb.auc.parts.autograd import Gradients
-from mmb.auc.parts.score_transforms import ScoreObjective, Transform
-from mmb.auc.parts.weighted_scores import Entries
+from mmb.auc.parts.weighted_scores import WeightedScores
+from mmb.auc.score_objective import ScoreObjective, Transform
 
 
 class MiniBatchPartialAUC(ScoreObjective):
@@ -34,7 +35,7 @@ class MiniBatchPartialAUC(ScoreObjective):
         anneal: Over a task's first so many batches its share falls geometrically from one to `max_fpr`; 0
             has it there from the start, as in the paper's comparison.
         margin: `c`.
-        scores: What the loss compares; see [`MinMaxAUC`][mmb.auc.minmax.MinMaxAUC].
+        transform: What the loss compares; see [`MinMaxAUC`][mmb.auc.minmax.MinMaxAUC].
         task_weighting: See [`Objective`][mmb.auc.objective.Objective].
 
     Raises:
@@ -43,6 +44,7 @@ class MiniBatchPartialAUC(ScoreObjective):
 
     share: Tensor
 
+    @renamed_arguments(scores="transform")
     def __init__(
         self,
         labels: Labels | Tensor,
@@ -50,10 +52,10 @@ class MiniBatchPartialAUC(ScoreObjective):
         max_fpr: float = 0.1,
         anneal: int = 0,
         margin: float = 1.0,
-        scores: Transform = "sigmoid",
+        transform: Transform = "sigmoid",
         task_weighting: float = 0.0,
     ) -> None:
-        super().__init__(labels, margin, scores, task_weighting)
+        super().__init__(labels, margin, transform, task_weighting)
         if not 0 < max_fpr <= 1:
             raise ValueError(f"max_fpr must be in (0, 1], got {max_fpr}")
         if not anneal >= 0:
@@ -62,7 +64,7 @@ class MiniBatchPartialAUC(ScoreObjective):
         if anneal:
             self.register_buffer("share", torch.ones_like(self.task_weight))
 
-    def estimate(self, entries: Entries) -> tuple[Tensor, Gradients]:
+    def estimate(self, entries: WeightedScores) -> tuple[Tensor, Gradients]:
         """$L_k$ averaged over the tasks of the batch; tasks that lack a class here count zero."""
         score, slope = self.squash(entries)
         share = entries.gather(self.share) if self.anneal else self.max_fpr

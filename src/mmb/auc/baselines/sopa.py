@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from mmb._renamed import renamed_arguments
 from mmb.auc.labels import Labels
 from mmb.auc.parts.autograd import Gradients
 from mmb.auc.parts.pairs import Pairs, pair_loss
 from mmb.auc.parts.per_positive import PerPositive
-from mmb.auc.parts.score_transforms import ScoreObjective, Transform
-from mmb.auc.parts.weighted_scores import Entries
+from mmb.auc.parts.weighted_scores import WeightedScores
+from mmb.auc.score_objective import ScoreObjective, Transform
 
 
 class SOPA(ScoreObjective):
@@ -28,7 +29,7 @@ class SOPA(ScoreObjective):
         labels: The training labels.
         max_fpr: $\rho$, in (0, 1].
         margin: `c`.
-        scores: What the loss compares; see [`MinMaxAUC`][mmb.auc.minmax.MinMaxAUC].
+        transform: What the loss compares; see [`MinMaxAUC`][mmb.auc.minmax.MinMaxAUC].
         lr_positive: Step size of the variables.
         task_weighting: See [`Objective`][mmb.auc.objective.Objective].
 
@@ -36,18 +37,19 @@ class SOPA(ScoreObjective):
         ValueError: If an argument is out of its range.
     """
 
+    @renamed_arguments(scores="transform")
     def __init__(
         self,
         labels: Labels | Tensor,
         *,
         max_fpr: float = 0.1,
         margin: float = 1.0,
-        scores: Transform = "sigmoid",
+        transform: Transform = "sigmoid",
         lr_positive: float = 0.3,
         task_weighting: float = 0.0,
     ) -> None:
         labels = labels if isinstance(labels, Labels) else Labels(labels)
-        super().__init__(labels, margin, scores, task_weighting)
+        super().__init__(labels, margin, transform, task_weighting)
         if not 0 < max_fpr <= 1:
             raise ValueError(f"max_fpr must be in (0, 1], got {max_fpr}")
         if not lr_positive > 0:
@@ -55,7 +57,7 @@ class SOPA(ScoreObjective):
         self.max_fpr, self.lr_positive = max_fpr, lr_positive
         self.level = PerPositive(labels, self.task_weight, start=0.0)  # s
 
-    def estimate(self, entries: Entries) -> tuple[Tensor, Gradients]:
+    def estimate(self, entries: WeightedScores) -> tuple[Tensor, Gradients]:
         """$L_k$ averaged over the tasks of the batch, at the variables before their step."""
         pairs = Pairs.of(entries)
         slots = self.level.find(entries, pairs)

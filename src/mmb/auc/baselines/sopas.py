@@ -7,12 +7,13 @@ import math
 import torch
 from torch import Tensor
 
+from mmb._renamed import renamed_arguments
 from mmb.auc.labels import Labels
 from mmb.auc.parts.autograd import Gradients
 from mmb.auc.parts.pairs import Pairs, pair_loss
 from mmb.auc.parts.per_positive import PerPositive
-from mmb.auc.parts.score_transforms import ScoreObjective, Transform
-from mmb.auc.parts.weighted_scores import Entries
+from mmb.auc.parts.weighted_scores import WeightedScores
+from mmb.auc.score_objective import ScoreObjective, Transform
 
 
 class SOPAs(ScoreObjective):
@@ -30,35 +31,36 @@ class SOPAs(ScoreObjective):
     Args:
         labels: The training labels.
         temperature: $\lambda$: towards zero only the worst negative counts, for large values all alike.
-        momentum: $\gamma$ in (0, 1], the weight of the newest batch.
+        beta: $\gamma$ in (0, 1], the weight of the newest batch.
         margin: `c`.
-        scores: What the loss compares; see [`MinMaxAUC`][mmb.auc.minmax.MinMaxAUC].
+        transform: What the loss compares; see [`MinMaxAUC`][mmb.auc.minmax.MinMaxAUC].
         task_weighting: See [`Objective`][mmb.auc.objective.Objective].
 
     Raises:
         ValueError: If an argument is out of its range.
     """
 
+    @renamed_arguments(momentum="beta", scores="transform")
     def __init__(
         self,
         labels: Labels | Tensor,
         *,
         temperature: float = 0.3,
-        momentum: float = 0.5,
+        beta: float = 0.5,
         margin: float = 1.0,
-        scores: Transform = "sigmoid",
+        transform: Transform = "sigmoid",
         task_weighting: float = 0.0,
     ) -> None:
         labels = labels if isinstance(labels, Labels) else Labels(labels)
-        super().__init__(labels, margin, scores, task_weighting)
+        super().__init__(labels, margin, transform, task_weighting)
         if not temperature > 0:
             raise ValueError(f"temperature must be positive, got {temperature}")
-        if not 0 < momentum <= 1:
-            raise ValueError(f"momentum must be in (0, 1], got {momentum}")
-        self.temperature, self.momentum = temperature, momentum
+        if not 0 < beta <= 1:
+            raise ValueError(f"beta must be in (0, 1], got {beta}")
+        self.temperature, self.beta = temperature, beta
         self.log_mean = PerPositive(labels, self.task_weight, start=-math.inf)  # log u; unseen at -inf
 
-    def estimate(self, entries: Entries) -> tuple[Tensor, Gradients]:
+    def estimate(self, entries: WeightedScores) -> tuple[Tensor, Gradients]:
         """$L_k$ averaged over the tasks of the batch."""
         pairs = Pairs.of(entries)
         slots = self.log_mean.find(entries, pairs)
@@ -66,7 +68,7 @@ class SOPAs(ScoreObjective):
         loss, d_difference = pair_loss(pairs.difference(score), "squared_hinge", self.margin)
         exponent = loss / self.temperature + pairs.beside(entries.negative).log()
         now, old = exponent.logsumexp(1), self.log_mean.value[slots]
-        mixed = torch.logaddexp(old + _log(1 - self.momentum), now + _log(self.momentum))
+        mixed = torch.logaddexp(old + _log(1 - self.beta), now + _log(self.beta))
         new = torch.where(old == -math.inf, now, torch.where(now == -math.inf, old, mixed))
         met = now != -math.inf  # there are negatives of the task in the batch (and NaN stays NaN)
         share = torch.where(met, pairs.weight * entries.scale[pairs.columns], 0.0)

@@ -7,13 +7,14 @@ from typing import Any, Literal, NamedTuple, NoReturn
 import torch
 from torch import Tensor, nn
 
+from mmb._renamed import renamed_arguments
 from mmb.auc.batches import Batch, TaskBatch
 from mmb.auc.compositional.whole_network import check_inner_step
 from mmb.auc.labels import Labels
 from mmb.auc.minmax import MinMaxAUC
 from mmb.auc.parts.autograd import Gradients
-from mmb.auc.parts.score_transforms import Transform
-from mmb.auc.parts.weighted_scores import Entries
+from mmb.auc.parts.weighted_scores import WeightedScores
+from mmb.auc.score_objective import Transform
 from mmb.models.multitask import MultiTask, flatten_tasks
 
 
@@ -98,7 +99,7 @@ class HeadCompositionalAUC(MinMaxAUC):
         lr_lower: Step size of $d_i$, in (0, 1].
         gradient: `"exact"`, or `"first_order"` without the terms that have $\tilde\eta$.
         margin: `c`.
-        scores: `"sigmoid"`, `"logit"` or `"recentred"`; see [`MinMaxAUC`][mmb.auc.minmax.MinMaxAUC].
+        transform: `"sigmoid"`, `"logit"` or `"recentered"`; see [`MinMaxAUC`][mmb.auc.minmax.MinMaxAUC].
         lr_dual: Step size of the dual.
         task_weighting: See [`Objective`][mmb.auc.objective.Objective].
 
@@ -109,6 +110,7 @@ class HeadCompositionalAUC(MinMaxAUC):
 
     offset: Tensor
 
+    @renamed_arguments(scores="transform")
     def __init__(
         self,
         labels: Labels | Tensor,
@@ -118,11 +120,13 @@ class HeadCompositionalAUC(MinMaxAUC):
         lr_lower: float = 0.1,
         gradient: Literal["exact", "first_order"] = "exact",
         margin: float = 1.0,
-        scores: Transform = "sigmoid",
+        transform: Transform = "sigmoid",
         lr_dual: float = 0.1,
         task_weighting: float = 0.0,
     ) -> None:
-        super().__init__(labels, margin=margin, scores=scores, lr_dual=lr_dual, task_weighting=task_weighting)
+        super().__init__(
+            labels, margin=margin, transform=transform, lr_dual=lr_dual, task_weighting=task_weighting
+        )
         check_inner_step(inner_lr, lr_lower, gradient)
         self.inner_lr, self.lr_lower, self.gradient = inner_lr, lr_lower, gradient
         width = self._heads(model).weight.shape[1]
@@ -185,12 +189,12 @@ class HeadCompositionalAUC(MinMaxAUC):
         return {"loss": value, **self.diagnostics()}
 
     def _see_through(
-        self, upper: At, under: At, head: Head, own: Head, by_logits: Tensor, entries: Entries
+        self, upper: At, under: At, head: Head, own: Head, by_logits: Tensor, entries: WeightedScores
     ) -> tuple[Tensor, Tensor, Head, Head]:
         """Derivatives by the features of B and of B~ and by the heads, and `grad_v CE_i`."""
         g = upper.pull(by_logits)
         logits = entries.logits
-        if self.scores != "sigmoid":
+        if self.transform != "sigmoid":
             logits = logits - entries.gather(self.log_odds())
         chance = torch.sigmoid(logits)
         positive, negative = 0.5 * entries.positive, 0.5 * entries.negative

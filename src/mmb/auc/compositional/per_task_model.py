@@ -11,7 +11,7 @@ from torch.func import functional_call
 
 from mmb.auc.batches import Batch, TaskBatch
 from mmb.auc.compositional.stacked_mlp import is_mlp, stacked_mlp
-from mmb.auc.parts.weighted_scores import Entries
+from mmb.auc.parts.weighted_scores import WeightedScores
 from mmb.models.multitask import MultiTask
 from mmb.trees import tree_leaves
 
@@ -32,7 +32,7 @@ class TaskwiseModel:
         TypeError: If task-sampled inputs are not tensors whose first axis counts tasks.
     """
 
-    def __init__(self, model: MultiTask, names: list[str], batch: Batch, entries: Entries) -> None:
+    def __init__(self, model: MultiTask, names: list[str], batch: Batch, entries: WeightedScores) -> None:
         self.encoder, self.names, self.entries = model.encoder, names, entries
         self.inputs, self.inputs_axis = batch.inputs, None
         self.shape = tuple(entries.positive.T.shape)  # [k, r]

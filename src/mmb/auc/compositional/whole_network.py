@@ -8,14 +8,15 @@ from typing import Any, Literal, NoReturn
 import torch
 from torch import Tensor, nn
 
+from mmb._renamed import renamed_arguments
 from mmb.auc.batches import Batch, TaskBatch
 from mmb.auc.compositional.per_task_model import TaskwiseModel, Weights
 from mmb.auc.compositional.weight_copies import StorageDtype, WeightCopies
 from mmb.auc.labels import Labels
 from mmb.auc.minmax import MinMaxAUC
 from mmb.auc.parts.autograd import Gradients
-from mmb.auc.parts.score_transforms import Transform
-from mmb.auc.parts.weighted_scores import Entries
+from mmb.auc.parts.weighted_scores import WeightedScores
+from mmb.auc.score_objective import Transform
 from mmb.models.multitask import MultiTask
 
 
@@ -51,8 +52,8 @@ class CompositionalAUC(MinMaxAUC):
 
     `CE_i` weighs both classes alike, $\tfrac12 E_+[\log(1 + e^{-s})] + \tfrac12 E_-[\log(1 + e^s)]$:
     on batches that are half positive it is the plain mean, and it is one function however rows are drawn.
-    `s` are logits; unless `scores` is `"sigmoid"`, logits less the task's $\log(n_+ / n_-)$, so that a model
-    trained with cross-entropy is near its minimum, too.
+    `s` are logits. Unless `transform` is `"sigmoid"`, they are logits less the task's $\log(n_+ / n_-)$, so
+    that a model trained with cross-entropy is near its minimum, too.
 
     All sampled tasks are evaluated at once, with batched products. What that asks of the model:
 
@@ -86,7 +87,7 @@ class CompositionalAUC(MinMaxAUC):
             Copies stay behind from one time their task is sampled to the next, and the estimate is that of
             older weights: with many tasks the model then gets worse unless it moves slowly, so take offsets.
         margin: `c`.
-        scores: `"sigmoid"`, `"logit"` or `"recentred"`; see [`MinMaxAUC`][mmb.auc.minmax.MinMaxAUC].
+        transform: `"sigmoid"`, `"logit"` or `"recentered"`; see [`MinMaxAUC`][mmb.auc.minmax.MinMaxAUC].
         lr_dual: Step size of the dual.
         task_weighting: See [`Objective`][mmb.auc.objective.Objective].
 
@@ -96,6 +97,7 @@ class CompositionalAUC(MinMaxAUC):
         NoRoomError: If the copies do not fit in memory; the message says what would.
     """
 
+    @renamed_arguments(scores="transform")
     def __init__(
         self,
         labels: Labels | Tensor,
@@ -108,11 +110,13 @@ class CompositionalAUC(MinMaxAUC):
         copies_device: torch.device | str | None = None,
         copies_as: Literal["weights", "offsets"] = "weights",
         margin: float = 1.0,
-        scores: Transform = "sigmoid",
+        transform: Transform = "sigmoid",
         lr_dual: float = 0.1,
         task_weighting: float = 0.0,
     ) -> None:
-        super().__init__(labels, margin=margin, scores=scores, lr_dual=lr_dual, task_weighting=task_weighting)
+        super().__init__(
+            labels, margin=margin, transform=transform, lr_dual=lr_dual, task_weighting=task_weighting
+        )
         check_inner_step(inner_lr, lr_lower, gradient)
         if copies_as not in ("offsets", "weights"):
             raise ValueError(f"copies_as must be offsets or weights, got {copies_as!r}")
@@ -181,7 +185,7 @@ class CompositionalAUC(MinMaxAUC):
         at_lower.update_running_statistics()
         return {"loss": value, **self.diagnostics()}
 
-    def _weigh(self, batch: Batch) -> Entries:
+    def _weigh(self, batch: Batch) -> WeightedScores:
         """Check a batch and weigh its entries; the logits are not there yet."""
         placeholder = self.task_weight.new_zeros(()).expand(batch.labels.shape)
         tasks = None
@@ -213,7 +217,7 @@ class CompositionalAUC(MinMaxAUC):
         exact = self.gradient == "exact"
         with torch.enable_grad():
             leaves = at.own(weights)
-            centre = None if self.scores == "sigmoid" else at.entries.gather(self.log_odds())
+            centre = None if self.transform == "sigmoid" else at.entries.gather(self.log_odds())
             steps = at.cross_entropy_steps(leaves, self.inner_lr, exact, centre)
         delta = list(through_copies)
         if exact:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from mmb.auc.parts.weighted_scores import Entries
+from mmb.auc.parts.weighted_scores import WeightedScores
 
 Surrogate = Literal["logistic", "squared_hinge"]
 
@@ -56,7 +56,7 @@ class Pairs:
     weight: Tensor
 
     @staticmethod
-    def of(entries: Entries, capacity: int | None = None) -> Pairs:
+    def of(entries: WeightedScores, capacity: int | None = None) -> Pairs:
         """Find the positives.
 
         Args:

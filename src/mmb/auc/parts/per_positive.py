@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from mmb.auc.labels import Labels
 from mmb.auc.parts.pairs import Pairs
-from mmb.auc.parts.weighted_scores import Entries
+from mmb.auc.parts.weighted_scores import WeightedScores
 
 
 class PerPositive(nn.Module):
@@ -29,7 +29,7 @@ class PerPositive(nn.Module):
         self.register_buffer("keys", rows * self.num_tasks + tasks, persistent=False)
         self.register_buffer("value", like.new_full(rows.shape, start))
 
-    def find(self, entries: Entries, pairs: Pairs) -> Tensor:
+    def find(self, entries: WeightedScores, pairs: Pairs) -> Tensor:
         """The slots `[e]` of the positives of a batch.
 
         Raises:

@@ -11,7 +11,7 @@ from mmb.label_values import check_values
 
 
 @dataclass(frozen=True)
-class Entries:
+class WeightedScores:
     """Scores with class weights, so that `(positive * phi).sum(0)` estimates `E+[phi]` per task.
 
     Attributes:
@@ -51,7 +51,7 @@ class Entries:
             kept = torch.where(sampled, new, state.index_select(0, self.tasks))
             state.index_copy_(0, self.tasks, kept.to(state.dtype))
 
-    def averaged(self) -> Entries:
+    def averaged(self) -> WeightedScores:
         """The same with weights that sum to one over these very rows; NaN where a task lacks the class."""
         positive = self.positive / self.positive.sum(0)
         negative = self.negative / self.negative_mass

@@ -49,7 +49,7 @@ def look(job: Job, logits: Tensor, labels: Tensor) -> Tracked | None:
     tracked, quantile = objective.thresholds(), objective.thresholds(logits, labels)
     entries = objective.entries(logits, labels).averaged()
     cut = objective.cut_and_score(entries)[0] if isinstance(objective, PartialAUC) else entries.logits
-    lower = objective.threshold
+    lower = objective.tracked
     soft = lower.rates[0] * entries.negative_mass - lower.look(entries, cut).slope[0]  # at tau2 = 0
     rate = rates_at(logits, labels, tracked)[0]
     soft = soft.where(rate.isfinite(), torch.nan)
@@ -68,7 +68,7 @@ def record(folder: Path, job: Job, step: int) -> None:
 
     A run that resumes writes the steps since its checkpoint again; `read` takes the last of each.
     """
-    tracks = hasattr(own_tasks(job.objective), "threshold")
+    tracks = hasattr(own_tasks(job.objective), "tracked")
     found = look(job, *training_scores(job)) if tracks else None
     if found is not None and job.ranks.is_main:
         numbers = {name: plain(values) for name, values in found._asdict().items()}

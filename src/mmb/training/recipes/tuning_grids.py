@@ -32,7 +32,7 @@ GRIDS: dict[str, Grid] = {
     "focal": {**_COMMON, "objective.gamma": [1, 2, 4], "objective.alpha": [0.25, 0.5, 0.75]},
     "pauc": _PARTIAL,
     "pauc-full": _PARTIAL,
-    "sopa-s": {**_COMMON, "objective.momentum": [0.9, 0.99], "objective.temperature": [0.1, 1, 10]},
+    "sopa-s": {**_COMMON, "objective.beta": [0.9, 0.99], "objective.temperature": [0.1, 1, 10]},
 }
 """Grids of the methods that have more to tune than the optimizer."""
 

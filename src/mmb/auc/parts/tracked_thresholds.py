@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor, nn
 
-from mmb.auc.parts.weighted_scores import Entries
+from mmb.auc.parts.weighted_scores import WeightedScores
 from mmb.quantiles import negative_quantiles
 
 Gradient = Literal["full", "practical"]
@@ -35,7 +35,7 @@ class Tracking(NamedTuple):
     selected: Tensor
 
 
-class Thresholds(nn.Module):
+class TrackedThresholds(nn.Module):
     r"""For each task the score thresholds at the ends of a range of false positive rates, tracked by SGD.
 
     The threshold at rate $\rho$ is a soft quantile of the negative scores `z`:
@@ -117,7 +117,7 @@ class Thresholds(nn.Module):
         self.per_width = 1 / (max_fpr - min_fpr)
         self.lr_operating = 1.0  # in logits, whatever the scale of the scores
 
-    def look(self, entries: Entries, z: Tensor) -> Tracking:
+    def look(self, entries: WeightedScores, z: Tensor) -> Tracking:
         """Selection, and derivatives of the lower problems, at the thresholds before their step.
 
         Args:
@@ -145,7 +145,7 @@ class Thresholds(nn.Module):
         """`sigmoid((z - value) / width)`, `[t, rows, k]`."""
         return torch.add(value.unsqueeze(1) / -width, z, alpha=1 / width).sigmoid_()
 
-    def step(self, entries: Entries, tracking: Tracking) -> None:
+    def step(self, entries: WeightedScores, tracking: Tracking) -> None:
         """Move thresholds, Hessians and operating points of the sampled tasks.
 
         An operating point is where the negatives' logits really cross `max_fpr`, for use at deployment: the
@@ -160,7 +160,7 @@ class Thresholds(nn.Module):
         surplus = passing - self.rates[0] * entries.negative_mass
         entries.scatter_(self.operating, point + self.lr_operating * surplus)
 
-    def through_selection(self, entries: Entries, tracking: Tracking, payoff: Tensor) -> Tensor:
+    def through_selection(self, entries: WeightedScores, tracking: Tracking, payoff: Tensor) -> Tensor:
         r"""Derivative by `z` through the selection: directly, and through the thresholds.
 
         With the loss $f = E_-[s(z) v] + \dots$:
@@ -194,11 +194,11 @@ class Thresholds(nn.Module):
         return torch.add(implicit[0] if len(phi) == 1 else implicit.sum(0), direct, alpha=steep)
 
     @torch.no_grad()
-    def warm_start(self, entries: Entries, z: Tensor) -> None:
+    def warm_start(self, entries: WeightedScores, z: Tensor) -> None:
         """Put thresholds at the empirical quantiles of the negative scores, Hessians at the curvature there.
 
         Args:
-            entries: All tasks, with weights that sum to one (`Entries.averaged`); tasks without
+            entries: All tasks, with weights that sum to one (`WeightedScores.averaged`); tasks without
                 negatives keep their state.
             z: The scores the thresholds cut, `[rows, m]`.
         """
@@ -209,7 +209,7 @@ class Thresholds(nn.Module):
         point = self.quantiles(entries, entries.logits)[:, 0]
         self.operating.copy_(torch.where(there[:, 0], point, self.operating))
 
-    def quantiles(self, entries: Entries, z: Tensor) -> Tensor:
+    def quantiles(self, entries: WeightedScores, z: Tensor) -> Tensor:
         """Empirical thresholds: quantiles of the negative scores.
 
         Args:

@@ -1,0 +1,96 @@
+"""What objectives built on the min-max margin loss share: class means, the dual, its step."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from mmb.auc.labels import Labels
+from mmb.auc.parts.autograd import Gradients
+from mmb.auc.parts.margin_loss import MarginTerms
+from mmb.auc.parts.weighted_scores import WeightedScores
+from mmb.auc.score_objective import ScoreObjective, Transform
+
+
+class MarginObjective(ScoreObjective):
+    """An objective built on the margin loss: the class means are parameters, the dual is block state.
+
+    Args:
+        labels: The training labels.
+        margin: `c`.
+        transform: What the loss compares, `h`; see [`MinMaxAUC`][mmb.auc.minmax.MinMaxAUC].
+        lr_dual: Step size of the dual's gradient ascent.
+        task_weighting: See [`Objective`][mmb.auc.objective.Objective].
+
+    Raises:
+        ValueError: If `transform` is unknown, or `lr_dual` outside (0, 1).
+    """
+
+    dual: Tensor
+
+    def __init__(
+        self,
+        labels: Labels | Tensor,
+        margin: float,
+        transform: Transform,
+        lr_dual: float,
+        task_weighting: float,
+    ) -> None:
+        super().__init__(labels, margin, transform, task_weighting)
+        if not 0 < lr_dual < 1:
+            raise ValueError(f"lr_dual must be in (0, 1), beyond which the dual diverges; got {lr_dual}")
+        self.lr_dual = lr_dual
+        start = 0.0 if transform == "logit" else 0.5  # the score of a model that knows nothing
+        self.mean_positive = nn.Parameter(torch.full_like(self.task_weight, start))  # a
+        self.mean_negative = nn.Parameter(torch.full_like(self.task_weight, start))  # b
+        self.register_buffer("dual", torch.full_like(self.task_weight, margin))  # alpha
+
+    def project_dual(self, dual: Tensor) -> Tensor:
+        """Keep the dual in its set; here all numbers."""
+        return dual
+
+    def conclude(
+        self, entries: WeightedScores, dual: Tensor, terms: MarginTerms, d_logits: Tensor
+    ) -> tuple[Tensor, Gradients]:
+        """Weigh the tasks and let the dual of the sampled ones take its step.
+
+        Args:
+            entries: The batch.
+            dual: The dual of the batch's tasks, `[k]`.
+            terms: The margin loss of each task.
+            d_logits: Half the derivative by the logits, `[rows, k]`, task weights not applied.
+
+        Returns:
+            The mean over tasks of task weight times value, and its derivatives.
+        """
+        if self.training:
+            step = dual + self.lr_dual * 2 * (terms.shortfall - dual)
+            entries.scatter_(self.dual, self.project_dual(step))
+        twice = 2 * entries.scale
+        return (entries.scale * terms.value).sum(), [
+            (entries.logits, d_logits * twice),
+            (self.mean_positive, entries.spread(terms.d_mean_positive * twice, self.num_tasks)),
+            (self.mean_negative, entries.spread(terms.d_mean_negative * twice, self.num_tasks)),
+        ]
+
+    @torch.no_grad()
+    def place(self, mean_positive: Tensor, mean_negative: Tensor) -> None:
+        """Warm start: put means `[m]` and dual there; a class without rows (NaN) is taken to be as the other.
+
+        Its mean would else stay where scores of a model that knows nothing are, and pull all scores there.
+        """
+        a = torch.where(mean_positive.isfinite(), mean_positive, mean_negative)
+        b = torch.where(mean_negative.isfinite(), mean_negative, mean_positive)
+        dual = self.project_dual(self.margin + b - a)
+        for state, new in ((self.mean_positive, a), (self.mean_negative, b), (self.dual, dual)):
+            state.copy_(torch.where(a.isfinite(), new, state))
+
+    @torch.no_grad()
+    def diagnostics(self) -> dict[str, Tensor]:
+        """`gap`: mean of `a - b`, which should rise to the margin; `dual_error`: how far duals lag.
+
+        Means over the tasks that are trained.
+        """
+        gap = self.mean_positive - self.mean_negative
+        error = (self.dual - self.project_dual(self.margin - gap)).abs()
+        return {"gap": self.task_mean(gap), "dual_error": self.task_mean(error)}
