@@ -10,7 +10,7 @@ demo: $(VENV)/.demo  ## Train the paper's methods on handwritten digits and comp
 	$(BIN)/mmb compare --data digits --methods ce,auc,auc-ct,pauc --seeds 3 --output runs/demo
 	$(BIN)/mmb report runs/demo --output runs/demo/report.html
 
-test: lint types unit docs  ## Lint, types, the whole test suite and the documentation.
+test: lint types unit  ## Lint, types and the whole test suite, which also builds the documentation.
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

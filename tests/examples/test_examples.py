@@ -28,8 +28,8 @@ def test_examples_are_short_and_on_a_page(path):
 
 
 def test_hyperparameters_find_the_features_that_matter(capsys):
-    found = example("hyperparameters").main(num_tasks=100, features=12, relevant=4, steps=500)
-    assert found["penalties"][:4].max() < 0.5 * found["penalties"][4:].min()
+    found = example("hyperparameters").main(num_tasks=150, features=8, relevant=3, steps=300)
+    assert found["penalties"][:3].max() < 0.5 * found["penalties"][3:].min()
     assert found["a penalty per feature"] < 0.97 * found["one penalty"]
 
 
