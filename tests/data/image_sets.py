@@ -2,7 +2,6 @@
 
 import io
 import json
-import pickle
 import tarfile
 import zipfile
 from dataclasses import replace
@@ -35,16 +34,13 @@ def small_cifar(name, layout, folder, per_class=(10, 2)):
             members[file] = _batch(archive, images[share], labels[share])
     names = [f"class_{k}" for k in range(classes)]
     if layout == "sheets":
-        members["train_lables.json"] = json.dumps(train[1].tolist()).encode()
-        members["test_lables.json"] = json.dumps(test[1].tolist()).encode()
+        for member, (_, labels) in zip(archive.others, (train, test), strict=True):
+            members[member] = json.dumps(labels.tolist()).encode()
         names = list(full.class_names)
-    elif layout == "python":
-        key = b"fine_label_names" if name == "cifar100" else b"label_names"
-        members[archive.names] = pickle.dumps({key: [n.encode() for n in names]}, protocol=2)
     else:
-        members[archive.names] = "\n".join(names).encode() + b"\n\n"
+        members[archive.others[0]] = "\n".join(names).encode() + b"\n\n"
     path = folder / archive.file
-    with tarfile.open(path, "w:gz") as tar:
+    with tarfile.open(path, "w:gz", compresslevel=1) as tar:
         for member, content in members.items():
             entry = tarfile.TarInfo(f"{archive.folder}/{member}")
             entry.size = len(content)
@@ -58,8 +54,6 @@ def _batch(archive, images, labels):
     if archive.layout == "binary":
         coarse = np.zeros((len(labels), archive.label_bytes - 1), np.uint8)
         return np.concatenate([coarse, labels[:, None].astype(np.uint8), flat], 1).tobytes()
-    if archive.layout == "python":
-        return pickle.dumps({b"data": flat, archive.label_key: labels.tolist()}, protocol=2)
     sheet = images.transpose(0, 2, 3, 1).reshape(len(images), 1024, 3)
     out = io.BytesIO()
     Image.fromarray(sheet).save(out, "PNG")

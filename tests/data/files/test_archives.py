@@ -7,7 +7,7 @@ import zipfile
 import pytest
 
 from mmb.data.errors import DamagedDataError
-from mmb.data.files.archives import atomic_file, copy_member, expand_gzip, sha256_of, verify
+from mmb.data.files.archives import atomic_path, copy_member, expand_gzip, sha256_of, verify
 
 CONTENT = bytes(range(256)) * 400
 
@@ -88,11 +88,11 @@ def test_checksums(tmp_path):
 def test_atomic_files_appear_whole_or_not_at_all(tmp_path):
     target = tmp_path / "t"
     target.write_text("old")
-    with pytest.raises(RuntimeError), atomic_file(target) as temporary:  # noqa: PT012
+    with pytest.raises(RuntimeError), atomic_path(target) as temporary:  # noqa: PT012
         temporary.write_text("half")
         raise RuntimeError
     assert target.read_text() == "old"
-    with atomic_file(target) as temporary:
+    with atomic_path(target) as temporary:
         temporary.write_text("new")
     assert target.read_text() == "new"
     assert list(tmp_path.iterdir()) == [target]

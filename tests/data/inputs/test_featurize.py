@@ -1,9 +1,9 @@
 import pytest
 import torch
 
-from mmb.data.files.packed_bits import PackedBits
-from mmb.data.inputs.featurize import Featuriser, parse
+from mmb.data.inputs.featurize import Featurizer, parse
 from mmb.data.inputs.graphs import ATOM_DIMS, BOND_DIMS, GraphInputs
+from mmb.data.inputs.packed_bits import PackedBits
 
 np = pytest.importorskip("numpy")
 Chem = pytest.importorskip("rdkit.Chem")
@@ -22,7 +22,7 @@ BAD = "CC(=O)O[AlH3]OC(C)=O"  # more bonds than RDKit allows aluminium
 
 
 def graphs(smiles, **options):
-    arrays = Featuriser("graph", **options)(smiles)
+    arrays = Featurizer("graph", **options)(smiles)
     return GraphInputs.from_arrays({k: torch.from_numpy(v) for k, v in arrays.items()}), arrays
 
 
@@ -51,8 +51,8 @@ def test_graphs_equal_those_of_ogb():
 def test_two_processes_do_what_one_does():
     smiles = (SMILES * 200)[:1100]
     seen = []
-    one = Featuriser(scaffolds=True)(smiles, workers=1)
-    two = Featuriser(scaffolds=True)(
+    one = Featurizer(scaffolds=True)(smiles, workers=1)
+    two = Featurizer(scaffolds=True)(
         smiles, workers=2, progress=lambda done, total: seen.append((done, total))
     )
     assert all(np.array_equal(one[key], two[key]) and one[key].dtype == two[key].dtype for key in one)
@@ -66,7 +66,7 @@ def test_what_cannot_be_read_keeps_its_place():
     lone = inputs[torch.tensor([1])]
     assert len(lone.atoms) == 1
     assert lone.edges.shape == (2, 0)
-    bits = Featuriser("fingerprint", bits=64)(["CC", "not smiles"])
+    bits = Featurizer("fingerprint", bits=64)(["CC", "not smiles"])
     assert bits["usable"].tolist() == [True, False]
     assert bits["packed"][0].any()
     assert not bits["packed"][1].any()
@@ -92,7 +92,7 @@ def test_large_molecules_get_larger_numbers():
 def test_fingerprints_equal_those_of_rdkit():
     from rdkit.Chem import rdFingerprintGenerator
 
-    packed = Featuriser("fingerprint", radius=3, bits=512)(SMILES)["packed"]
+    packed = Featurizer("fingerprint", radius=3, bits=512)(SMILES)["packed"]
     morgan = rdFingerprintGenerator.GetMorganGenerator(radius=3, fpSize=512)
     expected = np.stack([morgan.GetFingerprintAsNumPy(Chem.MolFromSmiles(s)) for s in SMILES])
     rows = torch.tensor([4, 0])
@@ -103,7 +103,7 @@ def test_fingerprints_equal_those_of_rdkit():
 
 def test_scaffolds_are_numbered_by_first_appearance():
     smiles = ["CCc1ccccc1", "CCO", "Oc1ccccc1", "C1CC1C", "CC", BAD]
-    arrays = Featuriser("fingerprint", scaffolds=True, strict=False)(smiles)
+    arrays = Featurizer("fingerprint", scaffolds=True, strict=False)(smiles)
     assert arrays["scaffold"].tolist() == [0, 1, 0, 2, 1, 1]
 
 
@@ -116,4 +116,4 @@ def test_an_empty_list_is_an_empty_set():
 @pytest.mark.parametrize("wrong", [{"features": "maccs"}, {"bits": 12}, {"bits": 0}, {"radius": -1}])
 def test_options_are_checked(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
-        Featuriser(**wrong)
+        Featurizer(**wrong)

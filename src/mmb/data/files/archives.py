@@ -11,11 +11,10 @@ import tarfile
 import uuid
 import zipfile
 import zlib
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from mmb.data.errors import DamagedDataError
 
@@ -30,11 +29,7 @@ def sha256_of(path: Path) -> str:
 
 
 def verify(path: Path, checksum: str) -> Path:
-    """Return `path` if the file has this checksum: a SHA-256, or an MD5 where a publisher gives only that.
-
-    Raises:
-        DamagedDataError: If it has another.
-    """
+    """Return `path` if it has this checksum: a SHA-256, or an MD5 if its publisher gives only that."""
     algorithm = "md5" if len(checksum) == 32 else "sha256"
     found = _digest(path, algorithm)
     if found != checksum:
@@ -48,143 +43,105 @@ def _digest(path: Path, algorithm: str) -> str:
 
 
 @contextmanager
-def atomic_file(target: Path) -> Iterator[Path]:
-    """A temporary path that becomes `target` if the block succeeds, and is removed if it does not."""
+def atomic_path(target: Path) -> Iterator[Path]:
+    """A temporary path, of a file or folder: it becomes `target` if the block succeeds, else is removed."""
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
     try:
         yield temporary
         temporary.replace(target)
     finally:
-        temporary.unlink(missing_ok=True)
+        if temporary.is_dir():
+            shutil.rmtree(temporary, ignore_errors=True)
+        else:
+            temporary.unlink(missing_ok=True)
 
 
 def copy_file(path: Path, target: Path) -> Path:
     """Copy a file to `target`, which appears whole or not at all."""
-    with atomic_file(target) as temporary:
+    with atomic_path(target) as temporary:
         shutil.copyfile(path, temporary)
     return target
 
 
 def copy_member(archive: Path, member: str, target: Path, sha256: str | None = None) -> Path:
-    """Copy one member of a tar or zip archive to a file of our own naming.
+    """Copy one regular file of a zip or tar archive to `target`, which appears whole or not at all.
 
-    Names inside the archive are only compared, never used as paths, so nothing can be written elsewhere.
-
-    Args:
-        archive: A `.zip`, `.tar`, `.tar.gz` or `.tgz` file.
-        member: Name of a regular file in it.
-        target: Where its content goes; it appears whole or not at all.
-        sha256: Checksum the content must have, where known.
-
-    Returns:
-        `target`.
-
-    Raises:
-        DamagedDataError: If the archive is cut short or broken, lacks the member, or the checksum is wrong.
+    Names inside the archive are only compared, never used as paths, so nothing is written elsewhere. If a
+    checksum is given, the content must have it.
     """
-    with atomic_file(target) as temporary:
-        with open_member(archive, member) as content, temporary.open("wb") as out:
-            _guard(archive, lambda: shutil.copyfileobj(content, out, 1 << 20))
-        if sha256 is not None:
-            found = sha256_of(temporary)
-            if found != sha256:
-                raise DamagedDataError(
-                    archive, f"its member {member} has SHA-256 {found}, expected {sha256}", _AGAIN
-                )
+    with atomic_path(target) as temporary:
+        with _open_member(archive, member) as content, temporary.open("wb") as out:
+            shutil.copyfileobj(content, out, 1 << 20)
+        if sha256 is not None and (found := sha256_of(temporary)) != sha256:
+            problem = f"its member {member} has SHA-256 {found}, expected {sha256}"
+            raise DamagedDataError(archive, problem, _AGAIN)
     return target
 
 
 @contextmanager
-def open_member(archive: Path, member: str) -> Iterator[IO[bytes]]:
-    """Open one regular file inside a tar or zip archive for reading.
-
-    Raises:
-        DamagedDataError: If the archive is broken or has no such file.
-    """
-    if archive.suffix == ".zip":
-        with _guard(archive, lambda: zipfile.ZipFile(archive)) as bundle:
-            if member not in bundle.namelist():
+def _open_member(archive: Path, member: str) -> Iterator[IO[bytes]]:
+    """Open one regular file of a zip or tar archive for reading."""
+    with _reading(archive):
+        if archive.suffix == ".zip":
+            with zipfile.ZipFile(archive) as bundle:
+                if member not in bundle.namelist():
+                    raise _lacking(archive, member)
+                with bundle.open(member) as content:
+                    yield content
+            return
+        # Read as a stream: a gzipped archive has no index, and earlier members need not be kept.
+        with tarfile.open(archive, "r|*") as tar:
+            entry = next((entry for entry in tar if entry.name == member and entry.isfile()), None)
+            stream = None if entry is None else tar.extractfile(entry)
+            if stream is None:
                 raise _lacking(archive, member)
-            with bundle.open(member) as content:
-                yield content
-        return
-    # Read as a stream: a gzipped archive has no index, and members before ours need not be kept.
-    with _guard(archive, lambda: tarfile.open(archive, "r|*")) as tar:
-        entry = _guard(archive, lambda: next((e for e in tar if e.name == member and e.isfile()), None))
-        stream = None if entry is None else tar.extractfile(entry)
-        if stream is None:
-            raise _lacking(archive, member)
-        yield stream
+            yield stream
 
 
 def read_members(archive: Path, members: Collection[str]) -> dict[str, bytes]:
-    """Contents of several regular files of a tar archive, in one pass.
-
-    Raises:
-        DamagedDataError: If the archive is broken or lacks one of them.
-    """
-
-    def read() -> dict[str, bytes]:
-        with tarfile.open(archive, "r|*") as tar:
-            wanted = ((e, tar.extractfile(e)) for e in tar if e.name in members and e.isfile())
-            return {entry.name: stream.read() for entry, stream in wanted if stream is not None}
-
-    contents: dict[str, bytes] = _guard(archive, read)
+    """Contents of several regular files of a tar archive, in one pass."""
+    with _reading(archive), tarfile.open(archive, "r|*") as tar:
+        wanted = ((e, tar.extractfile(e)) for e in tar if e.name in members and e.isfile())
+        contents = {entry.name: stream.read() for entry, stream in wanted if stream is not None}
     for member in members:
         if member not in contents:
             raise _lacking(archive, member)
     return contents
 
 
-def unpack_zip(archive: Path, top: str, pattern: str, folder: Path) -> Path:
-    """Unpack those files of one folder of a zip archive whose names match a pattern.
+def unpack_zip(archive: Path, top: str, pattern: str, folder: Path) -> None:
+    """Unpack the files `top/...` of a zip archive into `folder`, which appears whole or not at all.
 
-    Args:
-        archive: The archive.
-        top: The folder in it.
-        pattern: Regular expression for whole names after `top/`; it must not match a path that climbs.
-        folder: Where the files go; it appears with all of them or not at all.
-
-    Returns:
-        `folder`.
-
-    Raises:
-        DamagedDataError: If the archive is broken or no name matches.
+    What follows `top/` must match `pattern` as a whole; the pattern must not match a path that climbs.
     """
-    temporary = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}")
+    wanted = re.compile(f"{re.escape(top)}/({pattern})")
+    with atomic_path(folder) as temporary, _reading(archive), zipfile.ZipFile(archive) as bundle:
+        names = [name for name in bundle.namelist() if wanted.fullmatch(name)]
+        if not names:
+            raise _lacking(archive, wanted.pattern)
+        for name in names:
+            target = temporary / name.removeprefix(f"{top}/")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(bundle.read(name))
+
+
+def expand_gzip(path: Path, target: Path) -> None:
+    """Write the content of a `.gz` file to `target`, whole or not at all."""
+    with (
+        atomic_path(target) as temporary,
+        _reading(path),
+        gzip.open(path) as content,
+        temporary.open("wb") as out,
+    ):
+        shutil.copyfileobj(content, out, 1 << 20)
+
+
+@contextmanager
+def _reading(archive: Path) -> Iterator[None]:
+    """Report an archive that is cut short or broken as damaged."""
     try:
-        temporary.mkdir(parents=True)
-        with _guard(archive, lambda: zipfile.ZipFile(archive)) as bundle:
-            names = [
-                name for name in bundle.namelist() if re.fullmatch(f"{re.escape(top)}/({pattern})", name)
-            ]
-            if not names:
-                raise _lacking(archive, f"{top}/{pattern}")
-            for name in names:
-                target = temporary / name.removeprefix(f"{top}/")
-                target.parent.mkdir(parents=True, exist_ok=True)
-                target.write_bytes(_guard(archive, partial(bundle.read, name)))
-        temporary.rename(folder)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-    return folder
-
-
-def expand_gzip(path: Path, target: Path) -> Path:
-    """Write the content of a `.gz` file to `target`, whole or not at all.
-
-    Raises:
-        DamagedDataError: If the file is cut short or broken.
-    """
-    with atomic_file(target) as temporary, gzip.open(path) as content, temporary.open("wb") as out:
-        _guard(path, lambda: shutil.copyfileobj(content, out, 1 << 20))
-    return target
-
-
-def _guard(archive: Path, action: Callable[[], Any]) -> Any:
-    try:
-        return action()
+        yield
     except _BROKEN as error:
         raise DamagedDataError(archive, f"it is cut short or broken ({error})", _AGAIN) from error
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,50 +13,37 @@ from torch import Tensor
 
 from mmb._extras import require
 from mmb.data.errors import DamagedDataError
-from mmb.data.files.archives import sha256_of
+from mmb.data.files.archives import atomic_path, sha256_of
 
 VERSION = 1
-"""Raised when the meaning of a stored array changes, so that older caches are built anew."""
+"""Raised when the meaning of a stored array changes, so that older caches are built again."""
 _MANIFEST = "manifest.json"
 _EXTRA = "training"
-_CHECKED = 1 << 26  # bytes of an array whose checksum is taken whenever it is opened
+_CHECKED = 1 << 26  # bytes; checksums of larger arrays are not compared when a cache is opened
 
 
 def write(folder: Path, arrays: Mapping[str, Any], facts: Mapping[str, Any]) -> Path:
-    """Write arrays and facts as a cache folder.
+    """Write NumPy arrays and facts (plain JSON) as a cache folder; a damaged one in its place is replaced.
 
-    Everything goes to a temporary folder beside it first, which is then renamed: a reader never sees half a
-    cache, and of two processes that prepare the same data set one wins.
-
-    Args:
-        folder: The cache folder; a damaged one that is in the way is replaced.
-        arrays: NumPy arrays by name.
-        facts: Plain JSON that is kept in the manifest.
-
-    Returns:
-        `folder`.
+    The folder appears whole: a reader never sees half a cache, and of two processes that prepare the same
+    data set one wins.
     """
     np = require("numpy", extra=_EXTRA)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    temporary = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}")
     try:
-        temporary.mkdir()
-        listed = {}
-        for name, array in arrays.items():
-            path = temporary / f"{name}.npy"
-            np.save(path, array, allow_pickle=False)
-            listed[name] = {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
-        manifest = {"version": VERSION, "arrays": listed, "facts": dict(facts)}
-        (temporary / _MANIFEST).write_text(json.dumps(manifest, indent=1))
-        if folder.exists() and not is_intact(folder):
-            shutil.rmtree(folder)
-        try:
-            os.rename(temporary, folder)
-        except OSError:
-            if not is_intact(folder):
-                raise
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        with atomic_path(folder) as temporary:
+            temporary.mkdir()
+            listed = {}
+            for name, array in arrays.items():
+                path = _array(temporary, name)
+                np.save(path, array, allow_pickle=False)
+                listed[name] = {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
+            manifest = {"version": VERSION, "arrays": listed, "facts": dict(facts)}
+            (temporary / _MANIFEST).write_text(json.dumps(manifest, indent=1))
+            if folder.exists() and not is_intact(folder):
+                shutil.rmtree(folder)
+    except OSError:
+        if not is_intact(folder):
+            raise
     return folder
 
 
@@ -82,11 +67,8 @@ def is_there(folder: Path) -> bool:
 def read(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Open a cache: memory-mapped tensors by name, and the facts.
 
-    Sizes are compared with the manifest, and checksums of all but large arrays (opening stays instant);
-    `is_intact` compares all. Writing to a tensor changes the process's copy, never the file.
-
-    Raises:
-        DamagedDataError: If the manifest or an array cannot be read, is missing, or not what was written.
+    Sizes are compared with the manifest, and so are the checksums of all but large arrays (opening stays
+    instant); `is_intact` compares all. Writing to a tensor changes the copy in memory, never the file.
     """
     np = require("numpy", extra=_EXTRA)
     manifest = _manifest(folder)
@@ -97,7 +79,7 @@ def read(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         if size is None or size != entry["bytes"]:
             raise _damaged(path, f"its size is {size}, expected {entry['bytes']}")
         if size <= _CHECKED and sha256_of(path) != entry.get("sha256"):
-            raise _damaged(path, "its checksum is not that of the manifest")
+            raise _damaged(path, "its checksum differs from the one in the manifest")
         try:
             tensors[name] = torch.from_numpy(np.load(path, mmap_mode="c", allow_pickle=False))
         except (ValueError, OSError) as error:

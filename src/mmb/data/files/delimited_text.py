@@ -1,4 +1,4 @@
-"""Reading delimited text as rows of strings, with the rows that do not fit kept and marked."""
+"""Delimited text as columns of strings; rows that do not fit the header are kept and marked."""
 
 from __future__ import annotations
 
@@ -33,41 +33,37 @@ class TextTable:
     fits: list[bool]
 
     def column(self, name: str) -> list[str]:
-        """The cells of one column.
-
-        Raises:
-            DamagedDataError: If there is no such column; the message lists those there are.
-        """
+        """The cells of one column; an error for a missing one lists all columns."""
         if name not in self.columns:
             raise DamagedDataError(
                 self.path,
-                f"there is no column {name!r}; its columns are {list(self.columns)}",
-                "name a column that is there, or add it to the file",
+                f"it has no column {name!r}; its columns are {list(self.columns)}",
+                "name one of these columns, or add it to the file",
             )
         return self.columns[name]
+
+    def refuse_rows(self, bad: Sequence[bool], problem: str) -> None:
+        """Raise an error that names the first bad rows, if there are any."""
+        rows = [row + 1 for row, is_bad in enumerate(bad) if is_bad]
+        if rows:
+            raise DamagedDataError(
+                self.path,
+                f"{len(rows)} rows have {problem} (data rows {rows[:5]}, counted from 1 after the header)",
+                "correct or remove those rows",
+            )
 
 
 def read_table(path: Path) -> TextTable:
     """Read a CSV file (or, if its name ends in `.tsv`, a tab-separated one) with a header line.
 
-    Entirely empty lines are skipped; a row with too many or too few cells is kept as a blank row and marked.
-
-    Args:
-        path: The file, UTF-8.
-
-    Returns:
-        Its cells, as strings.
-
-    Raises:
-        MissingDataError: If the file does not exist.
-        DamagedDataError: If it is not UTF-8 text, has no header, repeats a column name or does not close a
-            quote.
+    Empty lines are skipped; a row with too many or too few cells is kept as a blank row and marked. It is an
+    error if the file is missing, is not UTF-8, has no header, repeats a column name or leaves a quote open.
     """
     if not path.is_file():
         raise MissingDataError(
             f"the file {path.name}",
             [path.absolute()],
-            "give the path of a CSV file (a relative one is that from the folder of the command)",
+            "give the path of a CSV file (a relative path starts at the current folder)",
         )
     lines: list[list[str]] = []
     try:
@@ -95,6 +91,15 @@ def read_table(path: Path) -> TextTable:
     rows = [cells if fit else blank for cells, fit in zip(body, fits, strict=True)]
     columns = {name: [cells[j] for cells in rows] for j, name in enumerate(names)}
     return TextTable(path, columns, fits)
+
+
+def read_training_table(path: Path) -> TextTable:
+    """Read a table that must have rows, all of which fit the header."""
+    table = read_table(path)
+    if not table.fits:
+        raise DamagedDataError(path, "it has a header and no rows", "give it rows to train on")
+    table.refuse_rows([not fits for fits in table.fits], "a different number of cells than the header")
+    return table
 
 
 def _dialect(path: Path) -> type[csv.Dialect]:

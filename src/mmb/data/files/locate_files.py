@@ -6,26 +6,14 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from mmb.data.errors import MissingDataError
+from mmb.data.errors import DataError, MissingDataError
 
 
-def find(dataset: str, folder: Path, names: Sequence[str], subfolders: Sequence[str], remedy: str) -> Path:
-    """The first file or folder that exists under one of some names in one of some subfolders.
-
-    Args:
-        dataset: Name of the data set, for the error.
-        folder: Where to look.
-        names: Names it may have, the preferred first.
-        subfolders: Subfolders of `folder` to look into; `""` is `folder` itself.
-        remedy: How to get it, for the error.
-
-    Returns:
-        Its path.
-
-    Raises:
-        MissingDataError: If there is none; the message lists every place.
-    """
-    places = [folder / subfolder / name for name in names for subfolder in subfolders]
+def find(
+    dataset: str, folder: Path, names: Sequence[str], remedy: str, subfolders: Sequence[str] = ()
+) -> Path:
+    """The first of some names that exists in a folder or in one of its subfolders."""
+    places = [folder / subfolder / name for name in names for subfolder in ("", *subfolders)]
     for place in places:
         if place.exists():
             return place
@@ -39,4 +27,7 @@ def link(path: Path, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     if target.is_symlink():
         target.unlink()
-    os.symlink(path.resolve(), target)
+    try:
+        os.symlink(path.resolve(), target)
+    except OSError as error:  # Windows allows links only to administrators and in developer mode
+        raise DataError(f"cannot link to {path} ({error}); move it to {target} instead") from error

@@ -16,13 +16,14 @@ from typing import Any, Literal
 from mmb._extras import require
 from mmb.data.inputs.graphs import ATOM_DIMS, BOND_DIMS
 
+Features = Literal["graph", "fingerprint"]
 Progress = Callable[[int, int], None]
 _PIECE = 1000
 _UNKNOWN_ATOM = (118, 4, 11, 11, 9, 5, 5, 0, 0)  # "misc" of every feature that has one
 
 
 @dataclass(frozen=True)
-class Featuriser:
+class Featurizer:
     """What is computed for every molecule.
 
     Attributes:
@@ -33,7 +34,7 @@ class Featuriser:
         scaffolds: Also compute Bemis-Murcko scaffolds.
     """
 
-    features: Literal["graph", "fingerprint"] = "graph"
+    features: Features = "graph"
     radius: int = 2
     bits: int = 2048
     strict: bool = True
@@ -50,18 +51,12 @@ class Featuriser:
     def __call__(
         self, smiles: Sequence[str], workers: int = 2, progress: Progress | None = None
     ) -> dict[str, Any]:
-        """Featurise molecules.
+        """NumPy arrays by name for one SMILES per row; a short list is done in this process.
 
-        Args:
-            smiles: One SMILES per row.
-            workers: Number of processes; a short list is done in this one.
-            progress: Called with the number of rows done and the number of all rows.
-
-        Returns:
-            NumPy arrays by name. Always `usable` (bool `[n]`); `scaffold` (`int32 [n]`, rows with the
-            same scaffold have the same number, counted by first appearance) if asked for; for graphs those of
-            `GraphInputs` with `atom_counts` and `edge_counts` in place of the pointers;
-            for fingerprints `packed`, `uint8 [n, bits / 8]`.
+        Always `usable` (bool `[n]`); `scaffold` (`int32 [n]`, equal for rows with the same scaffold, numbered
+        by first appearance) if asked for; for graphs the arrays of `GraphInputs.from_arrays`; for
+        fingerprints `packed`, `uint8 [n, bits / 8]`. `progress` is called with the numbers of rows done and
+        of all rows.
         """
         pieces = [smiles[start : start + _PIECE] for start in range(0, len(smiles), _PIECE)]
         done, results = 0, []
@@ -126,7 +121,7 @@ def parse(smiles: str, strict: bool) -> Any:
     """An RDKit molecule, or None if RDKit refuses it or it has no atoms.
 
     If not strict, a molecule that fails RDKit's check of valences (as two of ogbg-molpcba do in newer
-    versions) is read without it; rings, aromaticity, conjugation and hybridisation are still worked out.
+    versions) is read without it; rings, aromaticity, conjugation and hybridization are still worked out.
     """
     chem = require("rdkit.Chem", extra="molecules")
     smiles = smiles.strip()

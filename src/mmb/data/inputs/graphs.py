@@ -97,7 +97,7 @@ class GraphInputs:
         atom_codes: `int16 [atoms]`, rows of `atom_table`.
         atom_table: `int64 [A, 9]`.
         degrees: `uint8 [atoms]`, number of edges into each atom.
-        neighbours: Source of each edge, counted within its molecule; edges are sorted by target. `uint8`
+        neighbors: Source of each edge, counted within its molecule; edges are sorted by target. `uint8`
             or, where a molecule has more than 256 atoms, `int16`.
         bond_codes: `uint8 [edges]`, the number of the bond's features in the mixed radix `BOND_DIMS`.
         bond_table: `int64 [60, 3]`.
@@ -111,7 +111,7 @@ class GraphInputs:
     atom_codes: Tensor
     atom_table: Tensor
     degrees: Tensor
-    neighbours: Tensor
+    neighbors: Tensor
     bond_codes: Tensor
     bond_table: Tensor
     atom_ptr: Tensor
@@ -127,7 +127,7 @@ class GraphInputs:
             atom_codes=arrays["atom_codes"],
             atom_table=arrays["atom_table"].long(),
             degrees=arrays["degrees"],
-            neighbours=arrays["neighbours"],
+            neighbors=arrays["neighbours"],
             bond_codes=arrays["bond_codes"],
             bond_table=mixed_radix_table(BOND_DIMS),
             atom_ptr=atom_ptr,
@@ -162,7 +162,7 @@ class GraphInputs:
         graph, node, graph_ptr = _ragged(self.atom_ptr, rows, nodes)
         graph_of_edge, edge, _ = _ragged(self.edge_ptr, rows, edges)
         degree = self.degrees[node].long()
-        source = self.neighbours[edge].long() + graph_ptr[graph_of_edge]
+        source = self.neighbors[edge].long() + graph_ptr[graph_of_edge]
         target = torch.repeat_interleave(degree, output_size=edges)
         return GraphBatch(
             atom_codes=self.atom_codes[node].long(),
@@ -204,7 +204,7 @@ class GraphInputs:
         edge_ptr = _starts(degree)
         graph_of_edge, edge, _, real_edge = _fixed(self.edge_ptr, rows, edges)
         place = torch.arange(edges, device=rows.device)
-        source = self.neighbours[edge].long() + graph_ptr[graph_of_edge]
+        source = self.neighbors[edge].long() + graph_ptr[graph_of_edge]
         target = torch.searchsorted(edge_ptr[1:], place, right=True)
         ends = torch.where(real_edge, torch.stack([source, target]), nodes - 1)
         return FixedGraphs(

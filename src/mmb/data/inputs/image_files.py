@@ -1,4 +1,4 @@
-"""Images on disk: decoded by worker processes ahead of their use, normalised and augmented on the device."""
+"""Images on disk: decoded by worker processes ahead of their use, normalized and augmented on the device."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Decoder:
     Attributes:
         size: Height and width.
         gray: One channel instead of three.
-        fit: `"crop"` cuts the largest centred square out first, `"stretch"` keeps all and squeezes it.
+        fit: `"crop"` cuts the largest centered square out first, `"stretch"` keeps all and squeezes it.
     """
 
     size: int
@@ -70,7 +70,7 @@ class ImageFiles:
         folder: Where the files are.
         names: Path of each row's file in `folder`; an empty one stands for a black image.
         decoder: How they become bytes.
-        pixels: How these are normalised and augmented.
+        pixels: How these are normalized and augmented.
         workers: Number of decoding processes of a `stream`; 0 decodes in this process.
         device: Where model inputs come out.
     """
@@ -81,6 +81,23 @@ class ImageFiles:
     pixels: Pixels
     workers: int
     device: torch.device = _HOST
+
+    @classmethod
+    def of(
+        cls,
+        folder: Path,
+        names: Sequence[str],
+        decoder: Decoder,
+        *,
+        mean: Sequence[float] = IMAGENET_MEAN,
+        std: Sequence[float] = IMAGENET_STD,
+        pad: int = 0,
+        flip: bool = False,
+        workers: int | None = None,
+    ) -> Self:
+        """From plain numbers; by default with one decoding process for each core, eight at most."""
+        workers = min(8, available_cores()) if workers is None else workers
+        return cls(folder, names, decoder, Pixels.of(mean, std, pad, flip), workers)
 
     def __len__(self) -> int:
         return len(self.names)
@@ -101,7 +118,7 @@ class ImageFiles:
         return self._finish(self.decode(rows.tolist()), None)
 
     def augmented(self, rows: Tensor, generator: torch.Generator) -> Tensor:
-        """Normalised images of some rows, randomly shifted and mirrored."""
+        """Normalized images of some rows, randomly shifted and mirrored."""
         return self._finish(self.decode(rows.tolist()), generator)
 
     def stream(
@@ -130,7 +147,7 @@ class ImageFiles:
         images = images.to(self.device, non_blocking=True)
         if generator is not None:
             images = self.pixels.augmented(images, generator)
-        return self.pixels.normalised(images)
+        return self.pixels.normalized(images)
 
 
 class _Decoding(Dataset[Any]):
@@ -180,8 +197,7 @@ class ImageEncoder:
         with ThreadPoolExecutor() as pool:
             usable = list(pool.map(lambda name: self._readable(folder, name), names))
         kept = [name if fine else "" for name, fine in zip(names, usable, strict=True)]
-        pixels = Pixels.of(self.mean, self.std, pad=0, flip=False)
-        inputs = ImageFiles(folder, kept, self.decoder, pixels, default_workers())
+        inputs = ImageFiles.of(folder, kept, self.decoder, mean=self.mean, std=self.std)
         return inputs, torch.tensor(usable, dtype=torch.bool)
 
     def _readable(self, folder: Path, name: str) -> bool:
@@ -201,8 +217,3 @@ class ImageEncoder:
         return ImageEncoder(
             Decoder(**data["decoder"]), tuple(data["mean"]), tuple(data["std"]), data["column"]
         )
-
-
-def default_workers() -> int:
-    """Number of decoding processes: one for each core, eight at most."""
-    return min(8, available_cores())

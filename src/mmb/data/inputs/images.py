@@ -1,4 +1,4 @@
-"""Images that live on the device as bytes, normalised and augmented there for the rows of a batch."""
+"""Images that live on the device as bytes, normalized and augmented there for the rows of a batch."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Pixels:
         """The same on `device`."""
         return replace(self, mean=self.mean.to(device), std=self.std.to(device))
 
-    def normalised(self, images: Tensor) -> Tensor:
+    def normalized(self, images: Tensor) -> Tensor:
         """`(x / 255 - mean) / std`, float `[n, 3, h, w]`, of bytes `[n, c, h, w]` with c = 1 or 3.
 
         In memory, the channels of a pixel lie side by side (`torch.channels_last`): tensor cores want that in
@@ -72,7 +72,7 @@ class ImageTensor:
 
     Attributes:
         images: `uint8 [n, c, h, w]`.
-        pixels: How they are normalised and augmented.
+        pixels: How they are normalized and augmented.
     """
 
     images: Tensor
@@ -86,11 +86,11 @@ class ImageTensor:
         return replace(self, images=self.images.to(device), pixels=self.pixels.to(device))
 
     def __getitem__(self, rows: Tensor) -> Tensor:
-        return self.pixels.normalised(self._bytes(rows))
+        return self.pixels.normalized(self._bytes(rows))
 
     def augmented(self, rows: Tensor, generator: torch.Generator) -> Tensor:
-        """Normalised images of some rows, randomly shifted and mirrored."""
-        return self.pixels.normalised(self.pixels.augmented(self._bytes(rows), generator))
+        """Normalized images of some rows, randomly shifted and mirrored."""
+        return self.pixels.normalized(self.pixels.augmented(self._bytes(rows), generator))
 
     def _bytes(self, rows: Tensor) -> Tensor:
         """Images of rows on the host or the device; indexing by host rows would wait for a GPU."""

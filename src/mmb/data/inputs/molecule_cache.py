@@ -14,10 +14,10 @@ from mmb._extras import require
 from mmb.data.dataset import SPLITS, Dataset, Inputs
 from mmb.data.files import cache
 from mmb.data.files.delimited_text import TextTable, read_table
-from mmb.data.files.packed_bits import PackedBits
-from mmb.data.inputs.featurize import Featuriser
+from mmb.data.inputs.featurize import Featurizer
 from mmb.data.inputs.graphs import GraphInputs
-from mmb.data.sets.csv import read_labels
+from mmb.data.inputs.label_columns import read_labels
+from mmb.data.inputs.packed_bits import PackedBits
 from mmb.data.splits import grouped_split, random_split
 
 
@@ -27,27 +27,27 @@ class MoleculeEncoder:
 
     Attributes:
         smiles: Name of the column.
-        featuriser: What is computed for each molecule.
+        featurizer: What is computed for each molecule.
     """
 
     smiles: str
-    featuriser: Featuriser
+    featurizer: Featurizer
 
     def read(self, path: Path) -> tuple[Inputs, Tensor]:
         """Inputs of every row, and which rows could be read (bool `[n]`); the others are placeholders."""
         table = read_table(Path(path))
-        arrays = self.featuriser(table.column(self.smiles))
+        arrays = self.featurizer(table.column(self.smiles))
         tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
         return _inputs(tensors), tensors["usable"]
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON, from which `from_json` makes the same encoder."""
-        return {"kind": "molecules", "smiles": self.smiles, "featuriser": asdict(self.featuriser)}
+        return {"kind": "molecules", "smiles": self.smiles, "featuriser": asdict(self.featurizer)}
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> MoleculeEncoder:
         """The encoder that `to_json` wrote."""
-        return MoleculeEncoder(data["smiles"], Featuriser(**data["featuriser"]))
+        return MoleculeEncoder(data["smiles"], Featurizer(**data["featuriser"]))
 
 
 def build(
@@ -55,34 +55,17 @@ def build(
     table: TextTable,
     smiles: str,
     tasks: Sequence[str],
-    featuriser: Featuriser,
+    featurizer: Featurizer,
     workers: int,
     progress: Callable[[int, int], None] | None,
 ) -> Path:
-    """Featurise the molecules of a table and write them with their labels to a cache folder.
-
-    Args:
-        folder: The cache folder.
-        table: Cells of the file.
-        smiles: Name of the column with SMILES.
-        tasks: Names of the label columns.
-        featuriser: What is computed for each molecule.
-        workers: Number of processes.
-        progress: Called with the number of molecules done and of all.
-
-    Returns:
-        `folder`.
-
-    Raises:
-        DamagedDataError: If a column is missing or a label cannot be read.
-    """
-    texts = table.column(smiles)
-    labels = read_labels(table, tasks)
-    arrays = featuriser(texts, workers, progress)
+    """Featurize the molecules of a table and write them with their labels to a cache folder."""
+    texts, labels = table.column(smiles), read_labels(table, tasks)
+    arrays = featurizer(texts, workers, progress)
     facts = {
         "smiles": smiles,
         "tasks": list(tasks),
-        "featuriser": asdict(featuriser),
+        "featuriser": asdict(featurizer),
         "rdkit": require("rdkit", extra="molecules").__version__,
     }
     return cache.write(folder, {**arrays, "labels": labels.numpy()}, facts)
@@ -95,21 +78,9 @@ def open_dataset(
     fractions: Sequence[float] = (0.8, 0.1, 0.1),
     seed: int = 0,
 ) -> Dataset:
-    """Open a cache as a data set.
+    """Open a cache as a data set, memory-mapped; rows that RDKit refused are in no part of the split.
 
-    Args:
-        name: Name of the data set.
-        folder: The cache folder.
-        split: `"scaffold"`, `"random"`, or the rows of each part. Rows that RDKit refused are left out.
-        fractions: Of train, valid and test, for a computed split.
-        seed: Seed of the random split.
-
-    Returns:
-        The data set, memory-mapped.
-
-    Raises:
-        ValueError: If `split` is something else.
-        DamagedDataError: If the cache is damaged.
+    The split is `"scaffold"`, `"random"`, or the rows of each part; fractions and seed are for the first two.
     """
     tensors, facts = cache.read(folder)
     usable = torch.nonzero(tensors["usable"]).squeeze(1)
@@ -124,7 +95,7 @@ def open_dataset(
     else:
         raise ValueError(f"split must be 'scaffold' or 'random', got {split!r}")
     # New molecules are held to RDKit's rules, and need no scaffold.
-    featuriser = replace(Featuriser(**facts["featuriser"]), strict=True, scaffolds=False)
+    featurizer = replace(Featurizer(**facts["featuriser"]), strict=True, scaffolds=False)
     unusable = torch.nonzero(~tensors["usable"]).squeeze(1).tolist()
     return Dataset(
         name=name,
@@ -132,9 +103,9 @@ def open_dataset(
         labels=tensors["labels"],
         split=parts,
         task_names=tuple(facts["tasks"]),
-        encoder=MoleculeEncoder(facts["smiles"], featuriser),
+        encoder=MoleculeEncoder(facts["smiles"], featurizer),
         details={
-            "features": featuriser.features,
+            "features": featurizer.features,
             "split": split if isinstance(split, str) else "given",
             "seed": seed,
             "unusable_rows": unusable,

@@ -4,7 +4,7 @@ By Liu et al. (ICCV 2015), for non-commercial research, to be had from
 https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html after agreeing to its terms, so it is not downloaded here:
 name the folder that has `list_attr_celeba.txt`, `list_eval_partition.txt` and `img_align_celeba/` (or
 `img_align_celeba.zip`; the publisher's subfolders Anno, Eval and Img are looked into). Split: as published,
-162,770 / 19,867 / 19,962. Images are decoded by worker processes: the centred square, scaled.
+162,770 / 19,867 / 19,962. Images are decoded by worker processes: the centered square, scaled.
 """
 
 from __future__ import annotations
@@ -17,13 +17,12 @@ from mmb.data.dataset import SPLITS, Dataset
 from mmb.data.errors import DamagedDataError
 from mmb.data.files.archives import unpack_zip
 from mmb.data.files.locate_files import find, link
-from mmb.data.inputs.image_files import Decoder, ImageEncoder, ImageFiles, default_workers
-from mmb.data.inputs.images import IMAGENET_MEAN, IMAGENET_STD, Pixels
+from mmb.data.inputs.image_files import Decoder, ImageEncoder, ImageFiles
 
 _ATTRIBUTES = "list_attr_celeba.txt"
 _PARTITION = "list_eval_partition.txt"
 _IMAGES = "img_align_celeba"
-_SUBFOLDERS = ("", "Anno", "Eval", "Img")
+_SUBFOLDERS = ("Anno", "Eval", "Img")
 _REMEDY = (
     "download it from https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html (its terms must be agreed to), "
     "and name the folder: mmb data get celeba --from DIR"
@@ -31,24 +30,12 @@ _REMEDY = (
 
 
 def get(root: Path, source: Path | None = None) -> Path:
-    """Make the files of a folder known under `root`; images are linked to, or unpacked from their archive.
-
-    Args:
-        root: Where data sets are kept.
-        source: The folder that has them.
-
-    Returns:
-        The folder of the raw files.
-
-    Raises:
-        MissingDataError: If a file is not there; the message says which, where, and how to get it.
-        DamagedDataError: If the image archive is damaged.
-    """
+    """Link to the files of a folder from `root`; images in an archive are unpacked to `root`."""
     raw = root / "celeba" / "raw"
     folder = raw if source is None else source
     for name in (_ATTRIBUTES, _PARTITION):
-        link(find("celeba", folder, [name], _SUBFOLDERS, _REMEDY), raw / name)
-    images = find("celeba", folder, [_IMAGES, f"{_IMAGES}.zip"], _SUBFOLDERS, _REMEDY)
+        link(find("celeba", folder, [name], _REMEDY, _SUBFOLDERS), raw / name)
+    images = find("celeba", folder, [_IMAGES, f"{_IMAGES}.zip"], _REMEDY, _SUBFOLDERS)
     if images.suffix != ".zip":
         link(images, raw / _IMAGES)
     elif not (raw / _IMAGES).exists():
@@ -72,8 +59,8 @@ def load(root: Path, *, size: int = 128, workers: int | None = None) -> Dataset:
         DamagedDataError: If a list cannot be read.
     """
     raw = root / "celeba" / "raw"
-    lists = [find("celeba", raw, [name], ("",), _REMEDY) for name in (_ATTRIBUTES, _PARTITION)]
-    find("celeba", raw, [_IMAGES], ("",), _REMEDY)
+    lists = [find("celeba", raw, [name], _REMEDY) for name in (_ATTRIBUTES, _PARTITION)]
+    find("celeba", raw, [_IMAGES], _REMEDY)
     count, header, *lines = lists[0].read_text().splitlines()
     attributes = header.split()
     rows = [line.split() for line in lines if line.strip()]
@@ -88,12 +75,10 @@ def load(root: Path, *, size: int = 128, workers: int | None = None) -> Dataset:
     part_of = torch.tensor([int(part[1]) for part in parts])
     # In this file -1 means that a face lacks the attribute: no label is missing.
     labels = torch.tensor([[cell == "1" for cell in row[1:]] for row in rows], dtype=torch.int8)
-    pixels = Pixels.of(IMAGENET_MEAN, IMAGENET_STD, pad=size // 16, flip=True)
     decoder = Decoder(size)
-    workers = default_workers() if workers is None else workers
     return Dataset(
         name="celeba",
-        inputs=ImageFiles(raw / _IMAGES, names, decoder, pixels, workers),
+        inputs=ImageFiles.of(raw / _IMAGES, names, decoder, pad=size // 16, flip=True, workers=workers),
         labels=labels,
         split={name: torch.nonzero(part_of == k).squeeze(1) for k, name in enumerate(SPLITS)},
         task_names=tuple(attributes),

@@ -22,8 +22,7 @@ from mmb.data.files.archives import unpack_zip
 from mmb.data.files.delimited_text import read_table
 from mmb.data.files.locate_files import find, link
 from mmb.data.inputs.columns import numbers
-from mmb.data.inputs.image_files import Decoder, ImageEncoder, ImageFiles, default_workers
-from mmb.data.inputs.images import IMAGENET_MEAN, IMAGENET_STD, Pixels
+from mmb.data.inputs.image_files import Decoder, ImageEncoder, ImageFiles
 from mmb.label_values import MISSING
 
 OBSERVATIONS = (
@@ -51,30 +50,21 @@ _REMEDY = (
 
 
 def get(root: Path, source: Path | None = None) -> Path:
-    """Make a folder with CheXpert known under `root`: linked to, or unpacked from its archive.
+    """Link to `CheXpert-v1.0-small` from `root`, or unpack its archive there.
 
-    Args:
-        root: Where data sets are kept.
-        source: `CheXpert-v1.0-small`, or a folder that has it or `CheXpert-v1.0-small.zip`.
-
-    Returns:
-        The folder of the raw files.
-
-    Raises:
-        MissingDataError: If it is not there; the message says where it was looked for and how to get it.
-        DamagedDataError: If the archive is damaged.
+    The source is this folder, or one that has it or `CheXpert-v1.0-small.zip`.
     """
     raw = root / "chexpert" / "raw"
     folder = source or raw
     if not (folder / "train.csv").exists():
-        folder = find("chexpert", folder, [_FOLDER, f"{_FOLDER}.zip"], ("",), _REMEDY)
+        folder = find("chexpert", folder, [_FOLDER, f"{_FOLDER}.zip"], _REMEDY)
     if folder.suffix == ".zip":
         images = r"(train|valid)/patient\d+/study\d+/view\d+_[a-z]+\.jpg"
         unpack_zip(folder, _FOLDER, rf"train\.csv|valid\.csv|{images}", raw / _FOLDER)
     else:
         link(folder, raw / _FOLDER)
     for name in ("train.csv", "valid.csv", "train", "valid"):
-        find("chexpert", raw / _FOLDER, [name], ("",), _REMEDY)
+        find("chexpert", raw / _FOLDER, [name], _REMEDY)
     return raw
 
 
@@ -119,7 +109,7 @@ def load(
     labels, sizes = [], []
     for part in ("train", "valid"):
         part_names, part_labels = _read(
-            find("chexpert", folder, [f"{part}.csv"], ("",), _REMEDY), uncertain, unmentioned, frontal_only
+            find("chexpert", folder, [f"{part}.csv"], _REMEDY), uncertain, unmentioned, frontal_only
         )
         names += part_names
         labels.append(part_labels)
@@ -128,11 +118,9 @@ def load(
         raise ValueError(f"held_out must leave some of the {sizes[0]} training images, got {held_out}")
     cut = sizes[0] - held_out
     decoder = Decoder(size, gray=True, fit="stretch")
-    pixels = Pixels.of(IMAGENET_MEAN, IMAGENET_STD, pad=size // 20, flip=False)
-    workers = default_workers() if workers is None else workers
     return Dataset(
         name="chexpert",
-        inputs=ImageFiles(folder, names, decoder, pixels, workers),
+        inputs=ImageFiles.of(folder, names, decoder, pad=size // 20, workers=workers),
         labels=torch.cat(labels),
         split={
             "train": torch.arange(cut),

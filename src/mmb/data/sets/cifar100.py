@@ -1,9 +1,8 @@
-"""CIFAR-100: 60,000 colour images of 32 x 32 pixels, one hundred one-vs-rest tasks.
+"""CIFAR-100: 60,000 color images of 32 x 32 pixels, one hundred one-vs-rest tasks.
 
-By Krizhevsky (2009), no licence stated. Read from the official binary or Python archive (pickles are read by
-a reader that runs nothing). Split: 45,000 / 5,000 / 10,000; the 5,000 validation images are drawn from the
-training images, 50 of each class, by the seed. The images live on the device; augmentation shifts by up to
-four pixels and mirrors.
+By Krizhevsky (2009), no license stated. Read from the official binary archive. Split: 45,000 / 5,000 /
+10,000; the 5,000 validation images are drawn from the training images, 50 of each class, by the seed. The
+images live on the device; augmentation shifts by up to four pixels and mirrors.
 """
 
 from mmb.data.sets.cifar import Archive, CifarSet
@@ -14,6 +13,7 @@ _SET = CifarSet(
     url="https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz",
     mean=(0.5071, 0.4865, 0.4409),
     std=(0.2673, 0.2564, 0.2762),
+    pickles=("cifar-100-python.tar.gz", "cifar-100-python"),
     per_class=(500, 100),
     archives=(
         Archive(
@@ -23,18 +23,8 @@ _SET = CifarSet(
             folder="cifar-100-binary",
             train=("train.bin",),
             test=("test.bin",),
-            names="fine_label_names.txt",
+            others=("fine_label_names.txt",),
             label_bytes=2,
-        ),
-        Archive(
-            file="cifar-100-python.tar.gz",
-            checksum="eb9058c3a382ffc7106e4002c42a8d85",
-            layout="python",
-            folder="cifar-100-python",
-            train=("train",),
-            test=("test",),
-            names="meta",
-            label_key=b"fine_labels",
         ),
     ),
 )

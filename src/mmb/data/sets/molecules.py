@@ -1,4 +1,4 @@
-"""Molecules of one's own: a CSV file with a column of SMILES and label columns, gaps allowed.
+"""Your own molecules: a CSV file with a column of SMILES and label columns, gaps allowed.
 
 Features are graphs as the Open Graph Benchmark defines them, or Morgan fingerprints; they are computed once
 and cached under the root by the file's checksum. Molecules that RDKit cannot read keep their row, but belong
@@ -18,12 +18,10 @@ from typing import Literal
 from mmb.data.dataset import Dataset
 from mmb.data.files import cache
 from mmb.data.files.archives import sha256_of
-from mmb.data.files.delimited_text import read_table
-from mmb.data.inputs.featurize import Featuriser
+from mmb.data.files.delimited_text import read_table, read_training_table
+from mmb.data.inputs.featurize import Features, Featurizer
+from mmb.data.inputs.label_columns import name_list, read_split, repeats
 from mmb.data.inputs.molecule_cache import build, open_dataset
-from mmb.data.sets.csv import name_list, read_rows, read_split, repeats
-
-Features = Literal["graph", "fingerprint"]
 
 
 def prepare(
@@ -62,8 +60,8 @@ def prepare(
         ValueError: If no label column is left, or one is named twice.
     """
     path = Path(path)
-    featuriser = Featuriser(features, radius, bits, strict=True, scaffolds=True)
-    table = read_rows(path)
+    featurizer = Featurizer(features, radius, bits, strict=True, scaffolds=True)
+    table = read_training_table(path)
     others = {smiles, *name_list(drop)}
     for name in [smiles, *name_list(drop)]:
         table.column(name)
@@ -73,11 +71,11 @@ def prepare(
             f"need at least one label column, none twice and none that is smiles or dropped: got labels "
             f"{tasks}, smiles {smiles!r}, drop {name_list(drop)}"
         )
-    key = json.dumps([sha256_of(path), smiles, tasks, asdict(featuriser)])
+    key = json.dumps([sha256_of(path), smiles, tasks, asdict(featurizer)])
     folder = root / "molecules" / hashlib.sha256(key.encode()).hexdigest()[:16]
     if cache.is_intact(folder):
         return folder
-    return build(folder, table, smiles, tasks, featuriser, workers, progress)
+    return build(folder, table, smiles, tasks, featurizer, workers, progress)
 
 
 def load(

@@ -1,7 +1,7 @@
 """ogbg-molpcba: 437,929 molecules, 128 bioassays, the official scaffold split of the Open Graph Benchmark.
 
 From PubChem BioAssay by way of MoleculeNet; published by the Open Graph Benchmark (Hu et al., NeurIPS 2020,
-MIT licence). 1.4% of the measured labels are positive and 39% of all labels are missing. Split: 350,343 /
+MIT license). 1.4% of the measured labels are positive and 39% of all labels are missing. Split: 350,343 /
 43,793 / 43,793 molecules, as published; the row numbers come with this package, because scaffolds computed by
 newer versions of RDKit differ. Graph features are those of the `ogb` package; two molecules (rows 5823 and
 303198) are read without RDKit's check of valences. Preparing takes some minutes on two cores.
@@ -12,13 +12,13 @@ from __future__ import annotations
 import lzma
 from importlib import resources
 from pathlib import Path
-from typing import Literal
 
 import torch
 from torch import Tensor
 
 from mmb._extras import require
 from mmb.data.dataset import Dataset
+from mmb.data.inputs.featurize import Features
 from mmb.data.inputs.molecule_cache import open_dataset
 from mmb.data.sets.moleculenet import MoleculeSet
 
@@ -39,7 +39,7 @@ prepare = _SET.prepare
 def load(
     root: Path,
     *,
-    features: Literal["graph", "fingerprint"] = "graph",
+    features: Features = "graph",
     radius: int = 2,
     bits: int = 2048,
 ) -> Dataset:
@@ -57,7 +57,7 @@ def load(
     Raises:
         MissingDataError: If neither cache nor table is there; the message says how to get it.
     """
-    return open_dataset("molpcba", _SET.opened(root, features, radius, bits), official_split())
+    return open_dataset("molpcba", _SET.prepared(root, features, radius, bits), official_split())
 
 
 def official_split() -> dict[str, Tensor]:
