@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from mmb.report import write_report
-from mmb.training import Run, resolve, train
-from mmb.training.runs.predict import predict_file
+from mmb.training import Run, predict_file, resolve, train
 
 
 def main(table: Path, new: Path, output: Path = Path("runs/molecules"), **changes: Any) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import tempfile
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,11 +20,7 @@ class WriteError(OSError):
 
 @contextmanager
 def writing(path: Path | str) -> Iterator[None]:
-    """Within it, all is about writing one file.
-
-    Raises:
-        WriteError: For any OSError.
-    """
+    """Name a file in the errors of the code that writes it: any OSError becomes a `WriteError`."""
     try:
         yield
     except OSError as error:
@@ -32,16 +28,17 @@ def writing(path: Path | str) -> Iterator[None]:
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[TextIO]:
-    """Open a text file for writing so that a reader, or a crash, sees the old content or the new, no part.
+def replacing(path: Path) -> Iterator[Path]:
+    """Write a file so that a reader, or a crash, sees the old content or the new, never a part.
 
-    The text goes to a temporary file beside it, reaches the disk, and takes its place by one rename.
+    The content goes to a temporary file beside it, reaches the disk, and takes its place by one rename. Where
+    the path is a link, the file it leads to is replaced. A device or a pipe is written directly.
 
     Args:
         path: The file.
 
     Yields:
-        The open file.
+        Where to write the content. No other writer has the same temporary file.
 
     Raises:
         WriteError: If it cannot be written, for example because the disk is full; the old content stays.
@@ -49,50 +46,70 @@ def whole_file(path: Path) -> Iterator[TextIO]:
     """
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder: name a file to write")
-    temporary = path.with_name(f".{path.name}.part")
+    if path.exists() and not path.is_file():
+        with writing(path):
+            yield path
+        return
+    target = path.resolve()
+    temporary = _temporary(target)
     try:
         with writing(path):
-            with open(temporary, "w", encoding="utf-8", newline="") as file:
-                yield file
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-    except BaseException:
+            yield temporary
+            sync(temporary)
+            os.replace(temporary, target)
+    finally:
         temporary.unlink(missing_ok=True)
-        raise
-    sync(path.parent)
+    sync(target.parent)
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[TextIO]:
+    """Open a text file for writing; it is replaced as a whole, as by `replacing`, when it is closed."""
+    with replacing(path) as place, open(place, "w", encoding="utf-8", newline="") as file:
+        yield file
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a text file at once, as `whole_file` does."""
+    """Write a text file as a whole; see `replacing`."""
     with whole_file(path) as file:
         file.write(text)
 
 
 def write_new(path: Path, text: str) -> None:
-    """Write a text file at once, which must not be there yet: of many processes, one succeeds.
+    """Write a text file that must not exist yet as a whole: of many processes, one succeeds.
 
     Raises:
-        FileExistsError: If it is there.
+        FileExistsError: If it exists.
     """
-    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as own:
+    temporary = _temporary(path)
+    try:
         with writing(path):
-            write_whole(Path(own) / path.name, text)
+            write_whole(temporary, text)
         try:
-            os.link(Path(own) / path.name, path)
+            os.link(temporary, path)
         except FileExistsError:
             raise
         except OSError:  # a file system without links
             path.touch(exist_ok=False)
-            os.replace(Path(own) / path.name, path)
+            os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
     sync(path.parent)
 
 
 def sync(path: Path) -> None:
     """Wait until a file's content, or a folder's list of names, is on the disk."""
+    folder = path.is_dir()
+    if folder and os.name == "nt":
+        return  # Windows cannot open folders
     with writing(path):
-        descriptor = os.open(path, os.O_RDONLY)
+        descriptor = os.open(path, os.O_RDONLY if folder else os.O_RDWR)
         try:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def _temporary(path: Path) -> Path:
+    """A name beside a file that no other writer has."""
+    return path.with_name(f".{secrets.token_hex(8)}.part")

@@ -93,8 +93,7 @@ def prepare(options: argparse.Namespace, console: Console) -> None:
 def data_options(options: argparse.Namespace, action: str) -> dict[str, Any]:
     """Options of the data set among the arguments."""
     from mmb.data.registry import loader
-    from mmb.training.recipes.resolution import parse_overrides, read_options, text_options
+    from mmb.training.recipes.resolution import read_options
 
     function = loader(options.name, action)
-    given = parse_overrides(options.overrides, text_options(getattr(function, "__func__", function)))
-    return read_options(function, given, skip={"self", "root", "progress"})
+    return read_options(function, options.overrides, skip={"self", "root", "progress"})

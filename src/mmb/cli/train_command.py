@@ -123,8 +123,7 @@ def chosen_fragment(options: argparse.Namespace, *required: str) -> dict[str, An
         options: Of the command.
         required: Names of the options that are needed where there is no recipe file: data, method.
     """
-    from mmb.training import merge, parse_overrides, read_recipe
-    from mmb.training.recipes.resolution import text_keys
+    from mmb.training import merge, read_recipe, with_overrides
 
     recipe, overrides = options.recipe, options.overrides
     if recipe is not None and "=" in recipe:
@@ -136,8 +135,7 @@ def chosen_fragment(options: argparse.Namespace, *required: str) -> dict[str, An
         fragment = merge(fragment, {"data": {"name": options.data}})
     if "method" in required and options.method:
         fragment = merge(fragment, {"method": options.method})
-    texts = text_keys(merge(fragment, parse_overrides(overrides)))
-    return merge(fragment, parse_overrides(overrides, texts))
+    return with_overrides(fragment, overrides)
 
 
 def free_folder(*words: object) -> Path:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from mmb.training import METHODS, Run, RunError
+from mmb.training.recipes.nested import flatten
 from mmb.training.recipes.resolution import to_plain
 
 
@@ -39,11 +39,11 @@ def methods_of(runs: Sequence[Run]) -> tuple[list[str], list[int]]:
         A name for each method: its title and, where another one has the same title, the keys of the recipe
         by which they differ; and the method of each run.
     """
-    recipes = [_keys(to_plain(run.recipe)) for run in runs]
+    recipes = [flatten(to_plain(run.recipe)) for run in runs]
     for keys in recipes:
         for key in ("seed", "pretrain.seed", "note", "pretrain.note"):
             keys.pop(key, None)
-    kinds: list[dict[str, str]] = []
+    kinds: list[dict[str, Any]] = []
     member = []
     for keys in recipes:
         if keys not in kinds:
@@ -63,21 +63,11 @@ def run_names(runs: Sequence[Run], methods: Sequence[str], member: Sequence[int]
     ]
 
 
-def _name(kind: dict[str, str], kinds: list[dict[str, str]]) -> str:
-    title = METHODS[json.loads(kind["method"])].title
+def _name(kind: dict[str, Any], kinds: list[dict[str, Any]]) -> str:
+    title = METHODS[kind["method"]].title
     alike = [other for other in kinds if other["method"] == kind["method"]]
     differing = [key for key in kind if any(other.get(key) != kind[key] for other in alike)]
-    shown = [f"{key}={json.loads(kind[key])}" for key in differing[:3]]
+    shown = [f"{key}={kind[key]}" for key in differing[:3]]
     if len(differing) > len(shown):
         shown.append("...")
     return f"{title} ({', '.join(shown)})" if shown else title
-
-
-def _keys(nest: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    flat: dict[str, str] = {}
-    for key, value in nest.items():
-        if isinstance(value, Mapping):
-            flat |= _keys(value, f"{prefix}{key}.")
-        else:
-            flat[prefix + key] = json.dumps(value)
-    return flat

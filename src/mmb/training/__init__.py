@@ -1,26 +1,49 @@
 """Training: recipes, the loop, checkpoints, evaluation, prediction."""
 
+from mmb._renamed import renamed_names
 from mmb.training.loop.evaluate import TrainingError
 from mmb.training.loop.loop import train
+from mmb.training.loop.outcome import evaluate_run
 from mmb.training.loop.watch import Watch
-from mmb.training.recipes.presets import METHODS
-from mmb.training.recipes.recipe import Recipe
-from mmb.training.recipes.resolution import RecipeError, merge, parse_overrides, read_recipe, resolve
+from mmb.training.recipes.nested import merge
+from mmb.training.recipes.presets import METHODS, Method
+from mmb.training.recipes.recipe import (
+    OptimizerSettings,
+    Recipe,
+    SamplerSettings,
+    ScheduleSettings,
+    TrainingSettings,
+)
+from mmb.training.recipes.resolution import RecipeError, read_recipe, resolve, with_overrides
 from mmb.training.runs.checkpoint import CheckpointError
+from mmb.training.runs.export import ExportError, export_run
+from mmb.training.runs.predict import Predictor, predict_file
 from mmb.training.runs.run import Run, RunError
 
 __all__ = [
     "METHODS",
     "CheckpointError",
+    "ExportError",
+    "Method",
+    "OptimizerSettings",
+    "Predictor",
     "Recipe",
     "RecipeError",
     "Run",
     "RunError",
+    "SamplerSettings",
+    "ScheduleSettings",
     "TrainingError",
+    "TrainingSettings",
     "Watch",
+    "evaluate_run",
+    "export_run",
     "merge",
-    "parse_overrides",
+    "predict_file",
     "read_recipe",
     "resolve",
     "train",
+    "with_overrides",
 ]
+
+__getattr__ = renamed_names(__name__, {"parse_overrides": "mmb.training.with_overrides(fragment, overrides)"})

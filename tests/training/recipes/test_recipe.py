@@ -5,15 +5,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from mmb.training import METHODS, RecipeError, merge, parse_overrides, read_recipe, resolve
+from mmb.training import METHODS, RecipeError, read_recipe, resolve, with_overrides
 from mmb.training.recipes.resolution import describe_keys, make_parser, to_plain, with_presets
 from tiny_runs import tiny_recipe
 
 DIGITS = {"method": "pauc", "data": {"name": "digits"}}
 
 
-def with_overrides(*overrides, base=DIGITS):
-    return resolve(merge(base, parse_overrides(overrides)))
+def resolved(*overrides, base=DIGITS):
+    return resolve(with_overrides(base, overrides))
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -23,12 +23,12 @@ def test_every_method_has_a_recipe_that_survives_writing(method):
 
 
 def test_values_are_typed():
-    recipe = with_overrides("optimizer.lr=1e-4", "model.hidden=[8, 9]", "training.patience=3", "seed=5")
+    recipe = resolved("optimizer.lr=1e-4", "model.hidden=[8, 9]", "training.patience=3", "seed=5")
     assert recipe.optimizer.lr == 1e-4
     assert recipe.model["hidden"] == [8, 9]
     assert recipe.training.patience == 3
     assert recipe.seed == 5
-    assert with_overrides("optimizer.clip=null").optimizer.clip is None
+    assert resolved("optimizer.clip=null").optimizer.clip is None
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_values_are_typed():
         ("training.steps=1.5", r"training\.steps.*1\.5"),
         ("seed=true", "seed.*True"),
         ("optimizer", "key=value"),
-        ("data.path=2020-99-99", r"data\.path cannot be read: '2020-99-99'; put quotes"),
+        ("data.path=2020-99-99", r"data\.path.*'2020-99-99'.*quotes"),
         ("seed=null", "seed: expected a value, got null; its default is 0"),
         ("optimizer.lr=null", r"optimizer\.lr: expected a value, got null"),
         ("method=[ce]", "no method"),
@@ -62,7 +62,7 @@ def test_values_are_typed():
 )
 def test_what_is_wrong_is_named_with_what_is_near(override, message):
     with pytest.raises(RecipeError, match=message):
-        with_overrides(override)
+        resolved(override)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_what_is_wrong_is_named_with_what_is_near(override, message):
 )
 def test_numbers_out_of_their_range_are_refused_before_anything_is_done(override, expected):
     with pytest.raises(RecipeError, match=f"^{override.split('=')[0]}: expected {expected}"):
-        with_overrides(override)
+        resolved(override)
 
 
 def test_missing_parts_are_named():
@@ -95,19 +95,19 @@ def test_missing_parts_are_named():
 
 
 def test_later_fragments_win_and_another_name_drops_options():
-    recipe = with_overrides("model.name=gin")
+    recipe = resolved("model.name=gin")
     assert recipe.model == {"name": "gin"}  # not the hidden layers of the digits' mlp
-    assert with_overrides("model.dropout=0.3").model == {"name": "mlp", "hidden": [64], "dropout": 0.3}
-    assert with_overrides("optimizer.lr=1").optimizer.lr == 1.0
+    assert resolved("model.dropout=0.3").model == {"name": "mlp", "hidden": [64], "dropout": 0.3}
+    assert resolved("optimizer.lr=1").optimizer.lr == 1.0
     chosen = {**DIGITS, "objective": {"max_fpr": 0.2}, "grid": {"objective.max_fpr": [0.1]}}
-    assert with_overrides("method=pauc", base=chosen).objective["max_fpr"] == 0.2
-    assert with_overrides("method=ce", base=chosen).grid == {}
+    assert resolved("method=pauc", base=chosen).objective["max_fpr"] == 0.2
+    assert resolved("method=ce", base=chosen).grid == {}
 
 
 def test_objectives_train_for_the_rate_that_is_reported():
-    assert with_overrides("training.max_fpr=0.3").objective["max_fpr"] == 0.3
-    assert with_overrides("training.max_fpr=0.3", "objective.max_fpr=0.2").objective["max_fpr"] == 0.2
-    assert "max_fpr" not in with_overrides("training.max_fpr=0.3", "method=auc").objective
+    assert resolved("training.max_fpr=0.3").objective["max_fpr"] == 0.3
+    assert resolved("training.max_fpr=0.3", "objective.max_fpr=0.2").objective["max_fpr"] == 0.2
+    assert "max_fpr" not in resolved("training.max_fpr=0.3", "method=auc").objective
 
 
 def test_files_build_on_files(tmp_path):
@@ -153,7 +153,7 @@ def test_every_recipe_file_resolves(path):
     assert resolve(yaml.safe_load(yaml.safe_dump(to_plain(recipe)))) == recipe
     for key, values in recipe.grid.items():
         overrides = [f"{name}={values[-1]}" for name in key.split()]
-        resolve(merge(read_recipe(path), parse_overrides(overrides)))
+        resolve(with_overrides(read_recipe(path), overrides))
 
 
 @pytest.mark.parametrize("table", PAPER)

@@ -25,8 +25,9 @@ from mmb.auc.sharded import ShardedObjective
 from mmb.data import Dataset
 from mmb.distributed import gather_rows
 from mmb.training.processes.rendezvous import ProcessError, fresh_store
+from mmb.training.recipes.nested import difference, flatten
 from mmb.training.recipes.recipe import Recipe
-from mmb.training.runs.fingerprints import data_facts, fingerprint, flat
+from mmb.training.runs.fingerprints import data_facts, fingerprint
 from mmb.trees import tensors
 
 _T = TypeVar("_T")
@@ -219,16 +220,14 @@ def check_agreement(ranks: Ranks, recipe: Recipe, dataset: Dataset) -> None:
     if ranks.size == 1:
         return
     rows = torch.linspace(0, len(dataset) - 1, min(_SAMPLE, len(dataset))).long()
-    facts = {**flat(asdict(recipe)), **data_facts(dataset)}
+    facts = {**flatten(asdict(recipe)), **data_facts(dataset)}
     facts["the inputs"] = fingerprint(list(tensors(dataset.batch(rows))))
     facts |= {"mmb version": mmb.__version__, "torch version": torch.__version__}
     facts["python version"] = platform.python_version()
     everyone = ranks.gather(facts)
     for rank, other in enumerate(everyone):
-        for key in sorted(everyone[0].keys() | other.keys()):
-            mine, others = everyone[0].get(key), other.get(key)
-            if mine != others:
-                raise ProcessError(
-                    f"processes disagree on {key}: process 0 has {mine}, process {rank} has {others}; "
-                    "start all with the same recipe, data and versions"
-                )
+        for key, (mine, others) in difference(everyone[0], other).items():
+            raise ProcessError(
+                f"processes disagree on {key}: process 0 has {mine}, process {rank} has {others}; "
+                "start all with the same recipe, data and versions"
+            )

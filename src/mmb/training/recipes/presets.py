@@ -8,9 +8,8 @@ rows per step and number of steps, so comparisons are fair as they come.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
-Fragment = dict[str, Any]
+from mmb.training.recipes.nested import Fragment
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+
+@dataclass(frozen=True)
+class Range:
+    """The numbers that a setting may be, as a text for messages and as a test."""
+
+    text: str
+    contains: Callable[[float], bool]
+
+
+AT_LEAST_0 = Range("a number of at least 0", lambda value: 0 <= value < math.inf)
+Count = Annotated[int, Range("at least 1", lambda value: value >= 1)]
+Positive = Annotated[float, Range("a positive number", lambda value: 0 < value < math.inf)]
+NotNegative = Annotated[float, AT_LEAST_0]
+Share = Annotated[float, Range("at least 0 and less than 1", lambda value: 0 <= value < 1)]
+Rate = Annotated[float, Range("more than 0 and at most 1", lambda value: 0 < value <= 1)]
+
+
+def _range_in(kind: Any) -> Range | None:
+    """The range in a type, such as `Positive | None` or `tuple[Share, Share]`."""
+    if get_origin(kind) is Annotated:
+        found: Range = kind.__metadata__[0]
+        return found
+    return next(filter(None, map(_range_in, get_args(kind))), None)
 
 
 @dataclass(frozen=True)
@@ -20,15 +45,15 @@ class SamplerSettings:
         max_weight: With "rows" and rich_fraction > 0: clip importance weights here; null does not clip.
         tasks_per_step: With "tasks": tasks drawn per step, at most as many as there are.
         rows_per_task: With "tasks": rows drawn for each task; more where there are fewer tasks than
-            `tasks_per_step`, so that a step has as many.
+            `tasks_per_step`, so that every step has the same number.
         positive_fraction: With "tasks": share of a task's rows that are positives.
     """
 
     kind: Literal["rows", "tasks"] = "rows"
-    batch_size: int = 128
+    batch_size: Count = 128
     rich_fraction: float = 0.0
     max_weight: float | None = None
-    tasks_per_step: int = 4
+    tasks_per_step: Count = 4
     rows_per_task: int = 16
     positive_fraction: float = 0.5
 
@@ -48,11 +73,11 @@ class OptimizerSettings:
     """
 
     name: Literal["momentum", "sgd", "adam", "adamw"] = "adam"
-    lr: float = 1e-3
-    momentum: float = 0.9
-    betas: tuple[float, float] = (0.9, 0.999)
-    weight_decay: float = 0.0
-    clip: float | None = None
+    lr: NotNegative = 1e-3
+    momentum: Share = 0.9
+    betas: tuple[Share, Share] = (0.9, 0.999)
+    weight_decay: NotNegative = 0.0
+    clip: Positive | None = None
 
 
 @dataclass(frozen=True)
@@ -63,7 +88,7 @@ class ScheduleSettings:
         name: "constant"; "step" multiplies by factor at each milestone; "cosine" goes from 1 to 0;
             "one_cycle" rises from 1/25 to 1 over the first 30 % of the run and goes to 0 after.
         milestones: Epochs at which "step" decays.
-        factor: By what "step" multiplies.
+        factor: What "step" multiplies by.
         warmup: Steps of linear rise at the start of "constant", "step" and "cosine".
         decay_blocks: Whether the step sizes of the objective's block variables (dual, threshold, weight
             copies) follow the schedule too, as in the paper.
@@ -71,8 +96,8 @@ class ScheduleSettings:
 
     name: Literal["constant", "step", "cosine", "one_cycle"] = "constant"
     milestones: tuple[float, ...] = ()
-    factor: float = 0.1
-    warmup: int = 0
+    factor: Positive = 0.1
+    warmup: Annotated[int, AT_LEAST_0] = 0
     decay_blocks: bool = False
 
 
@@ -86,9 +111,9 @@ class TrainingSettings:
         evaluate_every: Steps between evaluations on the validation rows; null is once per epoch.
         select: Validation metric that selects the weights: "auc", "pauc" (up to max_fpr, McClish) or "ap".
         max_fpr: False positive rate of the partial AUC that is reported, and of the thresholds for decisions.
-        test: Whether the selected weights are judged on the test rows in the end. Turn it off for runs that
-            settings are chosen by: the test rows then stay unseen.
-        patience: Stop after so many evaluations without a better one; null never stops early.
+        test: Whether the selected weights are evaluated on the test rows at the end. Turn it off for runs
+            that serve to choose settings: the test rows then stay unseen.
+        patience: Evaluations in a row without a better one after which to stop; null never stops early.
         checkpoint_every: Steps between checkpoints; null is at every evaluation.
         keep_checkpoints: How many of the newest checkpoints to keep beside the best.
         log_every: Steps between lines in the log.
@@ -98,29 +123,29 @@ class TrainingSettings:
             compile the network. Meant for small networks, whose kernels take no longer to run than to launch;
             the first steps may take a minute.
         batch_norm: "track" keeps running statistics of the batches as they are drawn; "recalibrate" estimates
-            them anew on uniformly drawn training rows before each evaluation, right where batches are rich in
-            positives; "frozen" keeps those of the initial weights, also in training.
+            them again on uniformly drawn training rows before each evaluation, which is right where batches
+            are rich in positives; "frozen" keeps those of the initial weights, also in training.
         warm_start: Whether to place the objective's block variables by the initial model's scores.
-        evaluation_batch_size: Rows per batch where no gradient is needed.
-        device: Where to compute: "cpu", "cuda", or "auto" for a GPU where there is one.
+        evaluation_batch_size: Rows per batch when no gradient is needed.
+        device: Where to compute: "cpu", "cuda", or "auto" for a GPU if there is one.
     """
 
-    epochs: float = 30
-    steps: int | None = None
-    evaluate_every: int | None = None
+    epochs: Positive = 30
+    steps: Count | None = None
+    evaluate_every: Count | None = None
     select: Literal["auc", "pauc", "ap"] = "pauc"
-    max_fpr: float = 0.1
+    max_fpr: Rate = 0.1
     test: bool = True
-    patience: int | None = None
-    checkpoint_every: int | None = None
-    keep_checkpoints: int = 2
-    log_every: int = 50
+    patience: Count | None = None
+    checkpoint_every: Count | None = None
+    keep_checkpoints: Count = 2
+    log_every: Count = 50
     tensorboard: bool = True
     precision: Literal["float32", "bfloat16"] = "float32"
     capture: bool = False
     batch_norm: Literal["track", "recalibrate", "frozen"] = "track"
     warm_start: bool = False
-    evaluation_batch_size: int = 4096
+    evaluation_batch_size: Count = 4096
     device: str = "auto"
 
 
@@ -137,13 +162,16 @@ class Recipe:
         optimizer: How the gradient estimate moves the weights.
         schedule: How step sizes change over the run.
         training: How long to train, when to look, what to keep.
-        seed: The one seed everything random in training comes from.
+        seed: The one seed that all randomness in training comes from.
         init_from: Folder of a run whose selected encoder weights are the start.
-        init_heads: Whether the heads are taken over too.
+        init_heads: Whether to start from its heads, too.
         pretrain: A whole recipe that is run first, in the folder `pretrain` of this run, to start from.
         grid: Values to try when tuning, for a key or for several keys (with spaces) that take the same value;
             training ignores it.
         note: Free text about where the recipe comes from.
+
+    Raises:
+        ValueError: If a number is out of its range.
     """
 
     method: str
@@ -161,8 +189,15 @@ class Recipe:
     grid: Mapping[str, list[Any]] = field(default_factory=dict)
     note: str = ""
 
+    def __post_init__(self) -> None:
+        for (section, name), allowed in _RANGES.items():
+            value = getattr(getattr(self, section), name)
+            numbers = value if isinstance(value, tuple | list) else [value]
+            if not all(number is None or allowed.contains(number) for number in numbers):
+                raise ValueError(f"{section}.{name}: expected {allowed.text}, got {value}")
+
     def untested(self) -> Recipe:
-        """The same without a look at test rows, for runs that settings are chosen by."""
+        """The same recipe without an evaluation on test rows, for runs that serve to choose settings."""
         first = None if self.pretrain is None else self.pretrain.untested()
         return replace(self, training=replace(self.training, test=False), pretrain=first)
 
@@ -174,3 +209,10 @@ SETTINGS: dict[str, type] = {
     "training": TrainingSettings,
 }
 """The sections of a recipe whose keys are always the same."""
+
+_RANGES = {
+    (section, name): found
+    for section, settings in SETTINGS.items()
+    for name, kind in get_type_hints(settings, include_extras=True).items()
+    if (found := _range_in(kind))
+}

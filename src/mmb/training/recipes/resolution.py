@@ -11,7 +11,7 @@ import re
 from argparse import ArgumentError
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import asdict, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -20,9 +20,12 @@ from mmb._extras import require
 from mmb._names import nearest
 from mmb.models.registry import builder as model_builder
 from mmb.training.recipes.components import NOT_OPTIONS, data_loader, objective_class
-from mmb.training.recipes.presets import DATA, METHODS, Fragment, default_model
-from mmb.training.recipes.ranges import check_ranges
+from mmb.training.recipes.nested import Fragment, flatten, merge, nest
+from mmb.training.recipes.presets import DATA, METHODS, default_model
 from mmb.training.recipes.recipe import SETTINGS, Recipe
+from mmb.training.recipes.renamed import old_names
+
+_NAMES = ("method", "data", "data.name", "model", "model.name")
 
 
 class RecipeError(ValueError):
@@ -76,51 +79,58 @@ def _with_base(fragment: Fragment, path: Path, above: tuple[Path, ...]) -> Fragm
     return merge(merged, own)
 
 
-def parse_overrides(overrides: Iterable[str], texts: Container[str] = ()) -> Fragment:
-    """Make a fragment of `key=value` texts with dotted keys, such as `optimizer.lr=0.01`.
+def with_overrides(fragment: Fragment, overrides: Iterable[str]) -> Fragment:
+    """Put `key=value` texts with dotted keys, such as `optimizer.lr=0.01`, on top of a fragment.
 
     Args:
-        overrides: The texts.
-        texts: Keys whose values are texts, and are not taken for numbers and the like; see `text_keys`.
+        fragment: What is chosen so far.
+        overrides: The texts. Values are YAML; where a key takes a text, they stay as they are.
+
+    Returns:
+        A new fragment, not checked yet.
 
     Raises:
-        RecipeError: If there is no `=` in one.
+        RecipeError: If there is no `=` in a text, or its value cannot be read.
     """
-    yaml = require("yaml", extra="training")
-    fragment: Fragment = {}
-    for text in overrides:
-        key, sign, value = text.partition("=")
-        if not sign or not key:
-            raise RecipeError(f"expected key=value, got {text!r}")
-        try:
-            nested: Any = yaml.safe_load(value)
-            if key in texts and nested is not None:
-                nested = yaml.load(value, Loader=yaml.BaseLoader)  # all scalars as they are written
-        except (yaml.YAMLError, ValueError) as error:  # the latter for dates that are none
-            raise RecipeError(
-                f"the value of {key} cannot be read: {value!r}; put quotes in it where it is a text"
-            ) from error
-        for part in reversed(key.split(".")):
-            nested = {part: nested}
-        fragment = merge(fragment, nested)
+    # names first: the types of other keys, and whether they are kept, follow from them
+    for text in sorted(overrides, key=lambda text: text.partition("=")[0] not in _NAMES):
+        fragment = merge(fragment, nest(dict([_parse_override(text, _text_keys(fragment))])))
     return fragment
 
 
-def text_keys(fragment: Fragment) -> set[str]:
+def _parse_override(text: str, texts: Container[str]) -> tuple[str, Any]:
+    """The key and value in a `key=value` text; the values of `texts` stay texts."""
+    yaml = require("yaml", extra="training")
+    key, sign, value = text.partition("=")
+    if not sign or not key:
+        raise RecipeError(f"expected key=value, got {text!r}")
+    try:
+        parsed = yaml.safe_load(value)
+        if key in texts and parsed is not None:
+            parsed = yaml.load(value, Loader=yaml.BaseLoader)  # all scalars as they are written
+    except (yaml.YAMLError, ValueError) as error:  # the latter for impossible dates
+        raise RecipeError(
+            f"the value of {key} cannot be read: {value!r}; if it is a text, put it in quotes"
+        ) from error
+    return key, parsed
+
+
+def _text_keys(fragment: Fragment) -> set[str]:
     """Keys of recipes with the data set of a fragment whose values are texts, or lists of texts."""
-    found = text_options(Recipe)
+    found = set(_text_options(Recipe))
     for name, settings in SETTINGS.items():
-        found |= {f"{name}.{key}" for key in text_options(settings)}
+        found |= {f"{name}.{key}" for key in _text_options(settings)}
     try:
         loader = data_loader(_name(fragment, "data"))
-    except ValueError:  # which is told when the recipe is resolved
+    except ValueError:  # `resolve` reports it
         return found
-    return found | {f"data.{key}" for key in text_options(loader)}
+    return found | {f"data.{key}" for key in _text_options(loader)}
 
 
-def text_options(function: Callable[..., Any]) -> set[str]:
+@cache
+def _text_options(function: Callable[..., Any]) -> frozenset[str]:
     """Arguments of a function, or fields of a class, that are texts, or lists of texts."""
-    return {name for name, kind in get_type_hints(function).items() if _is_text(kind)}
+    return frozenset(name for name, kind in get_type_hints(function).items() if _is_text(kind))
 
 
 def _is_text(kind: Any) -> bool:
@@ -128,25 +138,6 @@ def _is_text(kind: Any) -> bool:
     if get_origin(kind) in (Literal, Mapping, dict) or not arguments:
         return kind is str
     return all(_is_text(part) for part in arguments)
-
-
-def merge(first: Mapping[str, Any], second: Mapping[str, Any]) -> Fragment:
-    """Both fragments in one; where both have a key, the second wins, and mappings are merged.
-
-    Options belong to what they are options of: another `name` under `data` or `model` drops the options
-    that came with the first one, and another `method` drops `objective` and `grid`.
-    """
-    merged = dict(first)
-    if first.get("method", second.get("method")) != second.get("method", first.get("method")):
-        merged = {key: value for key, value in first.items() if key not in ("objective", "grid")}
-    for key, value in second.items():
-        old = merged.get(key)
-        if isinstance(value, Mapping) and isinstance(old, Mapping):
-            renamed = key in ("data", "model") and value.get("name", old.get("name")) != old.get("name")
-            merged[key] = dict(value) if renamed else merge(old, value)
-        else:
-            merged[key] = value
-    return merged
 
 
 def resolve(fragment: Fragment) -> Recipe:
@@ -173,17 +164,21 @@ def resolve(fragment: Fragment) -> Recipe:
     pretrain = merged.pop("pretrain", None)
     if pretrain is not None and not isinstance(pretrain, Mapping):
         raise RecipeError(f"pretrain must be a recipe, a mapping of keys to values, got {pretrain!r}")
+    for message in old_names(merged):
+        raise RecipeError(message)
     parser = make_parser(merged)
     _check_keys(merged, _known_keys(parser))
     values = _parsed(parser, merged)
     values = {"objective": {}, **{key: values[key] for key in values if not key.startswith("__")}}
     # What is not chosen of the network may follow from the data, which is not loaded yet.
     values["model"] = {key: values["model"][key] for key in merged["model"]}
-    recipe = Recipe(
-        **{key: SETTINGS[key](**value) if key in SETTINGS else _plain(value) for key, value in values.items()}
-    )
     try:
-        check_ranges(recipe)
+        recipe = Recipe(
+            **{
+                key: SETTINGS[key](**values[key]) if key in SETTINGS else _plain(values[key])
+                for key in values
+            }
+        )
     except ValueError as error:
         raise RecipeError(str(error)) from error
     if pretrain is None:
@@ -234,22 +229,16 @@ def _parser_for(
     return parser
 
 
-def read_options(function: Callable[..., Any], given: Fragment, skip: set[str]) -> Fragment:
-    """Check options that are given to a function by name.
-
-    Args:
-        function: Its signature and docstring say what the options are.
-        given: Names and values.
-        skip: Arguments that are not options.
-
-    Returns:
-        The options given, with the types they should have.
+def read_options(function: Callable[..., Any], overrides: Iterable[str], skip: set[str]) -> Fragment:
+    """Read `key=value` texts as options of a function, whose signature and docstring say what they are.
 
     Raises:
-        RecipeError: If one is not known (the nearest is named), is missing or has a value of the wrong type.
+        RecipeError: If an option is not known (the nearest is named), is missing or has a wrong type.
     """
+    function = getattr(function, "__func__", function)
     parser = require("jsonargparse", extra="training").ArgumentParser(exit_on_error=False)
-    parser.add_function_arguments(getattr(function, "__func__", function), skip=skip)
+    parser.add_function_arguments(function, skip=skip)
+    given = nest(dict(_parse_override(text, _text_options(function)) for text in overrides))
     _check_keys(given, _known_keys(parser))
     values = _parsed(parser, given)
     return {key: values[key] for key in given}
@@ -278,7 +267,7 @@ def _name(fragment: Fragment, section: str) -> str:
 
 def _parsed(parser: Any, fragment: Fragment) -> Fragment:
     defaults = parser.get_defaults()
-    for key, value in leaves(fragment):  # jsonargparse takes null for any type
+    for key, value in flatten(fragment).items():  # jsonargparse takes null for any type
         if value is None and (default := defaults.get(key)) is not None:
             raise RecipeError(f"{key}: expected a value, got null; its default is {default}")
     try:
@@ -296,22 +285,13 @@ def _known_keys(parser: Any) -> list[str]:
 
 
 def _check_keys(fragment: Fragment, known: list[str]) -> None:
-    for key, _ in leaves(fragment):
+    for key in flatten(fragment):
         # A grid names keys of the recipe; several, with spaces, take the same value.
         for name in key.removeprefix("grid.").split() if key.startswith("grid.") else [key]:
             if name not in known and not any(other.startswith(f"{name}.") for other in known):
                 # `lr` alone is most likely `optimizer.lr`.
                 ends = [other for other in known if other.rpartition(".")[2] == name]
                 raise RecipeError(f"there is no key {name!r}{nearest(ends[0] if ends else name, known)}")
-
-
-def leaves(fragment: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
-    """Dotted names and values of all that a fragment says."""
-    for key, value in fragment.items():
-        if isinstance(value, Mapping) and value:
-            yield from leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 def _plain(value: Any) -> Any:

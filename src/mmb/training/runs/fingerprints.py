@@ -12,6 +12,7 @@ from torch import Tensor
 
 from mmb.data import Dataset
 from mmb.data.inputs.image_files import ImageFiles
+from mmb.training.recipes.nested import flatten
 from mmb.training.recipes.recipe import Recipe
 from mmb.training.recipes.resolution import to_plain
 from mmb.trees import tensors
@@ -54,19 +55,11 @@ def recipe_facts(recipe: Recipe) -> dict[str, str]:
 
     Options of the data are not among them, but for augmentation: `data_facts` are about what they gave.
     """
-    facts = flat(to_plain(recipe))
+    facts = flatten(to_plain(recipe))
     sections = ("method", "model.", "objective.", "sampler.", "optimizer.", "schedule.", "seed")
     chosen_by = ("training.select", "training.max_fpr")  # a best value of another metric says nothing
     kept = (*sections, *chosen_by, "data.augment", "training.precision", "training.batch_norm")
-    return {key: value for key, value in facts.items() if key.startswith(kept)}
-
-
-def flat(nested: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Values as text, by keys joined with dots."""
-    found: dict[str, str] = {}
-    for key, value in nested.items():
-        found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: repr(value)}
-    return found
+    return {key: repr(value) for key, value in facts.items() if key.startswith(kept)}
 
 
 def as_bytes(plain: Any) -> Tensor:

@@ -17,9 +17,10 @@ from mmb.training.loop.loop import train
 from mmb.training.loop.setup import rows_per_step
 from mmb.training.loop.watch import Watch
 from mmb.training.processes.workers import become_worker
-from mmb.training.recipes.presets import METHODS, Fragment
+from mmb.training.recipes.nested import Fragment, merge
+from mmb.training.recipes.presets import METHODS
 from mmb.training.recipes.recipe import Recipe
-from mmb.training.recipes.resolution import merge, resolve
+from mmb.training.recipes.resolution import resolve
 from mmb.training.runs.log import read_log
 from mmb.training.runs.run import Run, RunError
 

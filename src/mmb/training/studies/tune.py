@@ -27,9 +27,9 @@ from mmb.training.loop.evaluate import TrainingError
 from mmb.training.loop.loop import train
 from mmb.training.loop.randomness import derive_seed
 from mmb.training.loop.watch import Watch
-from mmb.training.recipes.presets import Fragment
+from mmb.training.recipes.nested import merge, nest
 from mmb.training.recipes.recipe import Recipe
-from mmb.training.recipes.resolution import RecipeError, merge, resolve, to_plain
+from mmb.training.recipes.resolution import RecipeError, resolve, to_plain
 from mmb.training.recipes.tuning_grids import grid_of
 from mmb.training.runs.run import Run, RunError
 
@@ -372,14 +372,8 @@ def with_values(recipe: Recipe, values: Params) -> Recipe:
     Raises:
         RecipeError: If a value is not what its key takes.
     """
-    fragment: Fragment = to_plain(recipe)
-    for keys, value in values.items():
-        for key in keys.split():
-            nested = value
-            for part in reversed(key.split(".")):
-                nested = {part: nested}
-            fragment = merge(fragment, nested)
-    return resolve(fragment)
+    chosen = nest({key: value for keys, value in values.items() for key in keys.split()})
+    return resolve(merge(to_plain(recipe), chosen))
 
 
 def _values_of(recipe: Recipe) -> Recipe:

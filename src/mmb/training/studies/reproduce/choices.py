@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from mmb.training.recipes.nested import flatten
 from mmb.training.recipes.recipe import Recipe
-from mmb.training.recipes.resolution import leaves
 from mmb.training.runs.run import Run, RunError
 from mmb.training.studies.reproduce.study import METRICS, Study
 
@@ -101,4 +101,4 @@ def _of_any_seed(recipe: Recipe) -> Recipe:
 
 def describe(change: Mapping[str, Any]) -> str:
     """A change to a recipe in one line."""
-    return ", ".join(f"{key}={value}" for key, value in leaves(change)) or "as it stands"
+    return ", ".join(f"{key}={value}" for key, value in flatten(change).items()) or "as it stands"

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from mmb._extras import require
-from mmb.training.recipes.presets import METHODS, Fragment
+from mmb.training.recipes.nested import Fragment, merge
+from mmb.training.recipes.presets import METHODS
 from mmb.training.recipes.recipe import Recipe
-from mmb.training.recipes.resolution import RecipeError, merge, read_recipe, resolve
+from mmb.training.recipes.resolution import RecipeError, read_recipe, resolve
 
 METRICS = {"auc": "AUC", "pauc": "pAUC", "ap": "AP"}
 """Metrics of the tables, and what they are called there."""

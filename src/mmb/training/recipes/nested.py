@@ -1,0 +1,56 @@
+"""Nested dicts and their dotted keys: `{"optimizer": {"lr": 0.1}}` has the key `optimizer.lr`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+Fragment = dict[str, Any]
+"""A nested dict with some keys of a recipe."""
+
+
+def flatten(nested: Mapping[str, Any]) -> Fragment:
+    """Values by dotted keys; an empty dict counts as a value."""
+    flat: Fragment = {}
+    for key, value in nested.items():
+        inner = flatten(value) if isinstance(value, Mapping) else {}
+        flat |= {f"{key}.{name}": item for name, item in inner.items()} or {key: value}
+    return flat
+
+
+def nest(flat: Mapping[str, Any]) -> Fragment:
+    """The nested dict of values by dotted keys."""
+    nested: Fragment = {}
+    for key, value in flat.items():
+        *above, last = key.split(".")
+        place = nested
+        for part in above:
+            place = place.setdefault(part, {})
+        place[last] = value
+    return nested
+
+
+def merge(first: Mapping[str, Any], second: Mapping[str, Any]) -> Fragment:
+    """Merge two fragments of a recipe; where both have a key, the second wins, and dicts are merged.
+
+    Options belong to one data set, network or method: another `name` under `data` or `model` drops the
+    options of the first one, and another `method` drops `objective` and `grid`.
+    """
+    merged = dict(first)
+    if first.get("method", second.get("method")) != second.get("method", first.get("method")):
+        merged = {key: value for key, value in first.items() if key not in ("objective", "grid")}
+    for key, value in second.items():
+        old = merged.get(key)
+        if isinstance(value, Mapping) and isinstance(old, Mapping):
+            renamed = key in ("data", "model") and value.get("name", old.get("name")) != old.get("name")
+            merged[key] = dict(value) if renamed else merge(old, value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def difference(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """The keys at which two flat dicts differ, with both values; None stands for a missing one."""
+    keys = dict.fromkeys([*first, *second])
+    pairs = {key: (first.get(key), second.get(key)) for key in keys}
+    return {key: (one, other) for key, (one, other) in pairs.items() if one != other}

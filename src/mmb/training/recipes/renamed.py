@@ -1,0 +1,53 @@
+"""Keys and values of recipes that had another name in an earlier version.
+
+A recipe with an old name is refused with a message that says the new one. Recipes that an earlier version
+stored in the folder of a run are translated when they are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from mmb.training.recipes.nested import Fragment, flatten
+
+# A key never moves to another section.
+_KEYS: dict[str, str] = {}
+_KEYS_OF_METHOD: dict[str, dict[str, str]] = {}
+_VALUES: dict[str, dict[str, str]] = {}  # by new keys
+
+
+def old_names(fragment: Mapping[str, Any]) -> Iterator[str]:
+    """A message for each old name in a fragment."""
+    for key, value in flatten(fragment).items():
+        key = key.removeprefix("grid.")
+        new_key, new_value = _renamed(key, value, fragment.get("method"))
+        if new_key != key:
+            yield f"the key {key!r} is now {new_key!r}"
+        elif str(new_value) != str(value):
+            yield f"{key}: the value {value!r} is now {new_value!r}"
+
+
+def translate(stored: Mapping[str, Any]) -> Fragment:
+    """A recipe that an earlier version stored, in the names of this one."""
+    method = stored.get("method")
+    fresh = dict(stored)
+    for section, options in stored.items():
+        if section == "pretrain":
+            fresh[section] = translate(options)
+        elif section == "grid":
+            fresh[section] = dict(_renamed(keys, values, method) for keys, values in options.items())
+        elif isinstance(options, Mapping):
+            named = [_renamed(f"{section}.{name}", value, method) for name, value in options.items()]
+            fresh[section] = {key.removeprefix(f"{section}."): value for key, value in named}
+    return fresh
+
+
+def _renamed(keys: str, value: Any, method: Any) -> tuple[str, Any]:
+    """The new names of a key, or several with spaces, and of its value or list of values."""
+    new_keys = _KEYS | _KEYS_OF_METHOD.get(str(method), {})
+    names = [new_keys.get(key, key) for key in keys.split()]
+    new_values = {old: new for name in names for old, new in _VALUES.get(name, {}).items()}
+    if isinstance(value, list):
+        return " ".join(names), [new_values.get(str(one), one) for one in value]
+    return " ".join(names), new_values.get(str(value), value)

@@ -1,0 +1,85 @@
+"""Files are written whole or not at all, by any number of writers, wherever their path leads."""
+
+import os
+import threading
+
+import pytest
+
+from mmb._atomic_files import WriteError, replacing, sync, whole_file, write_new, write_whole
+from mmb._file_locks import try_lock
+
+
+def test_a_failure_leaves_the_old_content_and_nothing_else(tmp_path):
+    path = tmp_path / "file"
+    write_whole(path, "old")
+    with pytest.raises(KeyError), whole_file(path) as file:
+        file.write("new")
+        raise KeyError
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_two_writers_of_one_file_do_not_mix(tmp_path):
+    path = tmp_path / "file"
+    with whole_file(path) as one, whole_file(path) as other:
+        one.write("one" * 1000)
+        other.write("other")
+    assert path.read_text() == "one" * 1000  # the last that was closed
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_link_stays_a_link(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere" / "file")
+    write_whole(tmp_path / "link", "text")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "elsewhere" / "file").read_text() == "text"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no such devices")
+def test_devices_and_pipes_are_written_directly(tmp_path):
+    with open(os.devnull, "w") as null, replacing(type(tmp_path)(os.devnull)) as place:
+        assert os.path.samestat(os.stat(place), os.fstat(null.fileno()))
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    read = []
+    reader = threading.Thread(target=lambda: read.append(pipe.read_text()))
+    reader.start()
+    write_whole(pipe, "text")
+    reader.join()
+    assert read == ["text"]
+    assert pipe.is_fifo()
+
+
+def test_a_folder_and_a_missing_folder_are_named(tmp_path):
+    with pytest.raises(IsADirectoryError, match="folder"):
+        write_whole(tmp_path, "text")
+    with pytest.raises(WriteError, match="missing"):
+        write_whole(tmp_path / "missing" / "file", "text")
+
+
+def test_a_new_file_is_not_written_twice(tmp_path):
+    write_new(tmp_path / "file", "first")
+    with pytest.raises(FileExistsError):
+        write_new(tmp_path / "file", "second")
+    assert (tmp_path / "file").read_text() == "first"
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_folders_are_not_opened_on_windows(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda descriptor: pytest.fail("a folder was opened"))
+    monkeypatch.setattr(os, "name", "nt")
+    try:
+        sync(tmp_path)
+    finally:
+        monkeypatch.undo()
+
+
+def test_a_lock_is_free_when_its_file_is_closed(tmp_path):
+    held = try_lock(tmp_path / "lock")
+    assert held is not None
+    assert try_lock(tmp_path / "lock") is None
+    held.close()
+    again = try_lock(tmp_path / "lock")
+    assert again is not None
+    again.close()

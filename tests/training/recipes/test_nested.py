@@ -1,0 +1,22 @@
+"""Dotted keys and nested dicts are two forms of the same."""
+
+from mmb.training.recipes.nested import difference, flatten, merge, nest
+
+NESTED = {"method": "ce", "optimizer": {"lr": 0.1, "betas": [0.9, 1]}, "grid": {}, "a": {"b": {"c": None}}}
+FLAT = {"method": "ce", "optimizer.lr": 0.1, "optimizer.betas": [0.9, 1], "grid": {}, "a.b.c": None}
+
+
+def test_keys_are_joined_and_split():
+    assert flatten(NESTED) == FLAT
+    assert nest(FLAT) == NESTED
+
+
+def test_merging_leaves_both_as_they_were():
+    first, second = {"a": {"b": 1, "c": {"d": 2}}}, {"a": {"c": {"e": 3}}, "f": 4}
+    assert merge(first, second) == {"a": {"b": 1, "c": {"d": 2, "e": 3}}, "f": 4}
+    assert (first, second) == ({"a": {"b": 1, "c": {"d": 2}}}, {"a": {"c": {"e": 3}}, "f": 4})
+
+
+def test_differences_have_both_values():
+    assert difference({"a": 1, "b": 2}, {"b": 3, "a": 1, "c": 4}) == {"b": (2, 3), "c": (None, 4)}
+    assert difference(FLAT, dict(FLAT)) == {}
