@@ -12,9 +12,14 @@ from mmb._file_locks import try_lock
 def test_a_failure_leaves_the_old_content_and_nothing_else(tmp_path):
     path = tmp_path / "file"
     write_whole(path, "old")
-    with pytest.raises(KeyError), whole_file(path) as file:
-        file.write("new")
-        raise KeyError
+
+    def fail():
+        with whole_file(path) as file:
+            file.write("new")
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
 

@@ -17,16 +17,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, console: Console) -> None:
     """Evaluate and show a table."""
-    from mmb.training import Run
-    from mmb.training.loop.outcome import evaluate_run
+    from mmb.metrics.titles import TITLES, column_titles, definition
+    from mmb.training import Run, evaluate_run
     from mmb.training.runs.tables import make_table
 
     found = evaluate_run(Run.open(options.run), options.split, options.max_fpr)
-    tasks, keys = found["tasks"], ["auc", "pauc", "ap"]
-    rows = [list(row) for row in zip(*(tasks[key] for key in ("name", *keys)), strict=True)]
-    rows.append(["mean", *(found["mean"][key] for key in keys)])
-    fpr = found["max_fpr"]
-    caption = f"pAUC: FPR <= {fpr:g}, McClish-standardised"
-    columns = ["task", "AUC", f"pAUC {fpr:g}", "AP"]
-    console.show(make_table(f"{options.run}: {options.split} rows", columns, rows, caption))
+    rows = [list(row) for row in zip(*(found["tasks"][key] for key in ("name", *TITLES)), strict=True)]
+    rows.append(["mean", *(found["mean"][key] for key in TITLES)])
+    columns = ["task", *column_titles(found["max_fpr"])]
+    title = f"{options.run}: {options.split} rows"
+    console.show(make_table(title, columns, rows, definition(found["max_fpr"])))
     console.result(found)

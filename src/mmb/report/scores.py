@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from mmb._atomic_files import replacing
 from mmb._extras import require
 from mmb.training import Run, RunError
 from mmb.training.loop.evaluate import part_logits
@@ -116,13 +118,13 @@ def _write(path: Path, mark: str, scores: Scores) -> None:
     tensors |= {f"labels/{part}": values.contiguous() for part, values in scores.labels.items()}
     tensors |= {f"tracked/{step}": torch.stack(list(found)) for step, found in scores.tracked.items()}
     facts = {"mark": mark, "step": scores.step, "task_names": scores.task_names, "sizes": scores.sizes}
-    temporary = path.with_name(f".{path.name}.part")
-    try:
-        save = require("safetensors.torch", extra="training").save_file
-        save(tensors, temporary, {"facts": json.dumps(facts)})
-        temporary.replace(path)
-    except (OSError, require("safetensors", extra="training").SafetensorError):
-        temporary.unlink(missing_ok=True)  # a folder that is only to be read: compute anew next time
+    save = require("safetensors.torch", extra="training").save_file
+    # a folder that is only to be read: compute them again next time
+    with (
+        suppress(OSError, require("safetensors", extra="training").SafetensorError),
+        replacing(path) as place,
+    ):
+        save(tensors, place, {"facts": json.dumps(facts)})
 
 
 def _read(path: Path, mark: str) -> Scores | None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mmb._extras import require
+from mmb.metrics.titles import TITLES, column_titles, definition, value_text
 from mmb.training.recipes.recipe import Recipe
 
 _PROSE = 24  # a longer text, and a name of any length, may be broken over lines; nothing else may
@@ -62,17 +63,16 @@ def as_text(table: Any) -> str:
 def result_table(result: dict[str, Any]) -> str:
     """The table of one run: a line per task, and the mean; of validation rows if test rows were not seen."""
     part = "test" if "test" in result else "valid"
-    fpr = result["max_fpr"]
-    columns = ["task", "train +", "train -", "AUC", f"pAUC {fpr:g}", "AP", "FPR", "TPR"]
+    columns = ["task", "train +", "train -", *column_titles(result["max_fpr"]), "FPR", "TPR"]
     tasks = result["tasks"]
     keys = [
         "name",
         "positives",
         "negatives",
-        *(f"{part}_{key}" for key in ("auc", "pauc", "ap", "fpr", "tpr")),
+        *(f"{part}_{key}" for key in (*TITLES, "fpr", "tpr")),
     ]
     rows = [list(row) for row in zip(*(tasks[key] for key in keys), strict=True)]
-    rows.append(["mean", None, None, *(result[part][key] for key in ("auc", "pauc", "ap")), None, None])
+    rows.append(["mean", None, None, *(result[part][key] for key in TITLES), None, None])
     title = f"{result['data']}, {result['method']}, seed {result['seed']}: {part} rows"
     return as_text(make_table(title, columns, rows, definitions(result)))
 
@@ -81,7 +81,7 @@ def definitions(result: dict[str, Any]) -> str:
     """What the columns are."""
     return (
         f"Weights of step {result['best_step']} of {result['steps']}, selected by validation "
-        f"{result['selected_by']}. pAUC: FPR <= {result['max_fpr']:g}, McClish-standardised. FPR and TPR: at "
+        f"{result['selected_by']}. {definition(result['max_fpr'])}. FPR and TPR: at "
         f"the threshold of FPR {result['max_fpr']:g} on validation rows."
     )
 
@@ -89,17 +89,17 @@ def definitions(result: dict[str, Any]) -> str:
 def _cell(value: Any) -> str:
     if value is None:
         return "-"
-    return f"{value:.4f}" if isinstance(value, float) else str(value)
+    return value_text(value) if isinstance(value, float) else str(value)
 
 
 def comparison_table(summary: dict[str, Any], recipe: Recipe) -> Any:
     """The table (rich) of a comparison: a line per method, mean and standard deviation over seeds."""
     settings = recipe.training
-    columns = ["method", "AUC", f"pAUC {settings.max_fpr:g}", "AP", "s/run"]
+    columns = ["method", *column_titles(settings.max_fpr), "s/run"]
     rows = [
         [
             entry["title"],
-            *(f"{entry[m]['mean']:.4f} ({entry[m]['std']:.4f})" for m in ("auc", "pauc", "ap")),
+            *(f"{value_text(entry[m]['mean'])} ({value_text(entry[m]['std'])})" for m in TITLES),
             f"{entry['seconds']:.0f}",
         ]
         for entry in summary.values()
@@ -108,6 +108,6 @@ def comparison_table(summary: dict[str, Any], recipe: Recipe) -> Any:
     caption = (
         f"Mean (standard deviation) over {seeds} seeds of the mean over tasks. Same network, rows per step "
         f"and steps for all; weights selected by validation {settings.select}. "
-        f"pAUC: FPR <= {settings.max_fpr:g}, McClish-standardised."
+        f"{definition(settings.max_fpr)}."
     )
     return make_table(f"{recipe.data['name']}: test rows", columns, rows, caption)
