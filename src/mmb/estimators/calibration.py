@@ -6,19 +6,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from mmb.estimators.folds import held_out
+from mmb.estimators.folds import unseen_logits
+from mmb.estimators.network import both_classes
 from mmb.quantiles import negative_quantiles
 
 _ROUNDING = 1e-9  # of log-odds
-_TO_SLOPE = 0.05  # weight of the prior on the logarithm of the slope, in rows
-_TO_SHARES = 1.0  # and of that on the logarithms of the shares of the kinds
+_SLOPE_PRIOR = 0.05  # weight of the prior on the logarithm of the slope, in rows
+_SHARES_PRIOR = 1.0  # and of that on the logarithms of the shares of the models
 
 
 class Calibration:
-    """What makes log-odds of logits, and the log-odds at which each task is called positive.
-
-    Args:
-        num_tasks: Number of tasks.
+    """The map from logits to log-odds, and the log-odds above which each task is called positive.
 
     Attributes:
         slope: `a` of the log-odds `a z + b`, float64 `[m]`.
@@ -49,18 +47,17 @@ class Calibration:
         r"""Fit to some rows: log-odds of the tasks with both classes there, cuts of those with negatives.
 
         Args:
-            scores: Logits `[n, m]`, by which log-odds are placed.
-            averaged: Logits `[n, m]` spread as those to come, by which cuts are placed.
+            scores: Logits `[n, m]` that determine the log-odds.
+            averaged: Logits `[n, m]` with the spread of those to come, which determine the cuts.
             labels: int8 `[n, m]` with -1 for missing.
             weights: Of the rows, `[n]`.
-            max_fpr: The false positive rate to cut at.
+            max_fpr: The false positive rate at the cut.
             mass: `[2, m]`: how many negatives and positives have been seen in all. Tasks that lack one get
                 constant log-odds, $\log (n_+ + 1/2) / (n_- + 1/2)$, and a cut of zero.
         """
         self.usable = (mass > 0).all(0)
-        slope, offset = fit_log_odds(scores.unsqueeze(1), labels, weights)
-        slope = slope.squeeze(0)
-        there = (labels == 1).any(0) & (labels == 0).any(0)
+        (slope,), offset = fit_log_odds(scores.unsqueeze(1), labels, weights)
+        there = both_classes(labels)
         self.slope = torch.where(there, slope, self.slope)
         self.offset = torch.where(there, offset, self.offset)
         self.constant = ((mass[1] + 0.5) / (mass[0] + 0.5)).log()
@@ -68,14 +65,7 @@ class Calibration:
         self.cut = torch.where(self.usable & ~cut.isnan(), cut, self.cut)
 
     def raise_cut(self, scores: Tensor, labels: Tensor, weights: Tensor, max_fpr: float) -> None:
-        """Keep the rate on rows with their own scores, too: many of them may be equal, just above the cut.
-
-        Args:
-            scores: Logits `[n, m]`.
-            labels: int8 `[n, m]` with -1 for missing.
-            weights: Of the rows, `[n]`.
-            max_fpr: The false positive rate to keep.
-        """
+        """Keep the rate on these rows, too: many of their scores may be equal, and just above the cut."""
         own = fpr_thresholds(self(scores), labels, weights, max_fpr) + _ROUNDING
         self.cut = torch.where(self.usable & (own > self.cut), own, self.cut)
 
@@ -93,28 +83,28 @@ def spread_as_averaged(
     h \mapsto \mathrm{E} h + \sqrt{1 - V / \mathrm{Var}(h)} \, (h - \mathrm{E} h),
     $$
 
-    where $V$ is what averaging takes away: of $K$ networks, $1 - 1/K$ times the variance by chance on new
-    rows. With $\bar s$ the mean of all, $\mathrm{Var}(h - \bar s)$ would be that, were rows not better known
-    to the networks that were trained on them; it is too much. The variance among those networks, times
-    $1 - 1/K$, is too little. $V$ is the geometric mean of the two; the first alone where there are but two
-    networks.
+    where $V$ is the variance that averaging removes: with $K$ networks, $1 - 1/K$ times the variance by
+    chance on new rows. With $\bar s$ the mean of all networks, $\mathrm{Var}(h - \bar s)$ is too large an
+    estimate of it, since networks know the rows they were trained on better. The variance among those
+    networks, times $1 - 1/K$, is too small. $V$ is the geometric mean of the two; with only two networks, it
+    is the first.
 
-    Where $V$ is most of the variance, classes would be moved apart by what may be chance, too. A threshold is
-    none the worse, but probabilities would be near 0 and 1: for them the factor under the root goes back to
-    one from where $V$ is half of the variance to where it is all.
+    Where $V$ is most of the variance, this also moves the classes apart by what may be chance. That does not
+    harm a threshold, but probabilities would be near 0 and 1: for them, the factor under the root returns to
+    one as $V$ rises from half of the variance to all of it.
 
     Args:
         logits: Of each network, `[K, n, m]`.
         fold: int64 `[n]`: the network that was trained without the row, -1 for none.
         labels: int8 `[n, m]` with -1 for missing.
         weights: Of the rows, `[n]`.
-        cautious: The scores $h$ to move, `[n, m]`, for probabilities; None is those in `logits`, for a
+        cautious: The scores $h$ to move, `[n, m]`, for probabilities; None takes those in `logits`, for a
             threshold.
 
     Returns:
         `[n, m]`.
     """
-    own = held_out(logits, fold) if cautious is None else cautious
+    own = unseen_logits(logits, fold) if cautious is None else cautious
     if len(logits) == 1:
         return own
     gap = own - logits.mean(0)
@@ -127,14 +117,14 @@ def spread_as_averaged(
         there = labels == value
         share = there * weights.double().unsqueeze(1)
         share = share / share.sum(0).clamp(min=1e-12)
-        centre = (share * own).sum(0)
+        center = (share * own).sum(0)
         by_chance = (share * (gap - (share * gap).sum(0)).square()).sum(0)
         if len(logits) > 2:
             by_chance = (by_chance * (1 - 1 / len(logits)) * (share * among).sum(0)).sqrt()
-        spread = (share * (own - centre).square()).sum(0)
+        spread = (share * (own - center).square()).sum(0)
         lost = (by_chance / spread.clamp(min=1e-12)).clamp(max=1)
         left = 1 - lost if cautious is None else torch.maximum(1 - lost, lost)
-        found = torch.where(there, centre + left.sqrt() * (own - centre), found)
+        found = torch.where(there, center + left.sqrt() * (own - center), found)
     return found
 
 
@@ -143,21 +133,21 @@ def fit_log_odds(
 ) -> tuple[Tensor, Tensor]:
     r"""Slopes and offset of each task such that $\text{sigmoid}(\sum_f a_f z_f + b)$ is a probability.
 
-    The likelihood of $a > 0$ and $b$ is maximised with targets $(n_+ + 1) / (n_+ + 2)$ and
-    $1 / (n_- + 2)$ in place of 1 and 0, so that it has a maximum however well the classes are told apart
-    (Platt, 1999); a weak prior keeps the slope finite where a class is absent. Slopes are positive: where
-    there is one kind of logits, the order of scores is the order of probabilities. Where there are several,
-    $a_f \propto e^{\phi_f} / \text{deviation of } z_f$, with a prior that takes all for equally good, or
-    for as good as they were before.
+    The likelihood of $a > 0$ and $b$ is maximized with targets $(n_+ + 1) / (n_+ + 2)$ and
+    $1 / (n_- + 2)$ in place of 1 and 0, so that it has a maximum however well the classes are separated
+    (Platt, 1999); a weak prior keeps the slope finite where a class is absent. Slopes are positive: with one
+    model, the order of scores is the order of probabilities. With several,
+    $a_f \propto e^{\phi_f} / \text{deviation of } z_f$, and a prior takes all models to be equally good, or
+    as good as they were before.
 
     Args:
-        scores: Logits `z`, `[n, kinds, m]`.
+        scores: Logits `z` of each model, `[n, models, m]`.
         labels: int8 `[n, m]` with -1 for missing.
         weights: Of the rows, `[n]`.
-        before: What `a` was, if anything.
+        before: The previous `a`, if any.
 
     Returns:
-        `a`, float64 `[kinds, m]`, and `b`, `[m]`.
+        `a`, float64 `[models, m]`, and `b`, `[m]`.
     """
     z = scores.double()
     spread, mean = torch.std_mean(z, dim=0, correction=0)
@@ -169,7 +159,7 @@ def fit_log_odds(
     up = positive * upper + negative * lower  # weight of the target 1, and of the target 0
     down = positive * (1 - upper) + negative * (1 - lower)
     found = torch.zeros(2, z.shape[2], dtype=torch.float64, requires_grad=True)  # log of the sum of a, b
-    leaning = torch.zeros(z.shape[1:], dtype=torch.float64, requires_grad=True)  # phi, from what it was
+    leaning = torch.zeros(z.shape[1:], dtype=torch.float64, requires_grad=True)  # change of phi
     was = torch.zeros_like(leaning) if before is None else (before * spread).clamp(min=1e-12).log()
     optimizer = torch.optim.LBFGS([found, leaning], max_iter=200, line_search_fn="strong_wolfe")
 
@@ -177,7 +167,7 @@ def fit_log_odds(
         optimizer.zero_grad()
         odds = found[0].exp() * ((was + leaning).softmax(0) * z).sum(1) + found[1]
         loss = (up * functional.softplus(-odds) + down * functional.softplus(odds)).sum()
-        loss = loss + _TO_SLOPE * found[0].square().sum() + _TO_SHARES * leaning.square().sum()
+        loss = loss + _SLOPE_PRIOR * found[0].square().sum() + _SHARES_PRIOR * leaning.square().sum()
         loss.backward()  # type: ignore[no-untyped-call]
         return loss
 
@@ -188,16 +178,6 @@ def fit_log_odds(
 
 
 def fpr_thresholds(scores: Tensor, labels: Tensor, weights: Tensor, max_fpr: float) -> Tensor:
-    """The lowest score of each task above which at most `max_fpr` of its negatives lie.
-
-    Args:
-        scores: `[n, m]`.
-        labels: int8 `[n, m]` with -1 for missing.
-        weights: Of the rows, `[n]`.
-        max_fpr: The rate.
-
-    Returns:
-        `[m]`: the score of one of the negatives; NaN for a task without any.
-    """
+    """The lowest of its negatives' scores above which at most `max_fpr` of them lie, `[m]`; NaN if none."""
     mass = (labels == 0) * weights.double().unsqueeze(1)
     return negative_quantiles(scores, mass, [max_fpr]).squeeze(0)

@@ -1,4 +1,4 @@
-"""A scikit-learn classifier that maximises the partial AUC of many tasks at once."""
+"""A scikit-learn classifier that maximizes the partial AUC of many tasks at once."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from torch import Tensor
 from mmb import metrics
 from mmb._extras import require
 from mmb.estimators.calibration import Calibration, spread_as_averaged
-from mmb.estimators.encoding import PiecewiseLinear
 from mmb.estimators.ensemble import Ensemble
-from mmb.estimators.grad_mode import with_gradients
-from mmb.estimators.inputs import Rows, Standardiser
+from mmb.estimators.inputs import Rows, Standardizer
+from mmb.estimators.model_mix import PiecewiseLinear
 from mmb.estimators.network import Network, Part, class_mass
 from mmb.estimators.parameters import check_parameters
 from mmb.estimators.targets import read_targets
@@ -31,26 +30,26 @@ _validation = require("sklearn.utils.validation", extra="estimators")
 _sparse = require("scipy.sparse", extra="estimators")
 
 Array = np.ndarray[Any, Any]
-_PASSES, _FEWEST_STEPS = 15, 300  # of a fit, where `steps` does not say
-_TUNING, _TUNING_LR = 0.5, 0.3  # steps for the objective and their size, beside those by cross-entropy
-_FIRST_STEPS = 100  # by cross-entropy, where data comes in parts
+_PASSES, _FEWEST_STEPS = 15, 300  # of a fit with `steps=None`
+_TUNING, _TUNING_LR = 0.5, 0.3  # steps for the objective and their size, relative to those by cross-entropy
+_FIRST_STEPS = 100  # by cross-entropy, when data comes in parts
 
 
 class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     r"""A neural network for rare events: one or many tasks, gaps in the labels, few false alarms.
 
-    It maximises the area under each task's ROC curve up to a false positive rate, calls positive what lies
-    above the score at which that rate is reached, and gives calibrated probabilities. It should work untuned:
-    inputs are standardised (outliers levelled off), and a few networks are averaged, each trained without
-    another share of the rows, by which probabilities and thresholds are placed. A network is several models
-    side by side, which are weighed for each task by those rows too: a perceptron, a linear model, and three
+    It maximizes the area under each task's ROC curve up to a false positive rate, calls rows positive whose
+    score is above the one at which that rate is reached, and gives calibrated probabilities. It should work
+    untuned: inputs are standardized (outliers leveled off), and a few networks are averaged, each trained
+    without another share of the rows; those rows determine probabilities and thresholds. A network is several
+    models side by side, which the held-out rows weigh for each task: a perceptron, a linear model, and three
     that see columns through cosines or through ranges between their quantiles.
 
-    What `y` may be:
+    `y` may be:
 
-    - `[n, m]` with 0, 1 and gaps (NaN or -1): `m` tasks. Outputs are `[n, m]`, as of scikit-learn's own
+    - `[n, m]` with 0, 1 and gaps (NaN or -1): `m` tasks. Outputs are `[n, m]`, as with scikit-learn's
       multi-label classifiers such as `MLPClassifier`; `predict_proba` is that of the positive class.
-    - `[n]` with two classes, strings or numbers, NaN or None where missing (-1 too, beside 0 and 1): the
+    - `[n]` with two classes, strings or numbers, NaN or None for missing (also -1, next to 0 and 1): the
       second class in sorted order is the positive one. `predict_proba` is `[n, 2]`.
     - `[n]` with more classes: each against the rest. `predict` is the likeliest class; thresholds are not
       used.
@@ -59,21 +58,21 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
     Args:
         objective: `"pauc"` (partial AUC up to `max_fpr`), `"pauc-pairwise"` (the same, by pairs), `"auc"`
-            (the whole area) or `"ce"` (cross-entropy). All but the last start with cross-entropy, and go
-            back to where that ended unless the partial AUC of the held-out rows has gained since.
-        max_fpr: Largest false positive rate: of the partial AUC that is maximised and that `score` returns,
+            (the whole area) or `"ce"` (cross-entropy). All but the last start with cross-entropy, and return
+            to the weights it ended with unless the partial AUC of the held-out rows has gained since.
+        max_fpr: Largest false positive rate: of the partial AUC that is maximized and that `score` returns,
             and at which `predict` operates. In (0, 1].
         hidden: Widths of the hidden layers; empty for a linear model alone.
         dropout: Share of the hidden units dropped in training.
         lr: Step size of Adam.
-        alpha: Strength of the squared penalty on the weights, beside the summed loss of all labels, as in
-            `MLPClassifier`: the more labels, the less it matters.
+        alpha: Strength of the squared penalty on the weights, relative to the summed loss of all labels, as
+            in `MLPClassifier`: the more labels, the less it matters.
         batch_size: Rows of a step.
-        steps: Number of steps by cross-entropy; None is fifteen passes over the data, and at least 300. Then
-            follow half as many for the objective.
+        steps: Number of steps by cross-entropy; None is fifteen passes over the data, and at least 300. Half
+            as many follow for the objective.
         networks: How many networks to train, each without another share of the rows. Their scores are
-            averaged; probabilities and thresholds are placed by the scores of the rows held out. One alone
-            goes without a quarter of them.
+            averaged; the scores of the held-out rows determine probabilities and thresholds. A single
+            network goes without a quarter of the rows.
         threshold: Probability above which `predict` calls a row positive; None is each task's own, at
             `max_fpr`.
         random_state: Seed of everything random; the global generators are left alone.
@@ -81,11 +80,11 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     Attributes:
         classes_: The classes, sorted; for `[n, m]` the numbers of the tasks.
         thresholds_: For each task the probability above which `predict` calls a row positive, `[m]`.
-        objective_: What the weights were trained for last: `objective`, or `"ce"` where that did better.
+        objective_: What the weights were trained for last: `objective`, or `"ce"` if that did better.
         validation_score_: The partial AUC of the rows that each network was trained without, averaged over
-            tasks and networks; NaN where nothing could be held out.
+            tasks and networks; NaN if nothing could be held out.
         n_features_in_: Number of columns of `X`.
-        feature_names_in_: Their names, where `X` has some.
+        feature_names_in_: Their names, if `X` has names.
     """
 
     classes_: Array
@@ -123,13 +122,14 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         tags.classifier_tags.multi_label = True
         return tags
 
-    @with_gradients
+    @torch.inference_mode(False)
+    @torch.enable_grad()
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Train anew.
+        """Train from the start.
 
         Args:
             X: `[n, d]`: array, data frame or sparse matrix.
-            y: `[n]` or `[n, m]`, see the class.
+            y: `[n]` or `[n, m]`; see the class.
             sample_weight: Weight of each row, `[n]`, not negative.
 
         Returns:
@@ -147,7 +147,7 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             warnings.warn(
                 f"y: {len(names)} of {labels.shape[1]} tasks have no positive or no negative and get "
                 f"constant scores: {names[:20]}",
-                stacklevel=3,
+                stacklevel=4,  # the line that calls `fit`, past its two decorators
             )
         steps = self.steps or max(_FEWEST_STEPS, _PASSES * math.ceil(len(labels) / self.batch_size))
         stages = [(steps, self.lr), (max(1, round(_TUNING * steps)), _TUNING_LR * self.lr)]
@@ -163,7 +163,7 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self._calibration.fit(
             spread_as_averaged(found.logits, found.fold, labels, weights, found.unseen),
             spread_as_averaged(found.logits, found.fold, labels, weights),
-            found.told(labels),
+            found.calibration_labels(labels),
             weights,
             self.max_fpr,
             self._mass,
@@ -171,18 +171,19 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self._place_thresholds(self._ensemble.scores(part.rows), labels, weights)
         return self
 
-    @with_gradients
+    @torch.inference_mode(False)
+    @torch.enable_grad()
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """Train on one more part of the data in one pass, after `fit` or after other parts.
 
-        Without a `fit` before, the first hundred steps are by cross-entropy. Nothing is held out:
-        probabilities and thresholds are those of the newest part, for the tasks of which it has both classes.
+        Without a `fit` before, the first hundred steps are by cross-entropy. Nothing is held out: the newest
+        part determines probabilities and thresholds, for the tasks of which it has both classes.
 
         Args:
             X: `[n, d]`.
             y: `[n]` or `[n, m]`; a part may lack classes.
             classes: All classes of a one-dimensional `y`; needed in the first call only.
-            sample_weight: Weight of each row, `[n]`, not negative, beside the other rows of this call alone:
+            sample_weight: Weight of each row, `[n]`, not negative, relative to the other rows of this call:
                 every part counts as its number of rows, whatever the sum of its weights.
 
         Returns:
@@ -200,8 +201,8 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             part = self._start(x, labels, weights)
             self.objective_, self.validation_score_ = self.objective, math.nan
         else:
-            self._standardiser.learn(x, weights.numpy())
-            part = Part(Rows(x, self._standardiser), labels, weights)
+            self._standardizer.learn(x, weights.numpy())
+            part = Part(Rows(x, self._standardizer), labels, weights)
         steps = math.ceil(len(labels) / self.batch_size)
         self._ensemble.train(part, steps, _FIRST_STEPS, self.batch_size, self.lr)
         if self._ensemble.networks[0].steps_done > _FIRST_STEPS:
@@ -249,12 +250,12 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         if self._multilabel:
             return (decision > 0).astype(np.int64)
         chosen = decision.argmax(1) if decision.ndim == 2 else (decision > 0).astype(np.int64)
-        return np.asarray(self.classes_[np.minimum(chosen, len(self.classes_) - 1)])  # there may be but one
+        return np.asarray(self.classes_[np.minimum(chosen, len(self.classes_) - 1)])  # or the only class
 
     def score(self, X: Any, y: Any) -> float:
-        """The partial AUC up to `max_fpr`, by McClish between 0.5 (chance) and 1, averaged over the tasks.
+        """The partial AUC up to `max_fpr`, from 0.5 (chance) to 1 (McClish), averaged over the tasks.
 
-        It is the same whatever the objective, and takes gaps. More than two classes count as a task each.
+        It does not depend on `objective`, and `y` may have gaps. More than two classes count as a task each.
 
         Args:
             X: `[n, d]`.
@@ -275,9 +276,7 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self, X: Any, y: Any, sample_weight: Any, classes: Any, fresh: bool
     ) -> tuple[Any, Tensor, Tensor]:
         """Rows with a weight and a label: inputs, labels `[n, m]`, weights `[n]` of mean one."""
-        x = _validation.validate_data(
-            self, X, accept_sparse="csr", dtype=(np.float64, np.float32), reset=fresh
-        )
+        x = self._check_inputs(X, fresh)
         if y is not None:
             _validation.check_consistent_length(x, y)
         weights = _validation._check_sample_weight(sample_weight, x, ensure_non_negative=True)
@@ -289,22 +288,24 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         if fresh:
             self.classes_, self._multilabel = targets.classes, targets.multilabel
         elif targets.multilabel != self._multilabel or len(targets.classes) != len(self.classes_):
-            raise ValueError(f"y: expected labels as before, {len(self.classes_)} tasks or classes")
-        labelled = (targets.labels != MISSING).any(1)
-        weights = weights[keep][labelled.numpy()]
-        weights = weights / weights.max()  # of any size
+            raise ValueError(
+                f"y: expected {len(self.classes_)} tasks or classes as before, got {len(targets.classes)}"
+            )
+        labeled = (targets.labels != MISSING).any(1)
+        weights = weights[keep][labeled.numpy()]
+        weights = weights / weights.max()  # which may be of any size
         return (
-            x[keep][labelled.numpy()],
-            targets.labels[labelled],
+            x[keep][labeled.numpy()],
+            targets.labels[labeled],
             torch.as_tensor(weights / weights.mean(), dtype=torch.float32),
         )
 
     def _start(self, x: Any, labels: Tensor, weights: Tensor) -> Part:
         """Forget what was learned: new networks for rows such as these, no calibration."""
         num_tasks = labels.shape[1]
-        self._standardiser = Standardiser(_sparse.issparse(x))
-        self._standardiser.learn(x, weights.numpy())
-        part = Part(Rows(x, self._standardiser), labels, weights)
+        self._standardizer = Standardizer(_sparse.issparse(x))
+        self._standardizer.learn(x, weights.numpy())
+        part = Part(Rows(x, self._standardizer), labels, weights)
         seed = int(_utils.check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         options = {
             name: getattr(self, name) for name in ("objective", "max_fpr", "hidden", "dropout", "alpha")
@@ -317,7 +318,7 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         return part
 
     def _place_thresholds(self, scores: Tensor, labels: Tensor, weights: Tensor) -> None:
-        """Where calibration cuts, or higher where rows with these scores `[n, m]` need it; or `threshold`."""
+        """Take the cuts of the calibration, raised if these scores `[n, m]` need it; or `threshold`."""
         self._calibration.raise_cut(scores, labels, weights, self.max_fpr)
         if self.threshold is not None:
             self._calibration.cut.fill_(math.log(self.threshold / (1 - self.threshold)))
@@ -326,10 +327,14 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     def _log_odds(self, X: Any) -> Tensor:
         """Calibrated log-odds `[n, m]`."""
         _validation.check_is_fitted(self)
-        x = _validation.validate_data(
-            self, X, accept_sparse="csr", dtype=(np.float64, np.float32), reset=False
+        x = self._check_inputs(X, fresh=False)
+        return self._calibration(self._ensemble.scores(Rows(x, self._standardizer)))
+
+    def _check_inputs(self, X: Any, fresh: bool) -> Any:
+        """`X` as an array or a sparse matrix of compressed rows, its columns as in `fit` unless fresh."""
+        return _validation.validate_data(
+            self, X, accept_sparse="csr", dtype=(np.float64, np.float32), reset=fresh
         )
-        return self._calibration(self._ensemble.scores(Rows(x, self._standardiser)))
 
     def _mean_area(self, scores: Tensor, labels: Tensor) -> float:
         return float(metrics.roc_auc(scores, labels, self.max_fpr).nanmean())

@@ -12,24 +12,24 @@ import torch
 from torch import Tensor
 
 from mmb.estimators.calibration import fit_log_odds
-from mmb.estimators.folds import assign_folds, held_out
+from mmb.estimators.folds import assign_folds, unseen_logits
 from mmb.estimators.inputs import Rows
 from mmb.estimators.network import Network, Part, both_classes
 from mmb.label_values import MISSING
 
 
 class CrossFit(NamedTuple):
-    """What training without each fold in turn has found.
+    """The outcome of training without each fold in turn.
 
     Attributes:
-        stage: After which stage of training.
-        values: What the held-out logits of each fold were valued.
-        blend: How the kinds of models were weighed by these logits, `[kinds, m]`.
+        stage: The stage of training whose outcome this is.
+        values: How good the held-out logits of each fold are.
+        blend: How these logits weigh the kinds of models, `[kinds, m]`.
         logits: Of each network, `[networks, n, m]`.
         unseen: Logits of each row by the network that was trained without it, `[n, m]`, its fold moved to the
             mean of all rows: see `Part.offset`.
         fold: int64 `[n]`: the network that was trained without the row; -1 for none, because the others would
-            lack a class, or because there is but one network.
+            lack a class, or because there is only one network.
     """
 
     stage: int
@@ -39,8 +39,8 @@ class CrossFit(NamedTuple):
     unseen: Tensor
     fold: Tensor
 
-    def told(self, labels: Tensor) -> Tensor:
-        """Labels `[n, m]` to calibrate by: one network alone has seen most rows, so those are gaps.
+    def calibration_labels(self, labels: Tensor) -> Tensor:
+        """Labels `[n, m]` to calibrate by: a single network has seen most rows, so those become gaps.
 
         Where the rows held out lack a class of a task, all of its labels stay.
         """
@@ -51,10 +51,10 @@ class CrossFit(NamedTuple):
 
 
 class Ensemble:
-    """Networks whose logits are averaged, those of their kinds weighed for each task by held-out rows.
+    """Networks whose logits are averaged, their kinds of models weighed for each task by held-out rows.
 
     Args:
-        count: How many.
+        count: How many networks.
         seed: Of everything random.
         make: Makes one, its initial weights from torch's default generator.
     """
@@ -83,42 +83,42 @@ class Ensemble:
         batch_size: int,
         assess: Callable[[Tensor, Tensor], float],
     ) -> CrossFit:
-        """Train each network without its fold of the rows, in stages; go back a stage that has not helped.
+        """Train each network without its fold of the rows, in stages; undo a stage that has not helped.
 
-        A second stage is kept if its folds gained, on average, no less than the standard error of that.
+        A second stage is kept if its folds gained, on average, at least the standard error of that gain.
 
         Args:
             part: All rows.
             stages: Number of steps of each stage, and their size; the first is by cross-entropy, a second for
                 the objective.
             batch_size: Rows of a step.
-            assess: Values logits `[n, m]` beside labels `[n, m]`; NaN where it cannot.
+            assess: Values logits `[n, m]` by their labels `[n, m]`; NaN if it cannot.
 
         Returns:
-            What was found after the stage whose weights are kept.
+            The outcome of the stage whose weights are kept.
         """
         fold = assign_folds(part.labels, len(self.networks), torch.Generator().manual_seed(self.seed))
-        parts = [part.only(fold != number) for number in range(len(self.networks))]
-        offsets = [part.offset(fold == number) for number in range(len(self.networks))]
+        folds = [fold == number for number in range(len(self.networks))]
+        parts = [part.only(~out) for out in folds]
+        offsets = [part.offset(out) for out in folds]
         for network, own in zip(self.networks, parts, strict=True):
             network.see(own.labels, own.weights)
         kept: list[tuple[CrossFit, list[dict[str, Any]]]] = []
         for stage, (steps, lr) in enumerate(stages):
             unseen = torch.zeros(len(fold), *self.blend.shape, dtype=torch.float64)
-            for number, own in enumerate(parts):
+            for number, (own, out) in enumerate(zip(parts, folds, strict=True)):
                 self._train(number, own, steps, stages[0][0], batch_size, lr, decay=True)
-                out = fold == number
                 unseen[out] = self._by_kind(part.rows.only(out), self.networks[number : number + 1])
             blend, _ = fit_log_odds(unseen, part.labels, part.weights * (fold >= 0))
             logits = torch.stack(
                 [(blend * self._by_kind(part.rows, [network])).sum(1) for network in self.networks]
             )
-            own_rows, found = [fold == number for number in range(len(parts))], held_out(logits, fold)
+            found = unseen_logits(logits, fold)
             moved = found.clone()
-            for out, offset, network in zip(own_rows, offsets, self.networks, strict=True):
+            for out, offset, network in zip(folds, offsets, self.networks, strict=True):
                 moved[out] = (blend * self._by_kind(part.rows.only(out), [network], offset)).sum(1)
             values = torch.tensor(
-                [assess(found[k], part.labels[k]) if bool(k.any()) else math.nan for k in own_rows]
+                [assess(found[out], part.labels[out]) if bool(out.any()) else math.nan for out in folds]
             )
             if not kept or _has_gained(values - kept[0][0].values):
                 states = [copy.deepcopy(network.model.state_dict()) for network in self.networks]
@@ -127,7 +127,7 @@ class Ensemble:
         self.blend = best.blend
         for network, state in zip(self.networks, states, strict=True):
             network.model.load_state_dict(state)
-        if best.stage + 1 < len(stages):  # gone back: the objective is where discarded weights had it
+        if best.stage + 1 < len(stages):  # a stage was undone: the objective belongs to discarded weights
             for network, own in zip(self.networks, parts, strict=True):
                 network.place_objective(own)
         return best
@@ -135,14 +135,8 @@ class Ensemble:
     def train(self, part: Part, steps: int, warm_up_steps: int, batch_size: int, lr: float) -> None:
         """Train all networks on the same rows, at a constant step size.
 
-        Before, these rows are new to networks that have been trained: kinds are weighed by them, too.
-
-        Args:
-            part: The rows.
-            steps: Number of steps.
-            warm_up_steps: How many of all steps, those of earlier calls included, are by cross-entropy.
-            batch_size: Rows of a step.
-            lr: Step size.
+        The rows are new to networks that have been trained before, so they weigh the kinds of models first.
+        The first `warm_up_steps` of all steps, earlier calls included, are by cross-entropy.
         """
         if self.networks[0].steps_done:
             logits = self._by_kind(part.rows, self.networks)
@@ -172,7 +166,7 @@ class Ensemble:
 
 
 def _has_gained(gains: Tensor) -> bool:
-    """Whether the mean is no less than its standard error; true where nothing can be told."""
+    """Whether the mean is at least its standard error; true if no gain is known."""
     gains = gains[gains.isfinite()]
     if len(gains) == 0:
         return True
@@ -182,7 +176,7 @@ def _has_gained(gains: Tensor) -> bool:
 
 @contextmanager
 def _own_randomness(seed: int) -> Iterator[None]:
-    """Initial weights and dropout draw from torch's default generator: seed it here, put it back after."""
+    """Seed torch's default generator, from which initial weights and dropout are drawn, and restore it."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         yield

@@ -5,15 +5,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-_ALONE = 4  # shares of the rows of which a single fold is one
+_ALONE = 4  # a single fold has one share out of this many
 
 
 def assign_folds(labels: Tensor, count: int, generator: torch.Generator) -> Tensor:
     """Deal the rows out to folds at random, stratified by their rarest positive label.
 
     Rows are grouped by the task, among those they are positive for, that has the fewest positives; rows
-    without a positive are one group. Every group is dealt out evenly. A row belongs to no fold where the
-    others would lack a class of a task without it. A single fold has a quarter of the rows.
+    without a positive are one group. Every group is dealt out evenly. A row belongs to no fold if the others
+    would lack a class of a task without it. A single fold has a quarter of the rows.
 
     Args:
         labels: int8 `[n, m]` with -1 for missing.
@@ -41,15 +41,10 @@ def assign_folds(labels: Tensor, count: int, generator: torch.Generator) -> Tens
     return fold
 
 
-def held_out(logits: Tensor, fold: Tensor) -> Tensor:
-    """Of each row what the network says that was trained without it; the mean of all where none was.
+def unseen_logits(logits: Tensor, fold: Tensor) -> Tensor:
+    """Logits `[n, ...]` of each row by the network, of `[K, n, ...]`, that its fold `[n]` was kept from.
 
-    Args:
-        logits: `[networks, n, ...]`.
-        fold: int64 `[n]`: the number of that network, -1 for none.
-
-    Returns:
-        `[n, ...]`.
+    Rows in no fold (-1) get the mean of all networks.
     """
     found = logits.mean(0)
     there = fold >= 0

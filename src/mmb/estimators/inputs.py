@@ -1,4 +1,4 @@
-"""Dense or sparse rows as standardised network inputs."""
+"""Dense or sparse rows as standardized network inputs."""
 
 from __future__ import annotations
 
@@ -10,49 +10,47 @@ import torch
 from torch import Tensor
 
 from mmb._extras import require
+from mmb.data.inputs.quartiles import quartile_deviation, squash
 
 _sparse = require("scipy.sparse", extra="estimators")
 _preprocessing = require("sklearn.preprocessing", extra="estimators")
 
-_REACH = 4.0  # spreads at which inputs level off
-_QUARTILES = 1.349  # how far those of a normal distribution lie apart, in deviations
-_FARTHEST = 1e100  # spreads that can be squared
+_FARTHEST = 1e100  # spreads; infinity cannot be squashed
 _ROUNDING = 1e-9  # share of a number that may be rounding
 _CHUNK = 1 << 22  # numbers made dense at a time
 
 
-class Standardiser:
-    r"""Learns the centre and spread of each column, and squashes outliers.
+class Standardizer:
+    r"""Learns the center and spread of each column, and squashes outliers.
 
     $$
-    x \mapsto \frac{u}{\sqrt{1 + (u / 4)^2}}, \qquad u = \frac{x - \text{centre}}{\text{spread}}
+    x \mapsto \frac{u}{\sqrt{1 + (u / 4)^2}}, \qquad u = \frac{x - \text{center}}{\text{spread}}
     $$
 
-    so that a rare bit or a heavy tail, far out, does not outweigh all else; order is kept. The centre is the
-    mean and the spread the standard deviation, except where half of the (first) rows lie closer together than
-    half of a normal distribution would: there tails have widened the deviation, and the centre is the median,
-    the spread the deviation of a normal distribution with such quartiles. Learned from sparse rows, the mean
-    is taken for zero, and zeros stay zeros. Constant columns become 0.
+    keeps the order, but a rare bit or a heavy tail does not outweigh all else. The center is the mean and the
+    spread the standard deviation, except where half of the (first) rows lie closer together than half of a
+    normal distribution would. There, tails have widened the deviation: the center is the median, the spread
+    the deviation of a normal distribution with the same quartiles. For sparse rows the center is zero, so
+    that zeros stay zeros. Constant columns become 0.
     """
 
     def __init__(self, sparse: bool) -> None:
         self._scaler = _preprocessing.StandardScaler(with_mean=not sparse)
-        self._shift: Any = 0.0  # of the centre from the mean, in deviations
+        self._shift: Any = 0.0  # of the center from the mean, in deviations
         self._ratio: Any = None  # of the spread to the deviation
 
     def learn(self, x: Any, weights: np.ndarray[Any, Any]) -> None:
-        """Take rows `[n, d]` with their weights `[n]` into account, beside those of earlier calls."""
+        """Take rows `[n, d]` with their weights `[n]` into account, besides those of earlier calls."""
         with np.errstate(over="ignore", invalid="ignore"):
             self._scaler.partial_fit(x, sample_weight=weights)
         too_large = np.flatnonzero(~np.isfinite(self._scaler.var_))
         if len(too_large):
-            column = too_large[0]
-            raise ValueError(f"X: column {column} has values too large to compute with; divide them all")
+            raise ValueError(f"X: column {too_large[0]} has values too large to compute with; rescale it")
         if self._ratio is None:
             self._ratio = 1.0
             if self._scaler.with_mean:
                 low, middle, high = np.quantile(x, [0.25, 0.5, 0.75], axis=0)
-                ratio = (high - low) / (_QUARTILES * self._scaler.scale_)
+                ratio = quartile_deviation(low, high) / self._scaler.scale_
                 rounding = _ROUNDING * np.maximum(np.abs(low), np.abs(high))
                 narrow = (high - low > rounding) & (ratio < 1)
                 self._shift = np.where(narrow, (middle - self._scaler.mean_) / self._scaler.scale_, 0.0)
@@ -63,26 +61,25 @@ class Standardiser:
         x = x.toarray() if _sparse.issparse(x) else np.asarray(x)
         mean = self._scaler.mean_ if self._scaler.with_mean else 0.0
         u = ((x.astype(np.float64) - mean) / self._scaler.scale_ - self._shift) / self._ratio
-        u = np.clip(u, -_FARTHEST, _FARTHEST)
-        return torch.as_tensor(u / np.sqrt(1 + np.square(u / _REACH))).to(dtype)
+        return squash(torch.as_tensor(np.clip(u, -_FARTHEST, _FARTHEST))).to(dtype)
 
 
 class Rows:
-    """Network inputs of any rows of a data set: dense data is standardised once, sparse data when needed.
+    """Network inputs of any rows of a data set: dense data is standardized once, sparse data when needed.
 
     Args:
         x: The data, `[n, d]`: an array or a sparse matrix of compressed rows.
-        standardise: Makes inputs of rows.
+        standardize: Makes inputs of rows.
     """
 
-    def __init__(self, x: Any, standardise: Standardiser) -> None:
-        self._x, self._standardise = x, standardise
+    def __init__(self, x: Any, standardize: Standardizer) -> None:
+        self._x, self._standardize = x, standardize
         self._dense: dict[torch.dtype, Tensor] = {}
         self._rows = torch.arange(x.shape[0])
         self._chunk = max(1, _CHUNK // x.shape[1])
 
     def only(self, chosen: Tensor) -> Rows:
-        """The rows where the bool `[n]` says so; the data itself is shared."""
+        """The rows where the bool `[n]` is true; the data itself is shared."""
         part = copy.copy(self)
         part._rows = self._rows[chosen]
         return part
@@ -91,9 +88,9 @@ class Rows:
         """Inputs `[k, d]` of the rows at some places `[k]`."""
         rows = self._rows[places]
         if self.sparse:
-            return self._standardise(self._x[rows.numpy()], dtype)
+            return self._standardize(self._x[rows.numpy()], dtype)
         if dtype not in self._dense:
-            self._dense[dtype] = self._standardise(self._x, dtype)
+            self._dense[dtype] = self._standardize(self._x, dtype)
         return self._dense[dtype][rows]
 
     def sample(self) -> Tensor:
@@ -102,27 +99,24 @@ class Rows:
 
     @property
     def sparse(self) -> bool:
-        """Whether rows are sparse, and so not centred."""
+        """Whether rows are sparse, and so not centered."""
         return bool(_sparse.issparse(self._x))
 
     def mean(self, weights: Tensor) -> Tensor:
         """Mean of the inputs of all rows, with weights `[n]`, float64 `[d]`."""
-        parts = torch.split(torch.arange(len(self._rows)), self._chunk)
-        sums = [weights[part].double() @ self.take(part, torch.float64) for part in parts]
+        sums = [weights[part].double() @ self.take(part, torch.float64) for part in self._parts()]
         return torch.stack(sums).sum(0) / weights.double().sum()
 
     def scores(self, model: torch.nn.Module, offset: Tensor | None = None) -> Tensor:
-        """Logits `[n, m]` of all rows, in the precision of the model, with the model in evaluation mode.
-
-        Args:
-            model: The model.
-            offset: What to subtract from their inputs, `[d]`.
-        """
+        """Logits `[n, m]` of a model in evaluation mode, in its precision; of inputs less an offset `[d]`."""
         training, dtype = model.training, next(model.parameters()).dtype
         model.eval()
         with torch.no_grad():
-            parts = torch.split(torch.arange(len(self._rows)), self._chunk)
-            inputs = (self.take(part, dtype) for part in parts)
+            inputs = (self.take(part, dtype) for part in self._parts())
             found = torch.cat([model(x if offset is None else x - offset.to(dtype)) for x in inputs])
         model.train(training)
         return found
+
+    def _parts(self) -> tuple[Tensor, ...]:
+        """Places of the rows, as many at a time as may be made dense."""
+        return torch.split(torch.arange(len(self._rows)), self._chunk)

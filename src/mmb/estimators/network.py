@@ -12,9 +12,8 @@ from torch import Tensor
 
 from mmb.auc import CrossEntropy, DenseBatch, MinMaxAUC, Objective, PairwisePartialAUC, PartialAUC
 from mmb.auc.sampling import RichRowSampler, RowDraw
-from mmb.estimators.encoding import PiecewiseLinear
 from mmb.estimators.inputs import Rows
-from mmb.estimators.model_mix import Kinds
+from mmb.estimators.model_mix import ModelMix, PiecewiseLinear
 
 OBJECTIVES: dict[str, Callable[..., Objective]] = {
     "ce": CrossEntropy,
@@ -86,7 +85,9 @@ class Network:
         alpha: float,
         encoding: PiecewiseLinear,
     ) -> None:
-        self.model = Kinds(num_inputs, hidden, num_tasks, dropout, encoding).float()  # whatever the default
+        self.model = ModelMix(
+            num_inputs, hidden, num_tasks, dropout, encoding
+        ).float()  # whatever the default
         self.kinds = len(self.model.models)
         both = torch.tensor([[0], [1]], dtype=torch.int8)  # the true ones: `see`
         both = both.expand(2, self.kinds * num_tasks)

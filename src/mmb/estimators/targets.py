@@ -1,4 +1,4 @@
-"""What `y` means: one label per row or a matrix with gaps becomes a label matrix of tasks."""
+"""Reading `y`: one label per row, or a matrix with gaps, becomes a label matrix of tasks."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Targets(NamedTuple):
 
     Attributes:
         labels: int8 `[n, m]` with 0, 1 and -1 for missing. Two classes are one task, the second of them
-            positive; more are a task each, one against the rest.
-        classes: The classes of a one-dimensional `y`, sorted; of a matrix the numbers of its tasks.
-        multilabel: Whether `y` was a matrix.
+            positive; more classes are a task each, one against the rest.
+        classes: The classes of a one-dimensional `y`, sorted; the numbers of the tasks of a matrix.
+        multilabel: Whether `y` is a matrix.
     """
 
     labels: Tensor
@@ -38,13 +38,13 @@ def read_targets(
     """Make a label matrix of `y`.
 
     Args:
-        y: `[n]` with any labels, or `[n, m]` with 0 and 1. Missing are NaN and None, and -1 in a matrix or
-            beside both 0 and 1; labels -1 and 1 are two classes.
-        classes: The classes of a one-dimensional `y` where they are known beforehand.
+        y: `[n]` with any labels, or `[n, m]` with 0 and 1. NaN and None are missing, and so is -1 in a matrix
+            or next to both 0 and 1; labels -1 and 1 are two classes.
+        classes: The classes of a one-dimensional `y`, if they are known.
         keep: bool `[n]`: which rows to read; None is all.
 
     Raises:
-        ValueError: If a label is no class, not one of `classes`, or if all labels are missing.
+        ValueError: If a label is not a class, not one of `classes`, or if all labels are missing.
     """
     if y is None:
         raise ValueError("This estimator requires y to be passed, but the target y is None")
@@ -58,7 +58,7 @@ def read_targets(
             values = np.asarray(y, dtype=np.float64)
         except (TypeError, ValueError) as error:
             raise ValueError(
-                f"y: a matrix of tasks has 0, 1 and gaps (NaN or {MISSING}), got {y.dtype}, first {y.flat[0]}"
+                f"y: expected a matrix of 0, 1 and gaps (NaN or {MISSING}), got {y.dtype}, first {y.flat[0]}"
             ) from error
         labels = as_labels(torch.as_tensor(np.where(values == MISSING, np.nan, values)))
         classes, multilabel = np.arange(y.shape[1]), True
@@ -66,35 +66,36 @@ def read_targets(
         labels, classes = _read_column(_validation.column_or_1d(y, warn=True), classes)
         multilabel = False
     if not bool((labels != MISSING).any()):
-        raise ValueError(f"y: every label is missing, got {len(labels)} rows without one")
+        raise ValueError(f"y: every label is missing, got {len(labels)} rows; at least one needs a label")
     return Targets(labels, classes, multilabel)
 
 
 def _read_column(
     y: np.ndarray[Any, Any], classes: np.ndarray[Any, Any] | None
 ) -> tuple[Tensor, np.ndarray[Any, Any]]:
+    """Labels `[n, m]` and classes of a one-dimensional `y`."""
     there = np.ones(len(y), bool)
     if y.dtype.kind == "f":
         there = ~np.isnan(y)
     elif y.dtype.kind == "O":
         there = np.array([label is not None and label == label for label in y], bool)
         known = np.array(y[there].tolist())
-        if known.dtype.kind in "biuf" and len(known):  # numbers beside None are numbers
+        if known.dtype.kind in "biuf" and len(known):  # numbers next to None are numbers
             y = np.where(there, y, known[0]).astype(known.dtype)
     _multiclass.check_classification_targets(y[there])
     found = np.unique(y[there])
     if classes is not None:
         unknown = np.setdiff1d(found, [*classes, MISSING] if np.array_equal(classes, [0, 1]) else classes)
         if len(unknown):
-            raise ValueError(f"y: labels {unknown.tolist()} are none of the classes {classes.tolist()}")
+            raise ValueError(f"y: labels {unknown.tolist()} are not among the classes {classes.tolist()}")
     elif y.dtype.kind != "U" and np.array_equal(found, [MISSING, 0, 1]):
         classes = found[1:]
     else:
         classes = found.astype(np.int64) if y.dtype.kind == "f" and not there.all() else found
         if y.dtype.kind != "U" and np.array_equal(found, [MISSING, 0]):
             warnings.warn(
-                f"y: {MISSING} and 0 are taken for two classes; gaps beside 0 alone must be NaN",
-                stacklevel=6,  # the line that calls `fit`
+                f"y: {MISSING} and 0 are taken for two classes; write gaps as NaN if the only label is 0",
+                stacklevel=7,  # the line that calls `fit`
             )
     there &= np.isin(y, classes)
     number = torch.full((len(y),), MISSING, dtype=torch.int64)

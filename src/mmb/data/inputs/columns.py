@@ -14,10 +14,9 @@ from torch import Tensor
 
 from mmb.data.errors import DamagedDataError
 from mmb.data.files.delimited_text import TextTable, is_blank, read_table
+from mmb.data.inputs.quartiles import REACH, quartile_deviation, squash
 
 _FAR = 1e4  # times the width of the middle half: cells as far out would leave nothing of the others
-_REACH = 4.0  # deviations at which a column with such cells levels off
-_QUARTILES = 1.349  # width of the middle half of a normal distribution, in deviations
 _CODES = 20  # so many different cells, most of them numbers, are no longer taken for codes
 
 
@@ -38,7 +37,7 @@ class Number:
         filled = torch.where(values.isfinite(), values, self.fill)
         encoded = (filled - self.mean) / self.scale
         if self.reach is not None:
-            encoded = encoded / torch.hypot(torch.ones_like(encoded), encoded / self.reach)
+            encoded = squash(encoded, self.reach)
         encoded = encoded.float()  # infinite where it is too large for that
         readable = ~values.isinf() & encoded.isfinite()
         return encoded.where(readable, 0.0).unsqueeze(1), readable
@@ -192,10 +191,10 @@ def _fit(table: TextTable, name: str, rows: list[int]) -> Number | Category:
             warnings.warn(
                 f"{table.path}: column {name!r} has {cells[furthest]} in data row "
                 f"{column.index(cells[furthest]) + 1}, where half of its cells lie from {low:g} to {high:g}: "
-                f"cells so far out count as {_REACH:g} deviations; blank them if they stand for a gap",
+                f"cells so far out count as {REACH:g} deviations; blank them if they stand for a gap",
                 stacklevel=2,
             )
-            return Number(name, middle, middle, (high - low) / _QUARTILES, _REACH)
+            return Number(name, middle, middle, quartile_deviation(low, high), REACH)
         return Number(name, middle, mean, spread or 1.0)
     categories = sorted({cell.strip() for cell in cells})
     finite = values.isfinite()
