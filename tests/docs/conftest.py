@@ -5,6 +5,7 @@ import pytest
 from filelock import FileLock
 from mkdocs.commands.build import build
 from mkdocs.config import load_config
+from mkdocs.exceptions import Abort
 
 ROOT = Path(__file__).parents[2]
 
@@ -35,6 +36,9 @@ def site(tmp_path_factory, request):
                 patch.setenv("NO_MKDOCS_2_WARNING", "1")
                 config = load_config("mkdocs.yml", strict=True, site_dir=str(folder))
                 config.plugins.on_startup(command="build", dirty=False)
-                build(config)
+                try:
+                    build(config)
+                except Abort as error:
+                    pytest.fail(f"{error} The captured log says why.", pytrace=False)
             (folder / "built").touch()
     return folder
