@@ -33,11 +33,13 @@ def translate(stored: Mapping[str, Any]) -> Fragment:
     method = stored.get("method")
     fresh = dict(stored)
     for section, options in stored.items():
+        if not isinstance(options, Mapping):
+            continue
         if section == "pretrain":
             fresh[section] = translate(options)
         elif section == "grid":
             fresh[section] = dict(_renamed(keys, values, method) for keys, values in options.items())
-        elif isinstance(options, Mapping):
+        else:
             named = [_renamed(f"{section}.{name}", value, method) for name, value in options.items()]
             fresh[section] = {key.removeprefix(f"{section}."): value for key, value in named}
     return fresh

@@ -2,26 +2,32 @@
 
 A checkpoint is a folder `checkpoints/00000120` with the tensors (safetensors), everything else (JSON) and a
 manifest with the size and SHA-256 of both. It is written under another name, brought to the disk, and only
-then renamed; so a folder with a number is whole, unless the disk damaged it later, which the manifest shows.
+then renamed. So a folder with a number is whole, unless the disk damages it later, which the manifest shows.
 
-Many processes write a safetensors file each, with what only they have and a part of what all have. Any number
-of processes can read that: whole tensors, and the rows they need of those that were divided.
+Many processes write one safetensors file each, with their own state and a part of the common state. Any
+number of processes can read that: whole tensors, and the rows they need of those that were divided.
+
+The manifest has the number of the format. Checkpoints of earlier formats serve to predict, evaluate and
+export, but not to continue training.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+import mmb
 from mmb._atomic_files import sync, write_whole
 from mmb._extras import require
 from mmb.training.processes.commands import command
 from mmb.training.processes.group import ONE, Ranks
+from mmb.training.runs.run import RunError
 from mmb.training.runs.state_tree import divided, put_together, take_apart
 from mmb.training.runs.tensor_files import read_tensors, write_tensors
 
@@ -29,6 +35,7 @@ _T = TypeVar("_T")
 
 _REST, _MANIFEST = "state.json", "manifest.json"
 _UNFINISHED = ".unfinished-"
+_FORMAT = 2  # format 1, of version 0.1.0, has no number in the manifest, and other names in the state
 
 
 class CheckpointError(Exception):
@@ -72,12 +79,13 @@ def save(
         write_whole(temporary / _REST, rest)
         files = {name: found for part in parts for name, found in part.items()}
         files[_REST] = _fingerprint(temporary / _REST)
-        manifest = {"step": step, "best_step": best_step, "files": files}
+        manifest = {"format": _FORMAT, "version": mmb.__version__, "step": step, "best_step": best_step}
+        manifest["files"] = files
         write_whole(temporary / _MANIFEST, json.dumps(manifest, indent=1))
-        shutil.rmtree(path, ignore_errors=True)  # of the same step, before a fall back
+        shutil.rmtree(path, ignore_errors=True)  # a damaged one of the same step
         temporary.rename(path)
         sync(folder)
-        sync(folder.parent)  # which may have got this folder just now
+        sync(folder.parent)  # where this folder may be new
 
     try:
         _together(ranks, begin if ranks.is_main else None)
@@ -95,11 +103,7 @@ def save(
 
 
 def _together(ranks: Ranks, work: Callable[[], _T] | None) -> list[_T]:
-    """Do something in every process and return what it gave, by rank.
-
-    Raises:
-        OSError: In all processes, if it failed in one.
-    """
+    """Do something in every process and return the results by rank; OSError in all if it fails in one."""
     known = (OSError, CheckpointError, require("safetensors", extra="training").SafetensorError)
     found, problem = None, None
     try:
@@ -145,15 +149,33 @@ def load(path: Path, ranks: Ranks = ONE) -> dict[str, Any]:
         ranks: The processes, all of which must call this; each verifies some of the files.
 
     Raises:
-        CheckpointError: In all processes, if the checkpoint is damaged.
+        CheckpointError: In all processes, if the checkpoint is damaged or of a later format.
     """
     try:
-        _together(ranks, partial(_verify_share, path, ranks))
+        manifest, *_ = _together(ranks, partial(_verify_share, path, ranks))
     except OSError as error:
         raise CheckpointError(str(error)) from error
+    if _format(manifest) > _FORMAT:
+        raise CheckpointError(
+            f"checkpoint {path} was written by mmb {manifest.get('version')}, and this is mmb "
+            f"{mmb.__version__}, which cannot read it: install mmb {manifest.get('version')} or later"
+        )
     rest = (path / _REST).read_text(encoding="utf-8")
     state: dict[str, Any] = put_together(read_tensors(path, divided(rest)), rest)
-    return state
+    return state if _format(manifest) == _FORMAT else _from_format_1(state)
+
+
+def _format(manifest: dict[str, Any]) -> int:
+    """The format of a checkpoint with this manifest."""
+    return int(manifest.get("format", 1))
+
+
+def _from_format_1(state: dict[str, Any]) -> dict[str, Any]:
+    """A state of version 0.1.0, in which the tracked thresholds of partial AUC were called `threshold`."""
+    objective = {
+        re.sub(r"\bthreshold\.", "tracked.", name): value for name, value in state["job"]["objective"].items()
+    }
+    return {**state, "job": {**state["job"], "objective": objective}}
 
 
 def load_selected(path: Path, ranks: Ranks = ONE) -> dict[str, Any]:
@@ -172,10 +194,10 @@ def load_selected(path: Path, ranks: Ranks = ONE) -> dict[str, Any]:
         ) from error
 
 
-def _verify_share(path: Path, ranks: Ranks) -> None:
-    """Verify this process's share of the files."""
+def _verify_share(path: Path, ranks: Ranks) -> dict[str, Any]:
+    """Verify this process's share of the files; returns the manifest."""
     names = sorted(verify(path, [])["files"])
-    verify(path, names[ranks.rank :: ranks.size])
+    return verify(path, names[ranks.rank :: ranks.size])
 
 
 def load_newest(folder: Path, say: Callable[[str], None], ranks: Ranks = ONE) -> dict[str, Any] | None:
@@ -183,11 +205,12 @@ def load_newest(folder: Path, say: Callable[[str], None], ranks: Ranks = ONE) ->
 
     Args:
         folder: Where the checkpoints of a run are.
-        say: Told of every damaged checkpoint that is passed over.
+        say: Called with a message for every damaged checkpoint that is skipped.
         ranks: The processes, all of which must call this.
 
     Raises:
         CheckpointError: If there are checkpoints, but all are damaged.
+        RunError: If an earlier version wrote them, so that training would not continue exactly.
     """
     if ranks.is_main:
         for leftover in folder.glob(f"{_UNFINISHED}*"):
@@ -195,18 +218,27 @@ def load_newest(folder: Path, say: Callable[[str], None], ranks: Ranks = ONE) ->
     paths = ranks.from_main(steps(folder))
     for path in reversed(paths):
         try:
-            return load(path, ranks)
+            state, manifest = load(path, ranks), verify(path, [])
         except CheckpointError as error:
             say(f"{error}; going back to the checkpoint before it")
+            continue
+        if _format(manifest) < _FORMAT:
+            run, version = folder.parent, manifest.get("version", "0.1.0")
+            again = command("train", run / "recipe.yaml", "--output", "FOLDER")
+            raise RunError(
+                f"the run in {run} was started by mmb {version}; mmb {mmb.__version__} cannot continue it "
+                f"exactly: finish it with mmb {version}, or train it again with `{again}`"
+            )
+        return state
     if paths:
-        raise CheckpointError(f"all {len(paths)} checkpoints in {folder} are damaged; start the run anew")
+        raise CheckpointError(f"all {len(paths)} checkpoints in {folder} are damaged: start another run")
     return None
 
 
 def prune(folder: Path, keep: int, step: int) -> None:
     """Of checkpoints up to a step, delete all but the newest `keep` and the best as each of those knew it.
 
-    Later ones were damaged, and passed over when the run was resumed; they are written anew in time.
+    Later ones were damaged, and skipped when the run was resumed; they are written again in time.
     """
     paths = [path for path in steps(folder) if int(path.name) <= step]
     kept = {path.name for path in paths[-keep:]}
@@ -214,7 +246,7 @@ def prune(folder: Path, keep: int, step: int) -> None:
         try:
             best = json.loads((path / _MANIFEST).read_text(encoding="utf-8"))["best_step"]
         except (OSError, ValueError, KeyError, TypeError):
-            return  # damaged since: which one it needs is not known, so keep all
+            return  # damaged: which one it needs is not known, so keep all
         if best is not None:
             kept.add(f"{best:08d}")
     for path in paths:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import shutil
@@ -13,9 +12,11 @@ from typing import Any, Self
 
 from mmb._atomic_files import sync, write_new, write_whole
 from mmb._extras import require
+from mmb._file_locks import try_lock
 from mmb.data import MissingDataError
 from mmb.training.processes.commands import command
 from mmb.training.recipes.recipe import Recipe
+from mmb.training.recipes.renamed import translate
 from mmb.training.recipes.resolution import RecipeError, read_recipe, resolve, to_plain
 
 _RECIPE, _LOCK = "recipe.yaml", ".lock"
@@ -90,7 +91,7 @@ class Run:
         if not (path / _RECIPE).exists():
             raise RunError(f"there is no run in {path}: it has no {_RECIPE}")
         try:
-            return cls(path, resolve(read_recipe(path / _RECIPE)))
+            return cls(path, resolve(translate(read_recipe(path / _RECIPE))))
         except RecipeError as error:
             raise RunError(
                 f"the recipe of the run in {path} cannot be used: {error}; correct {path / _RECIPE}, or put "
@@ -98,13 +99,22 @@ class Run:
             ) from error
 
     def discard_unstarted(self) -> None:
-        """Remove the folder of a run that failed before its first checkpoint; of any other, nothing.
+        """Remove the folder of a run that failed before its first checkpoint.
 
-        Nor if another process is training in it.
+        Any other folder stays, and one in which another process is training.
         """
-        if {path.name for path in self.path.iterdir()} <= {_RECIPE, _LOCK, *_LOGS}:
-            with suppress(RunError), self.locked():
-                shutil.rmtree(self.path)
+        if not {path.name for path in self.path.iterdir()} <= {_RECIPE, _LOCK, *_LOGS}:
+            return
+        with suppress(RunError):
+            with self.locked():
+                for path in self.path.iterdir():
+                    if path.is_dir():
+                        shutil.rmtree(path)
+                    elif path.name != _LOCK:
+                        path.unlink()
+            with suppress(OSError):  # another process uses the folder by now
+                (self.path / _LOCK).unlink()  # after it is closed: Windows does not remove open files
+                self.path.rmdir()
 
     def pretraining(self) -> Run:
         """The run of the first phase, in a folder of this one."""
@@ -125,7 +135,7 @@ class Run:
         return (self.path / "result.json").exists()
 
     def result(self) -> dict[str, Any]:
-        """What the run came to.
+        """The content of `result.json`.
 
         Raises:
             RunError: If it is not finished, or the file is damaged.
@@ -158,7 +168,7 @@ class Run:
         except (OSError, ValueError) as error:
             raise RunError(
                 f"{self.path / name} is damaged ({error}): remove {self.path / 'result.json'}, and "
-                f"`{again}` makes it anew from the checkpoints"
+                f"`{again}` makes it again from the checkpoints"
             ) from error
         return content
 
@@ -177,11 +187,7 @@ class Run:
 
     @contextmanager
     def own_data(self) -> Iterator[None]:
-        """Within it, data that is missing is the run's, whose path may be that from another folder.
-
-        Raises:
-            MissingDataError: As it was, unless the recipe has a relative path.
-        """
+        """Around the loading of the run's data: say where to go if its path is relative and leads nowhere."""
         try:
             yield
         except MissingDataError as error:
@@ -191,13 +197,13 @@ class Run:
             raise MissingDataError(
                 f"the file {path}, data of the run in {self.path},",
                 [path.absolute()],
-                "go to the folder that the run was trained from, or change data.path in "
+                "go to the folder from which the run was trained, or change data.path in "
                 f"{self.path / _RECIPE}",
             ) from error
 
     @contextmanager
     def locked(self, main: bool = True) -> Iterator[None]:
-        """Keep other processes from training in this folder; a process that dies gives it free.
+        """Keep other processes from training in this folder; the lock of a process that dies is released.
 
         Args:
             main: Whether this process keeps the lock; of those that train together, one does.
@@ -208,11 +214,10 @@ class Run:
         if not main:
             yield
             return
-        with open(self.path / _LOCK, "w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                raise RunError(f"another process is training in {self.path}") from error
+        file = try_lock(self.path / _LOCK)
+        if file is None:
+            raise RunError(f"another process is training in {self.path}")
+        with file:
             yield
 
 
