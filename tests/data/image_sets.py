@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 from PIL import Image
 
-from mmb.data.files.archives import sha256_of
+from mmb.data.files.archives import checksum_of
 from mmb.data.sets import cifar10, cifar100
 from mmb.data.sets.chexpert import OBSERVATIONS
 
@@ -45,7 +45,7 @@ def small_cifar(name, layout, folder, per_class=(10, 2)):
             entry = tarfile.TarInfo(f"{archive.folder}/{member}")
             entry.size = len(content)
             tar.addfile(entry, io.BytesIO(content))
-    small = replace(full, per_class=per_class, archives=(replace(archive, checksum=sha256_of(path)),))
+    small = replace(full, per_class=per_class, archives=(replace(archive, checksum=checksum_of(path)),))
     return small, np.concatenate([train[0], test[0]]), np.concatenate([train[1], test[1]]), names
 
 

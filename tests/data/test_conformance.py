@@ -69,7 +69,7 @@ def _images(root, monkeypatch, name):
     if name == "chexpert":
         mmb.data.get(name, root, image_sets.write_chexpert(root / "source"))
         return {"size": 16, "workers": 1, "held_out": 2}
-    small, *_ = image_sets.small_cifar(name, "binary", root)
+    small, *_ = image_sets.small_cifar(name, "binary", root, per_class=(10, 1))
     module = importlib.import_module(f"mmb.data.sets.{name}")
     for function in ("get", "prepare", "load"):
         monkeypatch.setattr(module, function, getattr(small, function))
@@ -77,22 +77,26 @@ def _images(root, monkeypatch, name):
     return {}
 
 
-@pytest.fixture(params=[*mmb.data.available(), "molecules as fingerprints"])
-def case(request, tmp_path, monkeypatch):
+@pytest.fixture(scope="module", params=[*mmb.data.available(), "molecules as fingerprints"])
+def case(request, tmp_path_factory):
     """Name, root and options of a data set whose files are there, in the layout of its publisher."""
-    name = request.param
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        yield _case(request.param, tmp_path_factory.mktemp("root"), monkeypatch)
+
+
+def _case(name, root, monkeypatch):
     if name == "molecules as fingerprints":
-        return "molecules", tmp_path, _molecules(tmp_path, features="fingerprint", bits=64)
+        return "molecules", root, _molecules(root, features="fingerprint", bits=64)
     if name == "digits":
         pytest.importorskip("sklearn")
-        return name, tmp_path, {}
+        return name, root, {}
     if name in ("synthetic", "csv", "molecules"):
-        return name, tmp_path, {"synthetic": _synthetic, "csv": _csv, "molecules": _molecules}[name](tmp_path)
+        return name, root, {"synthetic": _synthetic, "csv": _csv, "molecules": _molecules}[name](root)
     make = _images if name in ("cifar10", "cifar100", "celeba", "chexpert") else _published_molecules
-    return name, tmp_path, make(tmp_path, monkeypatch, name)
+    return name, root, make(root, monkeypatch, name)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def dataset(case) -> Dataset:
     name, root, options = case
     return mmb.data.load(name, root, **options)

@@ -23,7 +23,7 @@ def _dataset(**changes):
         ({"labels": torch.zeros(3, 1)}, "int8"),
         ({"labels": torch.zeros(2, 1, dtype=torch.int8)}, r"\[3, 1\]"),
         ({"task_names": ("a", "b")}, r"\[3, 2\]"),
-        ({"split": {"train": torch.tensor([0])}}, "exactly the keys"),
+        ({"split": {"train": torch.tensor([0])}}, "keys"),
         ({"split": {**ROWS, "test": torch.tensor([2.0])}}, "int64"),
         ({"split": {**ROWS, "test": torch.tensor([[2]])}}, "one-dimensional"),
     ],

@@ -16,24 +16,12 @@ from mmb.data.dataset import Dataset, Encoder
 Progress = Callable[[int, int], None]
 """Called with how much is done and how much there is to do."""
 
-# Modules are imported when first used: most need an optional extra.
-_MODULES = {
-    "digits": "mmb.data.sets.digits",
-    "synthetic": "mmb.data.sets.synthetic",
-    "csv": "mmb.data.sets.csv",
-    "molecules": "mmb.data.sets.molecules",
-    "molpcba": "mmb.data.sets.molpcba",
-    "tox21": "mmb.data.sets.tox21",
-    "toxcast": "mmb.data.sets.toxcast",
-    "muv": "mmb.data.sets.muv",
-    "sider": "mmb.data.sets.sider",
-    "cifar10": "mmb.data.sets.cifar10",
-    "cifar100": "mmb.data.sets.cifar100",
-    "celeba": "mmb.data.sets.celeba",
-    "chexpert": "mmb.data.sets.chexpert",
-}
-
-_ENCODERS: dict[str, tuple[str, str]] = {
+# Each is a module of `mmb.data.sets`, imported when first used: most need an optional extra.
+_NAMES = (
+    *("digits", "synthetic", "csv", "molecules", "molpcba", "tox21", "toxcast", "muv", "sider"),
+    *("cifar10", "cifar100", "celeba", "chexpert"),
+)
+_ENCODERS = {
     "columns": ("mmb.data.inputs.columns", "ColumnEncoder"),
     "molecules": ("mmb.data.inputs.molecule_cache", "MoleculeEncoder"),
     "images": ("mmb.data.inputs.image_files", "ImageEncoder"),
@@ -47,7 +35,7 @@ def default_root() -> Path:
 
 def available() -> dict[str, str]:
     """Names of all data sets, with the first line of what each says about itself."""
-    return {name: about(name).splitlines()[0] for name in _MODULES}
+    return {name: about(name).splitlines()[0] for name in _NAMES}
 
 
 def about(name: str) -> str:
@@ -79,8 +67,7 @@ def get(name: str, root: Path | str | None = None, source: Path | str | None = N
     module, folder = _module(name), _root(root)
     if not hasattr(module, "get"):
         return folder
-    path: Path = module.get(folder, None if source is None else Path(source))
-    return path
+    return Path(module.get(folder, None if source is None else Path(source)))
 
 
 def prepare(
@@ -103,8 +90,7 @@ def prepare(
     module, folder = _module(name), _root(root)
     if not hasattr(module, "prepare"):
         return folder
-    path: Path = module.prepare(folder, progress=progress, **_checked(name, "prepare", options))
-    return path
+    return Path(module.prepare(folder, progress=progress, **_checked(name, "prepare", options)))
 
 
 def load(name: str, root: Path | str | None = None, **options: Any) -> Dataset:
@@ -160,9 +146,9 @@ def _root(root: Path | str | None) -> Path:
 
 
 def _module(name: str) -> ModuleType:
-    if name not in _MODULES:
-        raise ValueError(f"there is no data set {name!r}{nearest(name, _MODULES)}")
-    return importlib.import_module(_MODULES[name])
+    if name not in _NAMES:
+        raise ValueError(f"there is no data set {name!r}{nearest(name, _NAMES)}")
+    return importlib.import_module(f"mmb.data.sets.{name}")
 
 
 def _checked(name: str, action: str, given: dict[str, Any]) -> dict[str, Any]:

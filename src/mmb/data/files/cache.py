@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mmb._extras import require
 from mmb.data.errors import DamagedDataError
-from mmb.data.files.archives import atomic_path, sha256_of
+from mmb.data.files.archives import atomic_path, checksum_of
 
 VERSION = 1
 """Raised when the meaning of a stored array changes, so that older caches are built again."""
@@ -36,7 +36,7 @@ def write(folder: Path, arrays: Mapping[str, Any], facts: Mapping[str, Any]) -> 
             for name, array in arrays.items():
                 path = _array(temporary, name)
                 np.save(path, array, allow_pickle=False)
-                listed[name] = {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
+                listed[name] = {"bytes": path.stat().st_size, "sha256": checksum_of(path)}
             manifest = {"version": VERSION, "arrays": listed, "facts": dict(facts)}
             (temporary / _MANIFEST).write_text(json.dumps(manifest, indent=1))
             if folder.exists() and not is_intact(folder):
@@ -51,7 +51,7 @@ def is_intact(folder: Path) -> bool:
     """Whether a cache of this version is there and every checksum is right (reads all of it)."""
     try:
         listed = _manifest(folder)["arrays"]
-        return all(sha256_of(_array(folder, name)) == entry["sha256"] for name, entry in listed.items())
+        return all(checksum_of(_array(folder, name)) == entry["sha256"] for name, entry in listed.items())
     except (DamagedDataError, OSError):
         return False
 
@@ -78,7 +78,7 @@ def read(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         size = path.stat().st_size if path.is_file() else None
         if size is None or size != entry["bytes"]:
             raise _damaged(path, f"its size is {size}, expected {entry['bytes']}")
-        if size <= _CHECKED and sha256_of(path) != entry.get("sha256"):
+        if size <= _CHECKED and checksum_of(path) != entry.get("sha256"):
             raise _damaged(path, "its checksum differs from the one in the manifest")
         try:
             tensors[name] = torch.from_numpy(np.load(path, mmap_mode="c", allow_pickle=False))

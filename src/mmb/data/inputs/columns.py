@@ -1,4 +1,4 @@
-"""Table columns as numbers: gaps filled, numbers standardised, categories one-hot, all of it remembered."""
+"""Table columns as numbers: gaps filled, numbers standardized, categories one-hot, all of it remembered."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from mmb.data.errors import DamagedDataError
 from mmb.data.files.delimited_text import TextTable, is_blank, read_table
 from mmb.data.inputs.quartiles import REACH, quartile_deviation, squash
 
-_FAR = 1e4  # times the width of the middle half: cells as far out would leave nothing of the others
-_CODES = 20  # so many different cells, most of them numbers, are no longer taken for codes
+_FAR = 1e4  # times the width of the middle half: cells this far out would flatten all others
+_CODES = 20  # with more different cells, most of them numbers, a column is not taken for codes
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,11 @@ class Number:
     mean: float = 0.0
     scale: float = 1.0
     reach: float | None = None
-    width = 1
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the encoded columns."""
+        return (self.name,)
 
     def encode(self, cells: Sequence[str]) -> tuple[Tensor, Tensor]:
         """Encoded values `[n, 1]` and which cells could be read `[n]`."""
@@ -51,15 +55,15 @@ class Category:
     categories: tuple[str, ...]
 
     @property
-    def width(self) -> int:
-        """Number of encoded columns."""
-        return len(self.categories)
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the encoded columns."""
+        return tuple(f"{self.name}={category}" for category in self.categories)
 
     def encode(self, cells: Sequence[str]) -> tuple[Tensor, Tensor]:
         """Encoded values `[n, categories]` and which cells could be read `[n]` (all of them)."""
-        index = {category: j for j, category in enumerate(self.categories)}
-        codes = torch.tensor([index.get(cell.strip(), self.width) for cell in cells], dtype=torch.int64)
-        one_hot = torch.nn.functional.one_hot(codes, self.width + 1)[:, : self.width]
+        index, width = {category: j for j, category in enumerate(self.categories)}, len(self.categories)
+        codes = torch.tensor([index.get(cell.strip(), width) for cell in cells], dtype=torch.int64)
+        one_hot = torch.nn.functional.one_hot(codes, width + 1)[:, :width]
         return one_hot.float(), torch.ones(len(cells), dtype=torch.bool)
 
 
@@ -89,28 +93,13 @@ class ColumnEncoder:
     @property
     def feature_names(self) -> tuple[str, ...]:
         """Name of each encoded feature; a category's features are called `column=category`."""
-        return tuple(
-            name
-            for column in self.columns
-            for name in (
-                [column.name]
-                if isinstance(column, Number)
-                else [f"{column.name}={category}" for category in column.categories]
-            )
-        )
+        return tuple(name for column in self.columns for name in column.feature_names)
 
     def encode(self, table: TextTable) -> tuple[Tensor, Tensor]:
-        """Encode every row of a table.
+        """Features of every row of a table, float `[n, d]`, and which rows are usable, bool `[n]`.
 
-        Args:
-            table: Cells of a file that has at least the columns of this encoder, in any order.
-
-        Returns:
-            Features, float `[n, d]`, and which rows are usable, bool `[n]`: those with the right number
-            of cells and a number in (or a gap for) every numeric column. Other rows are encoded as gaps.
-
-        Raises:
-            DamagedDataError: If the table lacks a column.
+        Usable rows have the right number of cells, and a number or a gap in every numeric column; other rows
+        are encoded as gaps. The table may have more columns than this encoder, in any order.
         """
         parts = [column.encode(table.column(column.name)) for column in self.columns]
         usable = torch.tensor(table.fits, dtype=torch.bool)
@@ -147,21 +136,11 @@ def plain_columns(names: Sequence[str], scale: float = 1.0) -> ColumnEncoder:
 def fit_columns(table: TextTable, names: Sequence[str], rows: Tensor) -> ColumnEncoder:
     """Learn how to encode columns from the training rows alone.
 
-    A column whose filled cells are all numbers is standardised with its mean and standard deviation (by its
-    quartiles, and levelling off, where a cell is so far out that nothing would be left of the others), and
-    its median fills gaps; any other column is one-hot over the names it holds.
-
-    Args:
-        table: Cells of the file.
-        names: The columns to use.
-        rows: Training rows.
-
-    Returns:
-        The encoder.
-
-    Raises:
-        DamagedDataError: If a column is blank in all training rows, looks like an identifier, or has numbers
-            too large to compute with, or beside something that is none.
+    A column whose filled cells are all numbers is standardized with its mean and standard deviation (by its
+    quartiles, and leveling off, where a cell is so far out that nothing would be left of the others), and
+    its median fills gaps; any other column is one-hot over the names it holds. It is an error if a column is
+    blank in all training rows, looks like an identifier, has numbers too large to compute with, or has
+    something else among numbers.
     """
     chosen = rows.tolist()
     return ColumnEncoder(tuple(_fit(table, name, chosen) for name in names))

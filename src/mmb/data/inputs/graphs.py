@@ -145,16 +145,7 @@ class GraphInputs:
         return replace(self, **moved)
 
     def __getitem__(self, rows: Tensor) -> GraphBatch:
-        """Cut out the graphs of some rows.
-
-        With rows on the host nothing waits for the device; with rows on the device, the sizes do.
-
-        Args:
-            rows: Row indices, LongTensor.
-
-        Returns:
-            The graphs, in the order of `rows`.
-        """
+        """The graphs of some rows, in their order; with rows on the host, nothing waits for the device."""
         nodes, edges = self.sizes(rows.cpu())
         rows = rows.to(self.atom_ptr.device, non_blocking=True)
         if self.room is not None and nodes < self.room[0] and edges <= self.room[1]:
@@ -189,15 +180,9 @@ class GraphInputs:
     def fixed(self, rows: Tensor, nodes: int, edges: int) -> FixedGraphs:
         """Cut out the graphs of some rows, padded to a given size: every shape is known beforehand.
 
-        Nothing waits for the device, whatever the rows, so it can be captured in a CUDA graph.
-
-        Args:
-            rows: Row indices, LongTensor on the device of the graphs.
-            nodes: Number of nodes after padding, more than the rows have; see `sizes`.
-            edges: Number of edges after padding, at least as many as the rows have.
-
-        Returns:
-            The graphs, in the order of `rows`, and one more of padding. Too small a size cuts graphs off.
+        Nothing waits for the device, whatever the rows, so it can be captured in a CUDA graph. The graphs are
+        in the order of `rows` (on the device of the graphs), with one more of padding: there must be more
+        `nodes`, and at least as many `edges`, as the rows have (see `sizes`), or graphs are cut off.
         """
         graph, node, graph_ptr, real = _fixed(self.atom_ptr, rows, nodes)
         degree = torch.where(real, self.degrees[node].long(), 0)

@@ -71,7 +71,8 @@ class ImageFiles:
         names: Path of each row's file in `folder`; an empty one stands for a black image.
         decoder: How they become bytes.
         pixels: How these are normalized and augmented.
-        workers: Number of decoding processes of a `stream`; 0 decodes in this process.
+        workers: Number of decoding processes of a `stream`: 0 decodes in this process, None means one for
+            each core, eight at most.
         device: Where model inputs come out.
     """
 
@@ -79,25 +80,8 @@ class ImageFiles:
     names: Sequence[str]
     decoder: Decoder
     pixels: Pixels
-    workers: int
+    workers: int | None = None
     device: torch.device = _HOST
-
-    @classmethod
-    def of(
-        cls,
-        folder: Path,
-        names: Sequence[str],
-        decoder: Decoder,
-        *,
-        mean: Sequence[float] = IMAGENET_MEAN,
-        std: Sequence[float] = IMAGENET_STD,
-        pad: int = 0,
-        flip: bool = False,
-        workers: int | None = None,
-    ) -> Self:
-        """From plain numbers; by default with one decoding process for each core, eight at most."""
-        workers = min(8, available_cores()) if workers is None else workers
-        return cls(folder, names, decoder, Pixels.of(mean, std, pad, flip), workers)
 
     def __len__(self) -> int:
         return len(self.names)
@@ -129,11 +113,12 @@ class ImageFiles:
         Raises:
             DataError: If an image is missing or damaged; the message names it.
         """
+        workers = min(8, available_cores()) if self.workers is None else self.workers
         loader = DataLoader(
             _Decoding(self),
             batch_sampler=(rows.tolist() for rows in batches),
-            num_workers=self.workers,
-            prefetch_factor=4 if self.workers else None,
+            num_workers=workers,
+            prefetch_factor=4 if workers else None,
             collate_fn=_as_it_is,
             pin_memory=self.device.type == "cuda",
             generator=torch.Generator(),  # else it would draw from the global one
@@ -144,10 +129,7 @@ class ImageFiles:
             yield rows, self._finish(images, generator)
 
     def _finish(self, images: Tensor, generator: torch.Generator | None) -> Tensor:
-        images = images.to(self.device, non_blocking=True)
-        if generator is not None:
-            images = self.pixels.augmented(images, generator)
-        return self.pixels.normalized(images)
+        return self.pixels(images.to(self.device, non_blocking=True), generator)
 
 
 class _Decoding(Dataset[Any]):
@@ -197,7 +179,7 @@ class ImageEncoder:
         with ThreadPoolExecutor() as pool:
             usable = list(pool.map(lambda name: self._readable(folder, name), names))
         kept = [name if fine else "" for name, fine in zip(names, usable, strict=True)]
-        inputs = ImageFiles.of(folder, kept, self.decoder, mean=self.mean, std=self.std)
+        inputs = ImageFiles(folder, kept, self.decoder, Pixels.of(self.mean, self.std))
         return inputs, torch.tensor(usable, dtype=torch.bool)
 
     def _readable(self, folder: Path, name: str) -> bool:

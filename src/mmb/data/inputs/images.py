@@ -30,13 +30,23 @@ class Pixels:
     flip: bool
 
     @classmethod
-    def of(cls, mean: Sequence[float], std: Sequence[float], pad: int, flip: bool) -> Self:
-        """From plain numbers."""
+    def of(
+        cls,
+        mean: Sequence[float] = IMAGENET_MEAN,
+        std: Sequence[float] = IMAGENET_STD,
+        pad: int = 0,
+        flip: bool = False,
+    ) -> Self:
+        """From plain numbers; by default the pixels of ImageNet, without augmentation."""
         return cls(torch.tensor(mean).view(-1, 1, 1), torch.tensor(std).view(-1, 1, 1), pad, flip)
 
     def to(self, device: torch.device | str) -> Self:
         """The same on `device`."""
         return replace(self, mean=self.mean.to(device), std=self.std.to(device))
+
+    def __call__(self, images: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Normalized images, augmented first if there is a generator."""
+        return self.normalized(images if generator is None else self.augmented(images, generator))
 
     def normalized(self, images: Tensor) -> Tensor:
         """`(x / 255 - mean) / std`, float `[n, 3, h, w]`, of bytes `[n, c, h, w]` with c = 1 or 3.
@@ -86,11 +96,11 @@ class ImageTensor:
         return replace(self, images=self.images.to(device), pixels=self.pixels.to(device))
 
     def __getitem__(self, rows: Tensor) -> Tensor:
-        return self.pixels.normalized(self._bytes(rows))
+        return self.pixels(self._bytes(rows))
 
     def augmented(self, rows: Tensor, generator: torch.Generator) -> Tensor:
         """Normalized images of some rows, randomly shifted and mirrored."""
-        return self.pixels.normalized(self.pixels.augmented(self._bytes(rows), generator))
+        return self.pixels(self._bytes(rows), generator)
 
     def _bytes(self, rows: Tensor) -> Tensor:
         """Images of rows on the host or the device; indexing by host rows would wait for a GPU."""

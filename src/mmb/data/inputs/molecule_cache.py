@@ -86,14 +86,14 @@ def open_dataset(
     usable = torch.nonzero(tensors["usable"]).squeeze(1)
     if isinstance(split, Mapping):
         parts = {part: split[part][tensors["usable"][split[part]]] for part in SPLITS}
-    elif split == "scaffold":
-        parts = grouped_split(tensors["scaffold"][usable].long(), fractions)
-        parts = {part: usable[rows] for part, rows in parts.items()}
-    elif split == "random":
-        parts = random_split(len(usable), fractions, torch.Generator().manual_seed(seed))
-        parts = {part: usable[rows] for part, rows in parts.items()}
     else:
-        raise ValueError(f"split must be 'scaffold' or 'random', got {split!r}")
+        if split == "scaffold":
+            places = grouped_split(tensors["scaffold"][usable].long(), fractions)
+        elif split == "random":
+            places = random_split(len(usable), fractions, torch.Generator().manual_seed(seed))
+        else:
+            raise ValueError(f"split must be 'scaffold' or 'random', got {split!r}")
+        parts = {part: usable[rows] for part, rows in places.items()}
     # New molecules are held to RDKit's rules, and need no scaffold.
     featurizer = replace(Featurizer(**facts["featuriser"]), strict=True, scaffolds=False)
     unusable = torch.nonzero(~tensors["usable"]).squeeze(1).tolist()

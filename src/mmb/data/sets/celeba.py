@@ -18,6 +18,7 @@ from mmb.data.errors import DamagedDataError
 from mmb.data.files.archives import unpack_zip
 from mmb.data.files.locate_files import find, link
 from mmb.data.inputs.image_files import Decoder, ImageEncoder, ImageFiles
+from mmb.data.inputs.images import Pixels
 
 _ATTRIBUTES = "list_attr_celeba.txt"
 _PARTITION = "list_eval_partition.txt"
@@ -78,7 +79,7 @@ def load(root: Path, *, size: int = 128, workers: int | None = None) -> Dataset:
     decoder = Decoder(size)
     return Dataset(
         name="celeba",
-        inputs=ImageFiles.of(raw / _IMAGES, names, decoder, pad=size // 16, flip=True, workers=workers),
+        inputs=ImageFiles(raw / _IMAGES, names, decoder, Pixels.of(pad=size // 16, flip=True), workers),
         labels=labels,
         split={name: torch.nonzero(part_of == k).squeeze(1) for k, name in enumerate(SPLITS)},
         task_names=tuple(attributes),

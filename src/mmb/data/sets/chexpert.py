@@ -16,13 +16,14 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from mmb.data.dataset import Dataset
+from mmb.data.dataset import SPLITS, Dataset
 from mmb.data.errors import DamagedDataError
 from mmb.data.files.archives import unpack_zip
 from mmb.data.files.delimited_text import read_table
 from mmb.data.files.locate_files import find, link
 from mmb.data.inputs.columns import numbers
 from mmb.data.inputs.image_files import Decoder, ImageEncoder, ImageFiles
+from mmb.data.inputs.images import Pixels
 from mmb.label_values import MISSING
 
 OBSERVATIONS = (
@@ -105,28 +106,22 @@ def load(
             f"got {uncertain!r} and {unmentioned!r}"
         )
     folder = root / "chexpert" / "raw" / _FOLDER
-    names: list[str] = []
-    labels, sizes = [], []
-    for part in ("train", "valid"):
-        part_names, part_labels = _read(
-            find("chexpert", folder, [f"{part}.csv"], _REMEDY), uncertain, unmentioned, frontal_only
+    lists = [find("chexpert", folder, [f"{part}.csv"], _REMEDY) for part in ("train", "valid")]
+    (train_names, train_labels), (test_names, test_labels) = (
+        _read(path, uncertain, unmentioned, frontal_only) for path in lists
+    )
+    if not 0 < held_out < len(train_names):
+        raise ValueError(
+            f"held_out must leave some of the {len(train_names)} training images, got {held_out}"
         )
-        names += part_names
-        labels.append(part_labels)
-        sizes.append(len(part_names))
-    if not 0 < held_out < sizes[0]:
-        raise ValueError(f"held_out must leave some of the {sizes[0]} training images, got {held_out}")
-    cut = sizes[0] - held_out
+    rows = torch.arange(len(train_names) + len(test_names))
+    sizes = [len(train_names) - held_out, held_out, len(test_names)]
     decoder = Decoder(size, gray=True, fit="stretch")
     return Dataset(
         name="chexpert",
-        inputs=ImageFiles.of(folder, names, decoder, pad=size // 20, workers=workers),
-        labels=torch.cat(labels),
-        split={
-            "train": torch.arange(cut),
-            "valid": torch.arange(cut, sizes[0]),
-            "test": torch.arange(sizes[0], len(names)),
-        },
+        inputs=ImageFiles(folder, [*train_names, *test_names], decoder, Pixels.of(pad=size // 20), workers),
+        labels=torch.cat([train_labels, test_labels]),
+        split=dict(zip(SPLITS, torch.split(rows, sizes), strict=True)),
         task_names=OBSERVATIONS,
         encoder=ImageEncoder(decoder),
         details={
@@ -139,25 +134,27 @@ def load(
 
 
 def _read(path: Path, uncertain: str, unmentioned: str, frontal_only: bool) -> tuple[list[str], Tensor]:
+    """Names and labels of the images that a list has."""
     table = read_table(path)
     # Paths in the file start with the name of the folder itself.
     names = [name.partition("/")[2] for name in table.column("Path")]
     values = torch.stack([numbers(table.column(name)) for name in OBSERVATIONS], 1)
-    known = values.isnan() | (values == 0) | (values == 1) | (values == -1)
-    if not (known.all() and all(table.fits)):
-        row = int(torch.nonzero(~known.all(1) | ~torch.tensor(table.fits))[0])
+    known = (values.isnan() | (values == 0) | (values == 1) | (values == -1)).all(1) & torch.tensor(
+        table.fits
+    )
+    if not known.all():
+        row = int((~known).nonzero()[0])
         raise DamagedDataError(path, f"data row {row + 1} has a label that is not 1, 0, -1 or blank", _REMEDY)
     if "" in names:
         row = names.index("")
         problem = f"data row {row + 1} has the path {table.column('Path')[row]!r}, expected folder/file"
         raise DamagedDataError(path, problem, _REMEDY)
-    ones = torch.tensor(
-        [uncertain == "ones" or (uncertain == "mix" and n in _ONES_IN_MIX) for n in OBSERVATIONS]
-    )
-    doubt = torch.full((len(OBSERVATIONS),), float(MISSING)) if uncertain == "ignore" else ones.double()
-    values = torch.where(values == -1, doubt.double(), values)
-    values = torch.where(values.isnan(), float(MISSING) if unmentioned == "ignore" else 0.0, values)
-    labels = values.to(torch.int8)
+    if uncertain == "mix":
+        doubt = torch.tensor([float(name in _ONES_IN_MIX) for name in OBSERVATIONS], dtype=values.dtype)
+    else:
+        doubt = values.new_tensor({"zeros": 0, "ones": 1, "ignore": MISSING}[uncertain])
+    values = torch.where(values == -1, doubt, values)
+    labels = values.nan_to_num(nan=MISSING if unmentioned == "ignore" else 0).to(torch.int8)
     if frontal_only:
         keep = [row for row, view in enumerate(table.column("Frontal/Lateral")) if view == "Frontal"]
         return [names[row] for row in keep], labels[keep]

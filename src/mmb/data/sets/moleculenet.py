@@ -16,7 +16,7 @@ from typing import Literal
 from mmb.data.dataset import Dataset
 from mmb.data.errors import DamagedDataError, MissingDataError
 from mmb.data.files import cache
-from mmb.data.files.archives import copy_file, copy_member, expand_gzip, verify
+from mmb.data.files.archives import copy_file, copy_member, verify
 from mmb.data.files.delimited_text import read_table
 from mmb.data.files.download import from_address, from_first, from_pypi
 from mmb.data.inputs.featurize import Features, Featurizer
@@ -43,7 +43,6 @@ class MoleculeSet:
         table: Name of the table in the chemprop archive, `data/<table>.csv`.
         zip_member: Name of the `.csv.gz` inside the publisher's archive.
         scaffolds: Whether scaffolds are computed for a split.
-        tables_sha256: Checksum of the archive of tables.
     """
 
     name: str
@@ -53,7 +52,6 @@ class MoleculeSet:
     table: str
     zip_member: str = ""
     scaffolds: bool = True
-    tables_sha256: str = TABLES_SHA256
 
     def raw(self, root: Path) -> Path:
         """Where the table of this set is kept."""
@@ -161,11 +159,7 @@ class MoleculeSet:
 
     def _download(self, root: Path, target: Path) -> None:
         downloads = root / "downloads"
-        official, tables, sdist = (
-            target.parent / self._official,
-            downloads / TABLES_FILE,
-            downloads / CHEMPROP_FILE,
-        )
+        official = target.with_name(self._official)
 
         def from_publisher() -> None:
             try:
@@ -175,9 +169,10 @@ class MoleculeSet:
                 official.unlink(missing_ok=True)
 
         def from_package_index() -> None:
-            if tables.exists():
-                self._extract(tables, root, target)
+            if (downloads / TABLES_FILE).exists():
+                self._extract(downloads / TABLES_FILE, root, target)
                 return
+            sdist = downloads / CHEMPROP_FILE
             from_pypi(CHEMPROP, CHEMPROP_SHA256, sdist)
             self._extract(sdist, root, target)
             sdist.unlink()
@@ -188,21 +183,14 @@ class MoleculeSet:
 
     def _extract(self, file: Path, root: Path, target: Path) -> None:
         """Write the table that a file is or has in it, and verify it; a wrong one is not kept."""
-        if file.name == target.name:
-            copy_file(file, target)
-        elif file.name == CHEMPROP_FILE:
-            tables = copy_member(file, TABLES_MEMBER, root / "downloads" / TABLES_FILE, self.tables_sha256)
-            self._extract(tables, root, target)
-        elif file.name == TABLES_FILE:
-            copy_member(verify(file, self.tables_sha256), f"data/{self.table}.csv", target)
-        elif self.zip_member:
-            member = target.with_name("member.csv.gz")
-            try:
-                expand_gzip(copy_member(file, self.zip_member, member), target)
-            finally:
-                member.unlink(missing_ok=True)
+        if file.name == CHEMPROP_FILE:
+            file = copy_member(file, TABLES_MEMBER, root / "downloads" / TABLES_FILE, TABLES_SHA256)
+        if file.name == TABLES_FILE:
+            copy_member(verify(file, TABLES_SHA256), f"data/{self.table}.csv", target)
+        elif file.suffix == ".zip":
+            copy_member(file, self.zip_member, target)
         else:
-            expand_gzip(file, target)
+            copy_file(file, target)
         try:
             self._verify(target)
         except DamagedDataError:

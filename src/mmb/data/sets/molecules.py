@@ -17,7 +17,7 @@ from typing import Literal
 
 from mmb.data.dataset import Dataset
 from mmb.data.files import cache
-from mmb.data.files.archives import sha256_of
+from mmb.data.files.archives import checksum_of
 from mmb.data.files.delimited_text import read_table, read_training_table
 from mmb.data.inputs.featurize import Features, Featurizer
 from mmb.data.inputs.label_columns import name_list, read_split, repeats
@@ -71,7 +71,7 @@ def prepare(
             f"need at least one label column, none twice and none that is smiles or dropped: got labels "
             f"{tasks}, smiles {smiles!r}, drop {name_list(drop)}"
         )
-    key = json.dumps([sha256_of(path), smiles, tasks, asdict(featurizer)])
+    key = json.dumps([checksum_of(path), smiles, tasks, asdict(featurizer)])
     folder = root / "molecules" / hashlib.sha256(key.encode()).hexdigest()[:16]
     if cache.is_intact(folder):
         return folder

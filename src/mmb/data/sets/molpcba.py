@@ -32,8 +32,7 @@ _SET = MoleculeSet(
     table="pcba",
     scaffolds=False,
 )
-get = _SET.get
-prepare = _SET.prepare
+get, prepare = _SET.get, _SET.prepare
 
 
 def load(

@@ -15,6 +15,4 @@ _SET = MoleculeSet(
     url="https://deepchemdata.s3-us-west-1.amazonaws.com/datasets/tox21.csv.gz",
     table="tox21",
 )
-get = _SET.get
-prepare = _SET.prepare
-load = _SET.load
+get, prepare, load = _SET.get, _SET.prepare, _SET.load
