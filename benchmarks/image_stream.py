@@ -29,7 +29,7 @@ from mmb import auc
 from mmb._cores import available_cores
 from mmb.data.inputs.image_files import Decoder, ImageFiles
 from mmb.data.inputs.images import IMAGENET_MEAN, IMAGENET_STD, Pixels
-from mmb.models.registry import build
+from mmb.models import build
 
 TASKS = 13
 STYLES = (",.0f", ",.0f", ".2f", ".2f")

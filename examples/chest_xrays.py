@@ -17,7 +17,7 @@ from torch import Tensor, nn
 import mmb.auc
 import mmb.data
 import mmb.metrics
-from mmb.models.registry import build
+from mmb.models import build
 
 
 def epoch(

@@ -5,8 +5,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mmb.auc import CompositionalAUC, CrossEntropy, DenseBatch, TaskBatch
-from mmb.models.densenet import densenet121
-from mmb.models.resnet import resnet18
+from mmb.models import densenet121, resnet, resnet18
 
 ROWS = 6
 LABELS = torch.tensor([[0, 1] * (ROWS // 2)] * 2).T.contiguous()
@@ -49,6 +48,11 @@ def task_step(layout):
     with Layouts() as layouts:
         objective.backward(model, TaskBatch(upper.unsqueeze(0), labels, tasks, lower=below))
     return [weight.grad for weight in model.parameters()] + [objective.copies.stacked], layouts.found
+
+
+@pytest.fixture(autouse=True)
+def _narrow_resnet(monkeypatch):
+    monkeypatch.setattr(resnet, "_WIDTHS", (16, 20, 24, 28))  # to be quick
 
 
 @pytest.mark.parametrize(("make", "side"), [(resnet18, 64), (densenet121, 64)])

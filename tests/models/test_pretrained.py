@@ -7,8 +7,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from mmb.models.densenet import densenet121
-from mmb.models.resnet import resnet18
+from mmb.models import densenet121, load_pretrained, resnet18
 
 
 def norm_entries(name, channels, counter):
@@ -76,21 +75,21 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("suffix", [".pth", ".safetensors"])
+@pytest.mark.parametrize(
+    ("case", "suffix"), [*((case, ".pth") for case in CASES), ("resnet18", ".safetensors")]
+)
 def test_every_tensor_of_a_torchvision_file_lands(case, suffix, tmp_path):
     build, shapes, parameters = CASES[case]
     is_parameter = [k for k in shapes if "running" not in k and "tracked" not in k]
     assert sum(torch.Size(shapes[k]).numel() for k in is_parameter) == parameters  # as torchvision documents
     weights, path = weights_of(shapes), tmp_path / f"weights{suffix}"
     torch.save(weights, path) if suffix == ".pth" else save_file(weights, path)
-    random, loaded = build(num_tasks=3).eval(), build(num_tasks=3, weights=path).eval()
+    loaded = build(num_tasks=3, weights=path)
     # Order tells which tensor is which: both networks list theirs in the order of their layers.
     landed = [v for k, v in loaded.encoder.state_dict().items() if "tracked" not in k]
     given = [v for k, v in weights.items() if "tracked" not in k and not k.startswith(("fc", "classifier"))]
     assert len(landed) == len(given)
     assert all(torch.equal(one, two) for one, two in zip(landed, given, strict=True))
-    assert not torch.allclose(random.encoder(images(64)), loaded.encoder(images(64)))
 
 
 def test_resnet18_computes_what_its_names_say(tmp_path):
@@ -122,13 +121,12 @@ def test_resnet18_computes_what_its_names_say(tmp_path):
 
 def test_stems():
     cifar = resnet18(num_tasks=5, stem="cifar")
-    assert cifar(images(32)).shape == (2, 5)
     assert cifar.encoder.conv1.weight.shape == (64, 3, 3, 3)
     sizes = []
     cifar.encoder.layer4.register_forward_hook(lambda *args: sizes.append(args[2].shape[2:]))
-    cifar(images(32))
+    assert cifar(images(32)).shape == (2, 5)
     assert sizes == [(4, 4)]  # only the three strides of the stages
-    with pytest.raises(ValueError, match=r"'cifar', 'imagenet'.*got 'small'"):
+    with pytest.raises(ValueError, match=r"stem.*cifar.*imagenet.*small"):
         resnet18(num_tasks=5, stem="small")
 
 
@@ -148,28 +146,30 @@ def test_densenet_dropout():
 def test_a_file_for_another_network_is_refused(tmp_path):
     path = tmp_path / "weights.pth"
     torch.save(weights_of(torchvision_densenet121()), path)
-    with pytest.raises(
-        ValueError, match=r"missing from the file: conv1.weight.*unexpected in the file: features.conv0"
-    ):
+    with pytest.raises(ValueError, match=r"missing.*: conv1.weight.*unexpected.*: features.conv0"):
         resnet18(num_tasks=2, weights=path)
     torch.save(weights_of(torchvision_resnet18()), path)
-    with pytest.raises(ValueError, match=r"conv1.weight is \[64, 3, 7, 7\] in the file and \[64, 3, 3, 3\]"):
+    with pytest.raises(ValueError, match=r"conv1.weight.*\[64, 3, 7, 7\].*\[64, 3, 3, 3\]"):
         resnet18(num_tasks=2, stem="cifar", weights=path)
 
 
+def load(path):
+    load_pretrained(nn.Linear(2, 2), path, rename=str, classifier="fc")
+
+
 @pytest.mark.parametrize("name", ["weights.pth", "weights.safetensors"])
-def test_what_is_no_state_dict_is_refused(name, tmp_path):
+def test_files_that_are_not_state_dicts_are_refused(name, tmp_path):
     path = tmp_path / name
     with pytest.raises(FileNotFoundError, match="weights"):
-        resnet18(num_tasks=2, weights=path)
+        load(path)
     for content in (b"", b"not weights", b"\x80\x02]q\x00."):
         path.write_bytes(content)
-        with pytest.raises(ValueError, match="is not a state dict"):
-            resnet18(num_tasks=2, weights=path)
+        with pytest.raises(ValueError, match="state dict"):
+            load(path)
 
 
 def test_a_file_that_would_run_code_is_refused(tmp_path):
     path = tmp_path / "weights.pth"
     torch.save(nn.Linear(2, 2), path)  # a whole module: would need its classes
-    with pytest.raises(ValueError, match="is not a state dict"):
-        resnet18(num_tasks=2, weights=path)
+    with pytest.raises(ValueError, match="state dict"):
+        load(path)

@@ -76,14 +76,14 @@ def test_every_network_says_what_it_is_and_what_options_it_has():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: registry.build("resnet", num_tasks=2), r"no network 'resnet'; did you mean 'resnet18'\?"),
-        (lambda: registry.build("gin", num_tasks=2, widht=9), r"no option 'widht'; did you mean 'width'\?"),
-        (lambda: registry.build("mlp", num_tasks=2, hidden=[3]), r"needs the option 'num_inputs'"),
-        (lambda: registry.build("gin", DATA["table"]), r"'gin' does not fit .* inputs are table; .*: mlp"),
-        (lambda: registry.build("mlp", DATA["graphs"]), r"'mlp' does not fit .* inputs are graphs; .*: gin"),
+        (lambda: registry.build("resnet", num_tasks=2), r"'resnet'.*'resnet18'"),
+        (lambda: registry.build("gin", num_tasks=2, widht=9), r"'widht'.*'width'"),
+        (lambda: registry.build("mlp", num_tasks=2, hidden=[3]), "num_inputs"),
+        (lambda: registry.build("gin", DATA["table"]), r"'gin'.*table.*mlp"),
+        (lambda: registry.build("mlp", DATA["graphs"]), r"'mlp'.*graphs.*gin"),
         (
             lambda: registry.complete("mlp", dataset(torch.randn(6, 2, 2))),
-            r"shape \[1, 2, 2\].*Module of your own",
+            r"\[1, 2, 2\].*Module",
         ),
     ],
 )

@@ -1,6 +1,36 @@
-"""Networks: any module with one output per task can be trained; these are the ones at hand."""
+"""Networks: any module with one output per task can be trained; these are ready to use."""
 
+from typing import TYPE_CHECKING, Any
+
+from mmb.models.batch_norm import freeze_batch_norm, recalibrate_batch_norm
+from mmb.models.densenet import densenet121
 from mmb.models.multilayer_perceptron import mlp
 from mmb.models.multitask import MultiTask
+from mmb.models.pretrained import load_pretrained
+from mmb.models.registry import available, build, options
+from mmb.models.resnet import resnet18
 
-__all__ = ["MultiTask", "mlp"]
+if TYPE_CHECKING:
+    from mmb.models.graph_isomorphism import gin
+
+__all__ = [
+    "MultiTask",
+    "available",
+    "build",
+    "densenet121",
+    "freeze_batch_norm",
+    "gin",
+    "load_pretrained",
+    "mlp",
+    "options",
+    "recalibrate_batch_norm",
+    "resnet18",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "gin":  # imported when needed: on a machine with a GPU it imports Triton
+        from mmb.models.graph_isomorphism import gin
+
+        return gin
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,7 +1,7 @@
 """The GPU kernels of `fused_messages` and `message_operators`, which say what they compute; they need Triton.
 
-Each program handles some nodes (or edges) and some columns of one task; the loop over neighbours runs as
-often as the busiest of its nodes has some. Tasks lie behind one another in memory, and indices count within
+Each program handles some nodes (or edges) and some columns of one task; the loop over neighbors runs as often
+as its node with the most neighbors has them. Tasks lie one after another in memory, and indices count within
 the task.
 """
 
@@ -35,10 +35,10 @@ def forward_kernel(
     total = (1.0 + tl.load(epsilon + task).to(tl.float32)) * own
     for number in range(tl.max(degree, 0)):
         on = number < degree
-        neighbour = tl.load(source + start + number, mask=on, other=0)
+        neighbor = tl.load(source + start + number, mask=on, other=0)
         code = tl.load(codes + start + number, mask=on, other=0)
         mask = on[:, None] & inside[None, :]
-        from_node = neighbour[:, None] * width + column[None, :]
+        from_node = neighbor[:, None] * width + column[None, :]
         from_bond = code[:, None] * width + column[None, :]
         feature = tl.load(x + from_node, mask=mask, other=0).to(tl.float32)
         reached = feature + tl.load(bonds + from_bond, mask=mask, other=0).to(tl.float32)
@@ -81,10 +81,10 @@ def backward_kernel(
     total = (1.0 + tl.load(epsilon + task).to(tl.float32)) * own_grad
     for number in range(tl.max(degree, 0)):
         on = number < degree
-        neighbour = tl.load(source + start + number, mask=on, other=0)
+        neighbor = tl.load(source + start + number, mask=on, other=0)
         code = tl.load(codes + start + number, mask=on, other=0)
         mask = on[:, None] & inside[None, :]
-        theirs = tl.load(grad + neighbour[:, None] * stride + column[None, :], mask=mask, other=0)
+        theirs = tl.load(grad + neighbor[:, None] * stride + column[None, :], mask=mask, other=0)
         bond = tl.load(bonds + code[:, None] * width + column[None, :], mask=mask, other=0)
         total += tl.where(own + bond.to(tl.float32) > 0, theirs.to(tl.float32), 0.0)
     tl.store(grad_x + place, total.to(grad_x.dtype.element_ty), mask=both)
@@ -111,7 +111,7 @@ def bonds_kernel(
     for turn in range(turns):
         edge = (tl.program_id(0) * turns + turn) * chunk + tl.arange(0, chunk)
         on = edge < real
-        # The edge turned round: from its target to its source.
+        # The reversed edge, from its target to its source.
         sender = tl.load(target + edge, mask=on, other=0)
         receiver = tl.load(source + edge, mask=on, other=0)
         code = tl.load(codes + edge, mask=on, other=0)

@@ -1,19 +1,19 @@
 """Batch norm that is right for the batch it sees, and for the rows it is used on afterwards.
 
-In training, batch norm normalises by the statistics of the batch; in evaluation, by running averages of them.
-That is wrong in three ways for what this package trains with, and this is what to do:
+In training, batch norm normalizes by the statistics of the batch; in evaluation, by running averages of them.
+With the batches of this package, that goes wrong in three ways:
 
-* **Task-sampled and rich rows** hold far more positives than the data do, so the running averages describe
-  other rows than those the model is used on. Before evaluating, `recalibrate_batch_norm` on rows drawn
-  uniformly; or fine-tune a pretrained model with `freeze_batch_norm`, which makes training and evaluation
-  compute the same function.
+* **Task-sampled and rich rows** hold far more positives than the data, so the running averages describe other
+  rows than those the model is used on. Before evaluating, `recalibrate_batch_norm` on rows drawn uniformly;
+  or fine-tune a pretrained model with `freeze_batch_norm`, which makes training and evaluation compute the
+  same function.
 * **Compositional training** evaluates one set of weights per task under `torch.func.vmap`. Each task's rows
-  are then normalised by their own statistics (in a flat batch: by those of all rows together), which a
-  single running average cannot take: `TaskwiseModel` gives every task buffers of its own, and moves the
-  model's to their mean; a `vmap` of your own can run within `untracked_batch_norm`. Recalibrate before
-  evaluation, or freeze. Rows padded to a common length are left out of the statistics by `MaskedBatchNorm`.
-* **Dropout** before a batch norm adds to the spread that it sees in training, and not in evaluation:
-  recalibrate, which leaves it out.
+  are then normalized by their own statistics (in a flat batch: by those of all rows together), which a
+  single running average cannot hold: `TaskwiseModel` gives every task its own buffers, and moves the
+  model's to their mean; your own `vmap` can run inside `untracked_batch_norm`. Recalibrate before evaluation,
+  or freeze. `MaskedBatchNorm` leaves rows that pad to a common length out of the statistics.
+* **Dropout** before a batch norm adds to the spread that it sees in training, but not in evaluation:
+  recalibrate, which turns dropout off.
 
 Everything here works on any module made of torch's own batch norm layers.
 """
@@ -37,25 +37,25 @@ class MaskedBatchNorm(nn.BatchNorm1d):
     """
 
     def forward(self, input: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Normalise `input [n, channels]`; rows where `mask` (`bool [n]`) is false do not count."""
+        """Normalize `input [n, channels]`; rows where `mask` (`bool [n]`) is false do not count."""
         if mask is None or not self.training:
             return super().forward(input)
         weight = mask.to(torch.float32).unsqueeze(1)
         count = weight.sum().clamp(min=1)
         values = input.to(torch.promote_types(input.dtype, torch.float32))
-        centre = ((values * weight).sum(0) / count).detach()
-        # Rows less a constant have the same variance, and a mean of zero that has the derivatives of a mean.
-        # Neither is computed from the other: so derivatives, of any order, take few passes over the rows.
-        centred = values - centre
-        mean = (centred * weight).sum(0) / count
-        variance = (centred.square() * weight).sum(0) / count - mean.square()
+        center = ((values * weight).sum(0) / count).detach()
+        # Rows less a constant have the same variance, and a mean of zero with the derivatives of a mean.
+        # Neither is computed from the other, so derivatives of any order take few passes over the rows.
+        centered = values - center
+        mean = (centered * weight).sum(0) / count
+        variance = (centered.square() * weight).sum(0) / count - mean.square()
         if self.track_running_stats:
-            self._track(centre, variance.detach() * (count / (count - 1).clamp(min=1)))
+            self._track(center, variance.detach() * (count / (count - 1).clamp(min=1)))
         scale = (variance + self.eps).rsqrt()
         if self.affine:
             scale = scale * self.weight
-            return (centred * scale + (self.bias - mean * scale)).to(input.dtype)
-        return ((centred - mean) * scale).to(input.dtype)
+            return (centered * scale + (self.bias - mean * scale)).to(input.dtype)
+        return ((centered - mean) * scale).to(input.dtype)
 
     @torch.no_grad()
     def _track(self, mean: Tensor, variance: Tensor) -> None:
@@ -71,14 +71,7 @@ class MaskedBatchNorm(nn.BatchNorm1d):
 
 
 class FrozenBatchNorm(nn.Module):
-    """Batch norm by the running statistics as they are, in training too.
-
-    Args:
-        norm: The layer whose statistics, weight and bias it takes over, under the same names.
-
-    Raises:
-        ValueError: If that layer has no running statistics.
-    """
+    """Batch norm by the running statistics of `norm`, in training too; all its tensors keep their names."""
 
     weight: Tensor | None
     bias: Tensor | None
@@ -88,7 +81,7 @@ class FrozenBatchNorm(nn.Module):
     def __init__(self, norm: _BatchNorm) -> None:
         super().__init__()
         if norm.running_mean is None:
-            raise ValueError("a batch norm layer without running statistics cannot be frozen")
+            raise ValueError("cannot freeze a batch norm layer without running statistics")
         self.eps = norm.eps
         for name in ("weight", "bias"):
             self.register_parameter(name, getattr(norm, name))
@@ -96,7 +89,7 @@ class FrozenBatchNorm(nn.Module):
             self.register_buffer(name, getattr(norm, name))
 
     def forward(self, input: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Normalise `input`; padding needs no care, so the mask is not looked at."""
+        """Normalize `input`; the mask is ignored, since padding does no harm here."""
         return nn.functional.batch_norm(
             input, self.running_mean, self.running_var, self.weight, self.bias, training=False, eps=self.eps
         )
@@ -111,10 +104,10 @@ def freeze_batch_norm(model: nn.Module) -> int:
         model: Changed in place. It must not itself be a batch norm layer.
 
     Returns:
-        How many layers were frozen.
+        Number of frozen layers.
 
     Raises:
-        ValueError: If a layer has no running statistics; nothing is changed then.
+        ValueError: If a layer has no running statistics; the model is then unchanged.
     """
     frozen = [
         (parent, name, FrozenBatchNorm(child))
@@ -129,13 +122,7 @@ def freeze_batch_norm(model: nn.Module) -> int:
 
 @contextmanager
 def untracked_batch_norm(model: nn.Module) -> Iterator[None]:
-    """Within it, training mode normalises by each batch's statistics and leaves the running averages alone.
-
-    That is what a pass under `torch.func.vmap` needs, and any pass that should not count.
-
-    Args:
-        model: Its layers are as before afterwards.
-    """
+    """Leave the running averages alone in training mode: for passes under `torch.func.vmap`, for example."""
     tracking = [layer for layer in _layers(model) if layer.track_running_stats]
     for layer in tracking:
         layer.track_running_stats = False
@@ -148,20 +135,20 @@ def untracked_batch_norm(model: nn.Module) -> Iterator[None]:
 
 @torch.no_grad()
 def recalibrate_batch_norm(model: nn.Module, batches: Iterable[Any]) -> int:
-    """Set the running statistics to the plain average of those of some batches, dropout and the like off.
+    """Set the running statistics to the plain average over some batches, with dropout and the like off.
 
-    Use rows as the model will meet them: drawn uniformly, not by task. A few thousand are enough.
+    Use rows like those the model will meet: drawn uniformly, not by task. A few thousand are enough.
 
     Args:
-        model: Its running statistics are replaced; modes and all else are as before.
-        batches: What the model is called with, one item per call. Of equal sizes, or the average is not that
-            over rows.
+        model: Its running statistics are replaced; modes and all else stay the same.
+        batches: Inputs of the model, one item per call. They should be of equal size, so that the average is
+            one over rows.
 
     Returns:
         Number of batches used.
 
     Raises:
-        ValueError: If there are no batches. Then, or if the model fails, statistics stay as they were.
+        ValueError: If there are no batches. Then, or if the model fails, statistics do not change.
     """
     layers = [layer for layer in _layers(model) if layer.track_running_stats]
     modes = [(module, module.training) for module in model.modules()]
@@ -178,7 +165,7 @@ def recalibrate_batch_norm(model: nn.Module, batches: Iterable[Any]) -> int:
             model(inputs)
             used += 1
         if used == 0:
-            raise ValueError("batches: got none, expected at least one batch of rows to recalibrate on")
+            raise ValueError("batches: got none, expected at least one batch of rows")
         finished = True
     finally:
         for layer, momentum, values in zip(layers, momenta, before, strict=True):
@@ -192,4 +179,5 @@ def recalibrate_batch_norm(model: nn.Module, batches: Iterable[Any]) -> int:
 
 
 def _layers(model: nn.Module) -> list[_BatchNorm]:
+    """All batch norm layers of a model that are not frozen."""
     return [module for module in model.modules() if isinstance(module, _BatchNorm)]

@@ -24,14 +24,14 @@ def densenet121(
         num_tasks: Number of heads.
         channels: Channels of the images `[n, channels, height, width]`.
         dropout: Share of the feature maps of each dense layer dropped in training.
-        weights: Local file with weights of the encoder in torchvision's names, old or new; random if None.
+        weights: Local file with weights of the encoder with torchvision's names, old or new; random if None.
 
     Returns:
         A `MultiTask` model: logits `[n, num_tasks]`.
 
     Raises:
         ValueError: If the weights do not fit.
-        FileNotFoundError: If there is no file of weights.
+        FileNotFoundError: If the file of weights does not exist.
         ImportError: If MONAI is not installed.
     """
     encoder: nn.Module = require("monai.networks.nets.densenet", extra="vision").DenseNet(

@@ -1,26 +1,24 @@
 r"""Message passing in one pass over memory, for GPUs.
 
-For nodes with incoming edges in a row (`GraphBatch.edge_ptr`) it computes
+For nodes whose incoming edges lie in a row (`GraphBatch.edge_ptr`) it computes
 
 $$
 o_v = (1 + \epsilon) x_v + \sum_{u \to v} \mathrm{relu}(x_u + e_{uv})
 $$
 
-without writing messages down. Every bond is two edges with the same features, so the edges out of a node are
-the edges into it turned round: the backward pass is a sum over incoming edges too, and needs no atomic adds:
+without writing messages to memory. Every bond is two edges with the same features, so the edges out of a node
+are the reversed edges into it: the backward pass is a sum over incoming edges too, and needs no atomic adds:
 
 $$
 \bar x_v = (1 + \epsilon) \bar o_v + \sum_{u \to v} [x_v + e_{uv} > 0]\, \bar o_u
 $$
 
-Bonds have few distinct feature vectors; their gradients are sums over edges by code, which a tensor core does
-as a product with a matrix of ones and zeros.
+Bonds have few distinct feature vectors; their gradients are sums over edges by code, which a tensor core
+computes as a product with a matrix of ones and zeros. Rows of the result are padded with zeros to a multiple
+of 16 bytes, so that the matrix products that follow run at full speed.
 
-Under `torch.vmap`, as with one set of weights per task, it is left to `message_operators`, whose derivatives
-can be differentiated again.
-
-Rows of the result are padded with zeros to a multiple of 16 bytes, which the matrix products that follow need
-to run at full speed.
+Under `torch.vmap`, as with one set of weights per task, `message_operators` takes over, whose derivatives can
+be differentiated again.
 """
 
 from __future__ import annotations
@@ -49,21 +47,18 @@ try:
     import triton
 
     from mmb.models import _message_kernels as kernels
-except ImportError:  # no Triton, no GPU kernels: the plain operations serve
+except ImportError:  # without Triton there are no GPU kernels: plain operations serve
     triton = None
 
 
 def pass_messages(nodes: Tensor, bonds: Tensor, epsilon: Tensor, batch: GraphBatch) -> Tensor:
-    """Own features and messages of the neighbours; see the module.
+    """Own features and messages of the neighbors, `[N, aligned(width)]`, zero beyond `width`; see the module.
 
     Args:
         nodes: `x`, `[N, width]`.
         bonds: Features of each row of `batch.bond_table`, `[B, width]`; at most 64 rows.
         epsilon: `[1]`.
-        batch: The graphs. An edge and its reverse must both be there, with the same bond.
-
-    Returns:
-        `[N, aligned(width)]`, of the nodes' type; zero beyond `width`.
+        batch: The graphs. Every edge must be there in both directions, with the same bond.
     """
     output: Tensor
     if type(batch) is PaddedGraphs or any(map(is_batchedtensor, (nodes, bonds, epsilon))):

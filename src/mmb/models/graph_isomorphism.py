@@ -12,7 +12,7 @@ from mmb.data.inputs.graphs import ATOM_DIMS, BOND_DIMS, GraphBatch, PaddedGraph
 from mmb.models.batch_norm import MaskedBatchNorm
 from mmb.models.fused_messages import pass_messages
 from mmb.models.message_operators import ALIGNMENT, in_kernels
-from mmb.models.message_passing import aggregate, gather_rows, sum_rows
+from mmb.models.message_passing import aggregate, look_up_rows, sum_rows
 from mmb.models.multitask import MultiTask
 
 
@@ -54,10 +54,10 @@ class GIN(nn.Module):
     z \leftarrow \mathrm{dropout}(\mathrm{relu}(\mathrm{norm}(\mathrm{MLP}(z + \sum_v x_v))))
     $$
 
-    Embeddings are summed once for every distinct feature vector in the data rather than for every atom and
-    bond, and looked up from there. Batch norm takes its statistics over all atoms of the batch; see
-    `mmb.models.batch_norm` for task-sampled and compositional batches. It is evaluated at one set of weights
-    per task by `vmap` over `mmb.models.task_graphs.stack_tasks`.
+    Embeddings are summed once for every distinct feature vector in the data, not for every atom and bond, and
+    looked up from there. Batch norm takes its statistics over all atoms of the batch; see
+    `mmb.models.batch_norm` for task-sampled and compositional batches. To evaluate it at one set of weights
+    per task, `vmap` over `mmb.models.task_graphs.stack_tasks`.
 
     Args:
         layers: Number of layers.
@@ -86,22 +86,15 @@ class GIN(nn.Module):
         )
 
     def forward(self, batch: GraphBatch) -> Tensor:
-        """Features of graphs.
-
-        Args:
-            batch: `G` graphs; or, under `vmap`, the padded graphs of one task.
-
-        Returns:
-            `[G, width]`.
-        """
+        """Features `[G, width]` of `G` graphs; or, under `vmap`, of the padded graphs of one task."""
         node_mask, graph_mask = _masks(batch)
         graphs = batch.graph_ptr.shape[0] - 1
-        nodes = gather_rows(self.atoms(batch.atom_table), batch.atom_codes)
+        nodes = look_up_rows(self.atoms(batch.atom_table), batch.atom_codes)
         virtual = None if self.virtual is None else self.virtual.expand(graphs, -1).to(nodes.dtype)
         last = len(self.layers) - 1
         for number, layer in enumerate(self.layers):
             if virtual is not None:
-                nodes = nodes + gather_rows(virtual, batch.graph)
+                nodes = nodes + look_up_rows(virtual, batch.graph)
                 if number < last:
                     pooled = (sum_rows(nodes, batch.graph, graphs) + virtual).to(nodes.dtype)
                     virtual = self._drop(self.virtual_layers[number](pooled, graph_mask).relu())
@@ -155,14 +148,9 @@ class NormedMLP(nn.Module):
 def aligned_linear(rows: Tensor, linear: nn.Linear) -> Tensor:
     """`linear(rows)`; on a GPU with sizes padded by zeros, since fast matrix products need aligned rows.
 
-    Args:
-        rows: `[n, in_features]`, or padded with columns of zeros.
-        linear: The layer.
-
-    Returns:
-        `[n, out_features]`.
+    The rows, `[n, in_features]`, may be padded with columns of zeros already.
     """
-    bias = linear.bias.to(rows.dtype)  # which autocast does, too, but not under vmap
+    bias = linear.bias.to(rows.dtype)  # as autocast does, but not under vmap
     if not rows.is_cuda:
         return nn.functional.linear(rows, linear.weight, bias)
     inner, outer = (-size % ALIGNMENT for size in (linear.in_features, linear.out_features))
@@ -173,12 +161,7 @@ def aligned_linear(rows: Tensor, linear: nn.Linear) -> Tensor:
 
 
 class FeatureEmbedding(nn.Module):
-    """Sum of one embedding per categorical feature.
-
-    Args:
-        dims: Number of values of each feature.
-        width: Width of the embeddings.
-    """
+    """Sum of one embedding of a width per categorical feature; `dims` are the features' numbers of values."""
 
     offsets: Tensor
 
@@ -186,21 +169,19 @@ class FeatureEmbedding(nn.Module):
         super().__init__()
         sizes = torch.tensor(dims)
         self.register_buffer("offsets", sizes.cumsum(0) - sizes, persistent=False)
-        bounds = torch.tensor(
-            [math.sqrt(6 / (dim + width)) for dim in dims]
-        )  # Xavier, for each feature's own
+        bounds = torch.tensor([math.sqrt(6 / (dim + width)) for dim in dims])  # Xavier, for each feature
         start = torch.empty(sum(dims), width).uniform_(-1, 1)
         self.weight = nn.Parameter(start * bounds.repeat_interleave(sizes).unsqueeze(1))
 
     def forward(self, features: Tensor) -> Tensor:
         """Embed `int64 [n, len(dims)]` as `[n, width]`."""
         hot = self.weight.new_zeros(features.shape[0], self.weight.shape[0])
-        # A product with ones and zeros: unlike the backward of a lookup, its own is a plain product too.
+        # A product with ones and zeros: unlike that of a lookup, its backward pass is a plain product too.
         return hot.scatter(1, features + self.offsets, 1.0) @ self.weight
 
 
 def _masks(batch: GraphBatch) -> tuple[Tensor | None, Tensor | None]:
-    """Which nodes and which graphs are real, where there is padding."""
+    """Which nodes and which graphs are real, if there is padding."""
     if not isinstance(batch, PaddedGraphs):
         return None, None
     graphs = batch.graph_ptr.shape[0] - 1

@@ -31,7 +31,7 @@ try:
     import triton
 
     from mmb.models._message_kernels import backward_kernel, bonds_kernel, forward_kernel
-except ImportError:  # no Triton, no GPU kernels: the plain operations serve
+except ImportError:  # without Triton there are no GPU kernels: plain operations serve
     triton = None
 
 ALIGNMENT = 8  # columns; 16 bytes of bfloat16
@@ -41,7 +41,7 @@ EDGES, TURNS, BOND_COLUMNS = 64, 8, 64  # edges per product, products per progra
 
 
 def aligned(width: int) -> int:
-    """The width, padded to a multiple of the alignment."""
+    """The width, rounded up to a multiple of the alignment."""
     return -(-width // ALIGNMENT) * ALIGNMENT
 
 
@@ -68,10 +68,10 @@ def messages(
         bonds: `e` of each code, `[k, B, width]`; at most 64 codes. All features are of one dtype.
         node_values: `h`, as `x`; None is `x` itself.
         bond_values: `f`, as `e`; None, together with `h`, is `e` itself.
-        edges: `int64 [k, 2, E]`, source and target, sorted by target. An edge and its reverse must both be
-            there, with the same code.
+        edges: `int64 [k, 2, E]`, source and target, sorted by target. Every edge must be there in both
+            directions, with the same code.
         codes: `int64 [k, E]`.
-        ptr: `int64 [k, N + 1]`; edges into node v are `ptr[v]` to `ptr[v + 1]`. Those beyond the last do not
+        ptr: `int64 [k, N + 1]`; edges into node v are `ptr[v]` to `ptr[v + 1]`. Edges beyond the last do not
             count.
 
     Returns:
@@ -86,19 +86,9 @@ def messages(
 def messages_adjoint(
     epsilon: Tensor, nodes: Tensor, bonds: Tensor, grad: Tensor, edges: Tensor, codes: Tensor, ptr: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """$P^T(g)$; see the module.
+    """$P^T(g)$ of `grad [k, N, aligned(width)]`, with all else as in `messages`.
 
-    Args:
-        epsilon: As of `messages`, and so are the others.
-        nodes: `x`.
-        bonds: `e`.
-        grad: `g`, `[k, N, aligned(width)]`.
-        edges: Source and target.
-        codes: Of the bonds.
-        ptr: Of the edges.
-
-    Returns:
-        `[k, N, width]` and `[k, B, width]`, of the dtype of nodes and bonds.
+    The result is `[k, N, width]` and `[k, B, width]`, of the dtype of nodes and bonds.
     """
     found: tuple[Tensor, Tensor] = _MessagesAdjoint.apply(  # type: ignore[no-untyped-call]
         epsilon, nodes, bonds, grad, edges, codes, ptr
@@ -183,7 +173,7 @@ def dot_precision(nodes: Tensor) -> str:
 
 
 def _define(name: str, function: Callable[..., Any]) -> Any:
-    # Without Triton the same, but an operator of Triton's would say aloud that it is missing.
+    """Register an operator; without Triton one of another type, since Triton's warns that it is missing."""
     make = torch.library.custom_op if triton is None else torch.library.triton_op
     operator: Any = make(name, function, mutates_args=())
     operator.register_fake(function)
@@ -197,7 +187,7 @@ _adjoint_operator = _define("mmb::messages_adjoint", _compute_adjoint)
 class _Operator(torch.autograd.Function):
     """An operator with its rules for derivatives (in reverse mode) and for `vmap`.
 
-    They are rules of a function rather than of the operator: those do not work within `torch.func.grad`.
+    They are rules of a function, since rules of an operator do not work inside `torch.func.grad`.
     """
 
     @staticmethod
@@ -206,7 +196,7 @@ class _Operator(torch.autograd.Function):
 
     @classmethod
     def vmap(cls, info: Any, in_dims: tuple[int | None, ...], *args: Tensor | None) -> Any:
-        """One more axis of tasks is merged with the one there is."""
+        """Merge one more axis of tasks with the existing one."""
 
         def merge(arg: Tensor | None, dim: int | None) -> Tensor | None:
             if arg is None:

@@ -28,7 +28,7 @@ class MultiTask(nn.Module):
                 f"num_features and num_tasks must be positive, got {num_features} and {num_tasks}"
             )
         self.encoder = encoder
-        bound = 1 / math.sqrt(num_features)  # as torch.nn.Linear starts its rows
+        bound = 1 / math.sqrt(num_features)  # as in torch.nn.Linear
         self.weight = nn.Parameter(torch.empty(num_tasks, num_features).uniform_(-bound, bound))
         self.bias = nn.Parameter(torch.zeros(num_tasks))
 
@@ -50,9 +50,8 @@ class MultiTask(nn.Module):
         """
         if tasks is None:
             return nn.functional.linear(self.encoder(inputs), self.weight, self.bias)
-        features = self.encoder(flatten_tasks(inputs)).reshape(
-            tasks.numel(), -1, self.weight.shape[1]
-        )  # [k, r, d]
+        features = self.encoder(flatten_tasks(inputs))
+        features = features.reshape(tasks.numel(), -1, self.weight.shape[1])  # [k, r, d]
         heads = self.weight.index_select(0, tasks).unsqueeze(2)  # [k, d, 1]
         return torch.bmm(features, heads).squeeze(2) + self.bias.index_select(0, tasks).unsqueeze(1)
 
@@ -72,7 +71,7 @@ def flatten_tasks(inputs: Any) -> Any:
         The model's input for the `k * r` rows, task by task.
 
     Raises:
-        TypeError: If there is anything else in the nest.
+        TypeError: If the nest holds anything else.
     """
     if isinstance(inputs, Tensor):
         return inputs.flatten(0, 1)

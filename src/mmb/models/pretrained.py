@@ -1,4 +1,4 @@
-"""Loading an encoder's weights from a local file that names them as torchvision does."""
+"""Loading an encoder's weights from a local file with torchvision's names."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ def load_pretrained(
 ) -> None:
     """Copy the weights of a file into an encoder.
 
-    Every tensor of the encoder must be in the file and the other way round, except for the classifier of the
-    file, which is left out, and for batch norm's step counters, which older files do not have.
+    Every tensor of the encoder must be in the file and vice versa, except for the classifier of the file,
+    which is left out, and for batch norm's step counters, which older files do not have.
 
     Args:
         encoder: The network, without a classifier; changed in place, or not at all if something is wrong.
-        path: A state dict in torchvision's names: written by `torch.save`, or `.safetensors`.
+        path: A state dict with torchvision's names: written by `torch.save`, or `.safetensors`.
         rename: From a name in the file to the encoder's name for the same tensor.
         classifier: Name of the file's last layer.
 
     Raises:
-        FileNotFoundError: If there is no such file.
+        FileNotFoundError: If the file does not exist.
         ValueError: If the file cannot be read safely, or holds other tensors than the network; the message
             names them.
         ImportError: If a `.safetensors` file is given and that package is not installed.
@@ -60,52 +60,48 @@ def load_pretrained(
     ]
     if problems:
         raise ValueError(
-            f"the weights in {path} do not fit this network. {'; '.join(problems)}. Give a file with weights "
-            "of the same network in torchvision's names, made for the same stem and number of input channels"
+            f"the weights in {path} do not fit this network. {'; '.join(problems)}. Give weights of the same "
+            "network with torchvision's names, for the same stem and number of input channels"
         )
     encoder.load_state_dict(own | given)
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """Read a state dict without running anything that is in the file.
-
-    Args:
-        path: Written by `torch.save`, or, with the suffix `.safetensors`, by safetensors.
-
-    Returns:
-        Its tensors by name, on the host.
+    """The tensors of a state dict by name, on the host; nothing in the file is executed.
 
     Raises:
-        FileNotFoundError: If there is no such file.
+        FileNotFoundError: If the file does not exist.
         ValueError: If it is not a plain state dict.
     """
     if not path.is_file():
-        raise FileNotFoundError(f"there is no file of weights at {path.absolute()}; give the path of one")
+        raise FileNotFoundError(f"no file of weights at {path.absolute()}; give the path of one")
     try:
-        if path.suffix == ".safetensors":
-            content: Any = require("safetensors.torch", extra="training").load_file(path)
-        else:
-            content = torch.load(path, map_location="cpu", weights_only=True)
-    except ImportError:
-        raise
+        content = _load(path)
     except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
         raise ValueError(_unreadable(path)) from error
-    except Exception as error:
-        if type(error).__module__.startswith("safetensors"):  # its error has no public base class
-            raise ValueError(_unreadable(path)) from error
-        raise
     if not isinstance(content, Mapping) or not all(isinstance(value, Tensor) for value in content.values()):
         raise ValueError(_unreadable(path))
     return {str(name): tensor for name, tensor in content.items()}
 
 
+def _load(path: Path) -> Any:
+    """The content of a file written by `torch.save` or, with the suffix `.safetensors`, by safetensors."""
+    if path.suffix != ".safetensors":
+        return torch.load(path, map_location="cpu", weights_only=True)
+    try:
+        return require("safetensors.torch", extra="training").load_file(path)
+    except require("safetensors", extra="training").SafetensorError as error:
+        raise ValueError(str(error)) from error
+
+
 def _unreadable(path: Path) -> str:
     return (
-        f"{path} is not a state dict of tensors alone. Give one that was written with "
+        f"{path} is not a state dict of tensors only. Give one written with "
         "torch.save(model.state_dict(), path) or with safetensors"
     )
 
 
 def _some(names: list[str], limit: int = 8) -> str:
+    """The first few names."""
     more = f" and {len(names) - limit} more" if len(names) > limit else ""
     return ", ".join(names[:limit]) + more

@@ -1,4 +1,4 @@
-"""The networks by name: what options each has, and how it is built to fit a data set."""
+"""Networks by name: the options of each, and how it is built to fit a data set."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SMALL_IMAGE = 64  # pixels up to which an image keeps its resolution in the ste
 
 
 def available() -> dict[str, str]:
-    """Names of all networks, with the first line of what each says about itself."""
+    """Names of all networks, with the first line of the description of each."""
     return {name: inspect.cleandoc(builder(name).__doc__ or "").splitlines()[0] for name in _BUILDERS}
 
 
@@ -35,35 +35,35 @@ def builder(name: str) -> Callable[..., MultiTask]:
     """The function that builds a network; its signature and docstring state its options.
 
     Raises:
-        ValueError: If there is no such network; the message names the nearest.
+        ValueError: If the name is unknown; the message suggests the nearest one.
     """
     if name not in _BUILDERS:
-        raise ValueError(f"there is no network {name!r}{nearest(name, _BUILDERS)}")
+        raise ValueError(f"unknown network {name!r}{nearest(name, _BUILDERS)}")
     function: Callable[..., MultiTask] = getattr(importlib.import_module(_BUILDERS[name]), name)
     return function
 
 
 def options(name: str) -> dict[str, inspect.Parameter]:
-    """Options of a network, with types and defaults; those that follow from the data set among them."""
+    """Options of a network with types and defaults, including those that follow from the data set."""
     return dict(inspect.signature(builder(name)).parameters)
 
 
 def complete(name: str, dataset: Dataset, **given: Any) -> dict[str, Any]:
-    """Options as given, and those that follow from a data set: number of tasks, width or channels, stem.
+    """The given options, and those that follow from a data set: number of tasks, width or channels, stem.
 
-    What it returns is worth keeping with a run: `build(name, **options)` makes the same network again
-    without the data set (pass `weights=None` where trained weights are loaded next).
+    Keep the result with a run: `build(name, **options)` makes the same network again without the data set
+    (pass `weights=None` if you load trained weights next).
 
     Args:
         name: Name of the network.
-        dataset: What it is to be trained on.
-        **given: Options of this network; they go before what the data set says.
+        dataset: The data to train on.
+        **given: Options of this network; they override those of the data set.
 
     Returns:
         Arguments of `build`.
 
     Raises:
-        ValueError: If there is no such network or option, or if the network cannot eat the data set.
+        ValueError: If the network or an option is unknown, or if the network does not fit the data set.
     """
     _check(name, given)
     kind, row = _kind(dataset)
@@ -87,17 +87,17 @@ def build(name: str, dataset: Dataset | None = None, seed: int | None = None, **
 
     Args:
         name: Name of the network.
-        dataset: What it is to be trained on: sizes that are not given follow from it.
-        seed: Of the initial weights, and torch's global generator is left as it was; if None, that one is
-            drawn from.
+        dataset: The data to train on: sizes that are not given follow from it.
+        seed: Of the initial weights; torch's global generator stays unchanged. If None, the weights are drawn
+            from the global generator.
         **given: Options of this network; see `options`.
 
     Returns:
         The network, on the host.
 
     Raises:
-        ValueError: If there is no such network or option, if an option is lacking or wrong, or if the network
-            cannot eat the data set.
+        ValueError: If the network or an option is unknown, if an option is missing or wrong, or if the
+            network does not fit the data set.
         ImportError: If an optional package is needed; the message names the extra.
     """
     _check(name, given)
@@ -106,7 +106,7 @@ def build(name: str, dataset: Dataset | None = None, seed: int | None = None, **
     for key, parameter in options(name).items():
         if parameter.default is parameter.empty and key not in given:
             raise ValueError(
-                f"network {name!r} needs the option {key!r}; give it, or a data set to take it from"
+                f"network {name!r} needs the option {key!r}; give it, or a data set to derive it from"
             )
     with torch.random.fork_rng(devices=[], enabled=seed is not None):
         if seed is not None:
@@ -123,12 +123,13 @@ def _kind(dataset: Dataset) -> tuple[str, Any]:
         return ("table" if row.dim() == 2 else "images"), row
     shape = f"tensor of shape {list(row.shape)}" if isinstance(row, Tensor) else type(row).__name__
     raise ValueError(
-        f"there is no network for the inputs of data set {dataset.name!r}: one row is a {shape}. "
-        "Pass a torch.nn.Module of your own instead of a name"
+        f"no network fits the inputs of data set {dataset.name!r}: one row is a {shape}. "
+        "Pass your own torch.nn.Module instead of a name"
     )
 
 
 def _check(name: str, given: Iterable[str]) -> None:
+    """Refuse options that a network does not have."""
     known = options(name)
     for key in given:
         if key not in known:

@@ -12,6 +12,7 @@ from mmb.models.multitask import MultiTask
 from mmb.models.pretrained import load_pretrained
 
 Stem = Literal["cifar", "imagenet"]
+_WIDTHS = (64, 128, 256, 512)  # of the stages
 
 
 def resnet18(
@@ -26,15 +27,15 @@ def resnet18(
         num_tasks: Number of heads.
         channels: Channels of the images `[n, channels, height, width]`.
         stem: `"imagenet"`: 7 x 7 convolution of stride 2 and max pooling, a quarter of the resolution;
-            `"cifar"`: 3 x 3 convolution of stride 1 and no pooling, for images of some 32 pixels.
-        weights: Local file with weights of the encoder in torchvision's names; random weights if None.
+            `"cifar"`: 3 x 3 convolution of stride 1 and no pooling, for images of about 32 pixels.
+        weights: Local file with weights of the encoder with torchvision's names; random weights if None.
 
     Returns:
         A `MultiTask` model: logits `[n, num_tasks]`.
 
     Raises:
         ValueError: If the stem is unknown, or the weights do not fit.
-        FileNotFoundError: If there is no file of weights.
+        FileNotFoundError: If the file of weights does not exist.
         ImportError: If MONAI is not installed.
     """
     if stem not in get_args(Stem):
@@ -43,7 +44,7 @@ def resnet18(
     encoder: nn.Module = require("monai.networks.nets.resnet", extra="vision").ResNet(
         block="basic",
         layers=[2, 2, 2, 2],
-        block_inplanes=[64, 128, 256, 512],
+        block_inplanes=list(_WIDTHS),
         spatial_dims=2,
         n_input_channels=channels,
         conv1_t_size=3 if small else 7,
@@ -54,4 +55,4 @@ def resnet18(
     )
     if weights is not None:
         load_pretrained(encoder, weights, rename=str, classifier="fc")  # MONAI's names are torchvision's
-    return MultiTask(encoder, 512, num_tasks)
+    return MultiTask(encoder, _WIDTHS[-1], num_tasks)

@@ -1,4 +1,4 @@
-"""Graphs of several tasks side by side, so that each task can be evaluated at weights of its own in one go.
+"""Graphs of several tasks side by side, so that each task can be evaluated at its own weights in one go.
 
 Ragged batches of `k` tasks are padded to one size and stacked: every tensor gets a leading axis `[k]`,
 and all indices count within the task. `torch.func.vmap` over weights and graphs then turns the layers of
@@ -8,8 +8,8 @@ all tasks into batched matrix products::
     with untracked_batch_norm(model):
         features = torch.func.vmap(lambda w, g: torch.func.functional_call(model, w, (g,)))(weights, graphs)
 
-Nodes of padding are masked out of batch norm and of the result; with molecules, the sums over some hundred
-graphs differ little, so padding costs a few percent.
+Nodes of padding are masked out of batch norm and of the result. The sizes of some hundred molecules together
+differ little, so padding costs a few percent.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def stack_tasks(
         batch: `tasks * r` graphs, task by task.
         tasks: Number of tasks `k`.
         nodes: Nodes per task after padding, more than any task has; by default one more than the largest has.
-        edges: Edges per task after padding; by default as many as the largest has. Given both sizes, nothing
-            waits for the device, and shapes can be kept the same from step to step.
+        edges: Edges per task after padding; by default as many as the largest has. With both sizes given,
+            nothing waits for the device, and shapes can stay the same from step to step.
 
     Returns:
         Tensors with a leading axis `[k]`, for `torch.func.vmap`; `r` graphs per task.
@@ -75,7 +75,7 @@ def stack_tasks(
 
 
 def _runs(first: Tensor, length: int) -> tuple[Tensor, Tensor]:
-    """Places `[k, length]` of the runs that start at `first[:-1]`, and which are within their run."""
+    """Places `[k, length]` of the runs that start at `first[:-1]`, and which are inside their run."""
     place = first[:-1, None] + torch.arange(length, device=first.device)
     inside = place < first[1:, None]
     return torch.where(inside, place, 0), inside

@@ -115,9 +115,9 @@ def test_dropout_and_modes():
 
 
 def test_bad_sizes_are_refused():
-    with pytest.raises(ValueError, match=r"got 0, 300 and 0.5"):
+    with pytest.raises(ValueError, match="layers"):
         GIN(layers=0)
-    with pytest.raises(ValueError, match=r"dropout < 1"):
+    with pytest.raises(ValueError, match="dropout"):
         GIN(dropout=1.0)
 
 
