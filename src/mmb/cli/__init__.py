@@ -19,7 +19,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command.
 
     Args:
-        arguments: What stands after `mmb`; that of this process by default.
+        arguments: The words after `mmb`; by default those of this process.
 
     Returns:
         0 if all went well, 1 if the command failed, 2 if it was not understood, 130 if it was interrupted.
@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     console = Console()
-    console.json, debug = "--json" in arguments, False  # also where the rest is not understood
+    console.json, debug = "--json" in arguments, False  # also if the rest is not understood
     try:
         command, options = parse(arguments)
         console.json, debug = options.json, options.debug
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UsageError as error:
         console.fail(str(error))
         return 2
-    except BrokenPipeError:  # whoever read our output has seen enough
+    except BrokenPipeError:  # the reader of the output has seen enough
         sys.stderr.close()
         return 0
     except KeyboardInterrupt:
@@ -55,10 +55,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _message(error: Exception) -> str:
-    """What an exception says; of one that was not meant for users, also what it is."""
+    """The message of an exception, with its type if it is not meant for users."""
     own = type(error).__module__.startswith("mmb")
     expected = own or isinstance(error, ValueError | OSError | ImportError)
     text = str(error) or type(error).__name__
     if isinstance(error, OSError) and error.errno in _FULL:
-        text += ": free some space, and " + "; ".join(getattr(error, "__notes__", ["give the command again"]))
+        text += ": free some space, and " + "; ".join(getattr(error, "__notes__", ["run the command again"]))
     return text if expected else f"{type(error).__name__}: {text} (use --debug to see where)"

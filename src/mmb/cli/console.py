@@ -1,4 +1,4 @@
-"""What is shown: tables on stdout, progress and messages on stderr, or one JSON value on stdout."""
+"""Output: tables on stdout, progress and messages on stderr; or one JSON value on stdout."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ class Console:
                 print(json.dumps(value), flush=True)
 
     def say(self, message: str) -> None:
-        """Tell a person what is going on."""
+        """Print a message to a person."""
         if not self.json:
             self._errors.print(message, style="dim", highlight=False, markup=False, soft_wrap=True)
 
     def warn(self, message: str) -> None:
-        """Tell of something that may be wrong, also beside JSON."""
+        """Warn of something that may be wrong, also with JSON output."""
         print(f"warning: {message}", file=sys.stderr)
 
     def fail(self, message: str) -> None:
-        """Tell why the command failed; of processes that train together, the first one tells machines."""
+        """Say why the command failed; of processes that train together, only the first prints JSON."""
         if self.json and os.environ.get("RANK", "0") == "0":
             with suppress(OSError), _stdout():
                 print(json.dumps({"error": message}), flush=True)
@@ -59,10 +59,7 @@ class Console:
 
     @contextmanager
     def progress(self) -> Iterator[Any]:
-        """A progress display (rich) on stderr; its tasks have a `unit` and `numbers` to be shown.
-
-        To a machine it stays dark.
-        """
+        """A progress display (rich) on stderr, unless for a machine; its tasks have `unit` and `numbers`."""
         rich = require("rich.progress", extra="training")
         columns = (
             rich.TextColumn("{task.description}"),
@@ -81,11 +78,11 @@ class Console:
 
 @contextmanager
 def _stdout() -> Iterator[None]:
-    """Within it, stdout is written; where that fails, what is left goes nowhere, and it is not tried again.
+    """Around writes to stdout: after a failure the rest of the output is dropped.
 
     Raises:
         WriteError: If it cannot be written.
-        BrokenPipeError: If nobody reads it any more.
+        BrokenPipeError: If its reader has gone.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""`mmb data`: what there is, and how it is got and prepared."""
+"""`mmb data`: list, describe, get and prepare data sets."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def run(options: argparse.Namespace, console: Console) -> None:
 
 
 def list_data(console: Console) -> None:
-    """Every data set and what it says about itself."""
+    """List every data set with its description."""
     from mmb import data
     from mmb.training.runs.tables import make_table
 
@@ -65,7 +65,7 @@ def describe(options: argparse.Namespace, console: Console) -> None:
 
 
 def get(options: argparse.Namespace, console: Console) -> None:
-    """Bring the raw files."""
+    """Get the raw files."""
     from mmb import data
 
     path = data.get(options.name, options.root, options.source)
@@ -91,7 +91,7 @@ def prepare(options: argparse.Namespace, console: Console) -> None:
 
 
 def data_options(options: argparse.Namespace, action: str) -> dict[str, Any]:
-    """Options of the data set among the arguments."""
+    """The options of the data set in the arguments."""
     from mmb.data.registry import loader
     from mmb.training.recipes.resolution import read_options
 

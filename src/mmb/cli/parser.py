@@ -1,4 +1,4 @@
-"""What may stand on the command line."""
+"""The commands and their options."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class UsageError(Exception):
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that raises instead of exiting, and names the nearest option when one is not known."""
+    """A parser that raises instead of exiting."""
 
     def error(self, message: str) -> NoReturn:
         """Raise what argparse would print."""
@@ -47,42 +47,31 @@ def parse(arguments: Sequence[str]) -> tuple[ModuleType, argparse.Namespace]:
     Raises:
         UsageError: If an argument is not known or missing.
     """
-    parser = Parser(prog="mmb", description="Multi-task AUC and partial AUC maximization.")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
     chosen = arguments[0] if arguments else ""
-    for name, text in COMMANDS.items():
-        sub = commands.add_parser(name, help=text, description=text, epilog=None)
-        if name == chosen:  # only this one's module is imported: help stays fast
-            module = importlib.import_module(f"mmb.cli.{name}_command")
-            module.add_options(sub)
-            common = sub.add_argument_group("output")
-            common.add_argument("--json", action="store_true", help="print one JSON value and nothing else")
-            common.add_argument("--debug", action="store_true", help="show the traceback of an error")
     if chosen.startswith("-") and chosen not in ("-h", "--help"):
         raise UsageError(f"options stand after the command: mmb COMMAND {chosen} ...; see `mmb --help`")
     if chosen not in COMMANDS and not chosen.startswith("-"):
         problem = f"there is no command {chosen!r}" if chosen else "a command is needed"
         raise UsageError(problem + nearest(chosen, COMMANDS))
+    parser = Parser(prog="mmb", description="Multi-task AUC and partial AUC maximization.")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
+    subs = {name: commands.add_parser(name, help=text, description=text) for name, text in COMMANDS.items()}
+    if chosen in COMMANDS:  # only this one's module is imported: help stays fast
+        module = importlib.import_module(f"mmb.cli.{chosen}_command")
+        module.add_options(subs[chosen])
+        common = subs[chosen].add_argument_group("output")
+        common.add_argument("--json", action="store_true", help="print one JSON value and nothing else")
+        common.add_argument("--debug", action="store_true", help="show the traceback of an error")
     options, rest = parser.parse_known_args(arguments)
-    overrides = [text for text in rest if "=" in text and not text.startswith("-")]
-    unknown = [text for text in rest if text not in overrides]
-    if overrides and not hasattr(options, "overrides"):
-        unknown += overrides
-    if unknown:
-        known = [option for action in sub_actions(parser, chosen) for option in action.option_strings]
-        raise UsageError(f"{unknown[0]!r} is not understood{nearest(unknown[0], known)}")
-    if hasattr(options, "overrides"):
+    takes_overrides = hasattr(options, "overrides")
+    overrides = [text for text in rest if takes_overrides and "=" in text and not text.startswith("-")]
+    for text in rest:
+        if text not in overrides:
+            known = [option for action in subs[chosen]._actions for option in action.option_strings]
+            raise UsageError(f"{text!r} is not understood{nearest(text, known)}")
+    if takes_overrides:
         options.overrides = [*options.overrides, *overrides]
     return module, options
-
-
-def sub_actions(parser: argparse.ArgumentParser, command: str) -> list[argparse.Action]:
-    """The arguments of one command."""
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            found: list[argparse.Action] = action.choices[command]._actions
-            return found
-    return []
 
 
 def add_overrides(
@@ -90,9 +79,4 @@ def add_overrides(
     meaning: str = "change a key of the recipe, such as optimizer.lr=0.01; `mmb train --keys` lists them",
 ) -> None:
     """Let a command take `key=value` arguments."""
-    parser.add_argument(
-        "overrides",
-        nargs="*",
-        metavar="key=value",
-        help=meaning,
-    )
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help=meaning)

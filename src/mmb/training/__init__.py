@@ -17,7 +17,7 @@ from mmb.training.recipes.recipe import (
 from mmb.training.recipes.resolution import RecipeError, read_recipe, resolve, with_overrides
 from mmb.training.runs.checkpoint import CheckpointError
 from mmb.training.runs.export import ExportError, export_run
-from mmb.training.runs.predict import Predictor, predict_file
+from mmb.training.runs.predict import predict_file
 from mmb.training.runs.run import Run, RunError
 
 __all__ = [
@@ -26,7 +26,6 @@ __all__ = [
     "ExportError",
     "Method",
     "OptimizerSettings",
-    "Predictor",
     "Recipe",
     "RecipeError",
     "Run",

@@ -7,6 +7,7 @@ Types, defaults and help texts come from signatures and docstrings, by jsonargpa
 from __future__ import annotations
 
 import inspect
+import json
 import re
 from argparse import ArgumentError
 from collections.abc import Callable, Container, Iterable, Mapping
@@ -172,13 +173,9 @@ def resolve(fragment: Fragment) -> Recipe:
     values = {"objective": {}, **{key: values[key] for key in values if not key.startswith("__")}}
     # What is not chosen of the network may follow from the data, which is not loaded yet.
     values["model"] = {key: values["model"][key] for key in merged["model"]}
+    sections = {key: settings(**values.pop(key)) for key, settings in SETTINGS.items()}
     try:
-        recipe = Recipe(
-            **{
-                key: SETTINGS[key](**values[key]) if key in SETTINGS else _plain(values[key])
-                for key in values
-            }
-        )
+        recipe = Recipe(**_plain(values), **sections)
     except ValueError as error:
         raise RecipeError(str(error)) from error
     if pretrain is None:
@@ -296,8 +293,4 @@ def _check_keys(fragment: Fragment, known: list[str]) -> None:
 
 def _plain(value: Any) -> Any:
     """Tuples as lists, paths as texts."""
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return str(value) if isinstance(value, Path) else value
+    return json.loads(json.dumps(value, default=str))

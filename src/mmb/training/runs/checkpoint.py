@@ -35,7 +35,8 @@ _T = TypeVar("_T")
 
 _REST, _MANIFEST = "state.json", "manifest.json"
 _UNFINISHED = ".unfinished-"
-_FORMAT = 2  # format 1, of version 0.1.0, has no number in the manifest, and other names in the state
+_FORMAT = 2
+_FIRST = {"format": 1, "version": "0.1.0"}  # not in the manifests of that version
 
 
 class CheckpointError(Exception):
@@ -45,22 +46,18 @@ class CheckpointError(Exception):
 def save(
     folder: Path, step: int, state: dict[str, Any], best_step: int | None = None, ranks: Ranks = ONE
 ) -> Path:
-    """Write the checkpoint of one step.
+    """Write the checkpoint of one step, and return its folder.
 
     Args:
         folder: Where the checkpoints of a run are.
         step: Steps done.
-        state: A nest of dicts, lists and tuples of tensors and plain values. Of many processes, all have the
-            same, but for the `Piece`s in it.
-        best_step: The step of the best checkpoint as of now, to be kept as long as this one.
+        state: A nest of dicts, lists and tuples of tensors and plain values; the same in all processes, apart
+            from the `Piece`s in it.
+        best_step: The step of the best checkpoint so far, to be kept as long as this one.
         ranks: The processes, all of which must call this.
 
-    Returns:
-        The folder of this checkpoint.
-
     Raises:
-        CheckpointError: If it cannot be written, for example because the disk is full; all other
-            checkpoints are as they were.
+        CheckpointError: If it cannot be written; all other checkpoints are as they were.
     """
     path, temporary = folder / f"{step:08d}", folder / f"{_UNFINISHED}{step:08d}"
     tensors, rest = take_apart(state)
@@ -118,24 +115,18 @@ def _together(ranks: Ranks, work: Callable[[], _T] | None) -> list[_T]:
 
 
 def verify(path: Path, names: Iterable[str] | None = None) -> dict[str, Any]:
-    """Compare a checkpoint with its manifest, which is returned.
-
-    Args:
-        path: The checkpoint.
-        names: Files to compare; by default all in the manifest.
+    """Compare the files of a checkpoint, or some of them, with its manifest, and return the manifest.
 
     Raises:
-        CheckpointError: If a file is missing or differs from what was written.
+        CheckpointError: If a file is missing or has changed.
     """
     try:
-        manifest: dict[str, Any] = json.loads((path / _MANIFEST).read_text(encoding="utf-8"))
+        manifest: dict[str, Any] = {**_FIRST, **json.loads((path / _MANIFEST).read_text(encoding="utf-8"))}
         files = manifest["files"]
         for name in files if names is None else names:
             found, written = _fingerprint(path / name), files[name]
             if found != written:
-                raise CheckpointError(
-                    f"checkpoint {path} is damaged: {name} is {found}, written was {written}"
-                )
+                raise CheckpointError(f"checkpoint {path} is damaged: {name} is {found}, not {written}")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"checkpoint {path} is damaged: {type(error).__name__}: {error}") from error
     return manifest
@@ -144,9 +135,7 @@ def verify(path: Path, names: Iterable[str] | None = None) -> dict[str, Any]:
 def load(path: Path, ranks: Ranks = ONE) -> dict[str, Any]:
     """The state in a checkpoint, after `verify`; nothing in it is executed.
 
-    Args:
-        path: The checkpoint.
-        ranks: The processes, all of which must call this; each verifies some of the files.
+    All processes must call this; each verifies some of the files.
 
     Raises:
         CheckpointError: In all processes, if the checkpoint is damaged or of a later format.
@@ -155,19 +144,14 @@ def load(path: Path, ranks: Ranks = ONE) -> dict[str, Any]:
         manifest, *_ = _together(ranks, partial(_verify_share, path, ranks))
     except OSError as error:
         raise CheckpointError(str(error)) from error
-    if _format(manifest) > _FORMAT:
+    if manifest["format"] > _FORMAT:
         raise CheckpointError(
-            f"checkpoint {path} was written by mmb {manifest.get('version')}, and this is mmb "
-            f"{mmb.__version__}, which cannot read it: install mmb {manifest.get('version')} or later"
+            f"checkpoint {path} was written by mmb {manifest['version']}, and mmb {mmb.__version__} cannot "
+            f"read it: install mmb {manifest['version']} or later"
         )
     rest = (path / _REST).read_text(encoding="utf-8")
     state: dict[str, Any] = put_together(read_tensors(path, divided(rest)), rest)
-    return state if _format(manifest) == _FORMAT else _from_format_1(state)
-
-
-def _format(manifest: dict[str, Any]) -> int:
-    """The format of a checkpoint with this manifest."""
-    return int(manifest.get("format", 1))
+    return state if manifest["format"] == _FORMAT else _from_format_1(state)
 
 
 def _from_format_1(state: dict[str, Any]) -> dict[str, Any]:
@@ -179,18 +163,14 @@ def _from_format_1(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def load_selected(path: Path, ranks: Ranks = ONE) -> dict[str, Any]:
-    """The state in the checkpoint of a run's selected weights, as `load`.
-
-    Raises:
-        CheckpointError: In all processes, if the checkpoint is damaged; it says how to get it again.
-    """
+    """`load` for the checkpoint of a run's selected weights; an error says how to make it again."""
     try:
         return load(path, ranks)
     except CheckpointError as error:
         folder, run = path.parent, path.parent.parent
         raise CheckpointError(
             f"{error}. It has the selected weights: to train them again, remove {folder} and "
-            f"{run / 'result.json'}, and give `{command('resume', run)}`"
+            f"{run / 'result.json'}, and run `{command('resume', run)}`"
         ) from error
 
 
@@ -201,12 +181,9 @@ def _verify_share(path: Path, ranks: Ranks) -> dict[str, Any]:
 
 
 def load_newest(folder: Path, say: Callable[[str], None], ranks: Ranks = ONE) -> dict[str, Any] | None:
-    """The state in the newest checkpoint that is whole, or None if none was ever written.
+    """The state in the newest checkpoint that is whole, or None if there are no checkpoints.
 
-    Args:
-        folder: Where the checkpoints of a run are.
-        say: Called with a message for every damaged checkpoint that is skipped.
-        ranks: The processes, all of which must call this.
+    All processes must call this. `say` is called with a message for every damaged checkpoint that is skipped.
 
     Raises:
         CheckpointError: If there are checkpoints, but all are damaged.
@@ -222,8 +199,8 @@ def load_newest(folder: Path, say: Callable[[str], None], ranks: Ranks = ONE) ->
         except CheckpointError as error:
             say(f"{error}; going back to the checkpoint before it")
             continue
-        if _format(manifest) < _FORMAT:
-            run, version = folder.parent, manifest.get("version", "0.1.0")
+        if manifest["format"] < _FORMAT:
+            run, version = folder.parent, manifest["version"]
             again = command("train", run / "recipe.yaml", "--output", "FOLDER")
             raise RunError(
                 f"the run in {run} was started by mmb {version}; mmb {mmb.__version__} cannot continue it "

@@ -8,7 +8,8 @@ import os
 import shutil
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ _EXAMPLE = 5
 
 
 class ExportError(Exception):
-    """A model cannot be exported, or what was exported computes something else."""
+    """A model cannot be exported, or the exported model computes something else."""
 
 
 class RowScores(nn.Module):
@@ -83,12 +84,12 @@ class GraphScores(nn.Module):
 def export_run(run: Run, folder: Path) -> dict[str, Any]:
     """Export the selected model of a run, and compare with it on validation rows.
 
-    Written are `model.pt2` (torch.export), `model.onnx` and `predictor.json` (names of the tasks,
-    thresholds, how files are read), all at once: where it fails, what was there before stays. Batches can
-    have any number of rows; of graphs, at least two.
+    Writes `model.pt2` (torch.export), `model.onnx` and `predictor.json` (names of the tasks, thresholds, how
+    files are read), all at once: if it fails, the files of an earlier export stay. Batches can have any
+    number of rows; of graphs, at least two.
 
     Args:
-        run: A finished run, whose data is there.
+        run: A finished run, whose data is present.
         folder: Where to write.
 
     Returns:
@@ -140,7 +141,7 @@ def export_run(run: Run, folder: Path) -> dict[str, Any]:
 
 def _convert(model: RowScores | GraphScores, example: tuple[Tensor, ...]) -> tuple[io.BytesIO, Any]:
     """The model as a file of torch.export, in memory (so that no disk can fail here), and for ONNX."""
-    # Which sizes vary, and together, torch finds by itself; feature widths are fixed.
+    # torch finds out which sizes vary, and which vary together; feature widths are fixed
     varying = tuple({1 if name == "edges" else 0: torch.export.Dim.AUTO} for name in model.input_names)
     program = torch.export.export(model, example, dynamic_shapes=varying)
     saved = io.BytesIO()
@@ -149,11 +150,7 @@ def _convert(model: RowScores | GraphScores, example: tuple[Tensor, ...]) -> tup
 
 
 def _compare(folder: Path, model: nn.Module, batches: list[tuple[Tensor, ...]]) -> dict[str, float]:
-    """The largest difference of a logit between a model and each of the files it was exported to.
-
-    Raises:
-        ExportError: If it is larger than `TOLERANCE`.
-    """
+    """The largest difference of a logit between a model and each exported file, at most `TOLERANCE`."""
     loaded = torch.export.load(folder / "model.pt2").module()
     session = require("onnxruntime", extra="training").InferenceSession(folder / "model.onnx")
     names = [entry.name for entry in session.get_inputs()]
@@ -169,7 +166,7 @@ def _compare(folder: Path, model: nn.Module, batches: list[tuple[Tensor, ...]]) 
             differences[kind] = max(_difference(runner(batch), model(*batch)) for batch in batches)
             if not differences[kind] <= TOLERANCE:
                 raise ExportError(
-                    f"what was exported ({kind}) differs from the model by {differences[kind]:.2g} in a "
+                    f"the exported model ({kind}) differs from the model by {differences[kind]:.2g} in a "
                     f"logit, more than {TOLERANCE:g}: nothing was kept"
                 )
     return differences
@@ -188,15 +185,13 @@ def _difference(found: Tensor, expected: Tensor) -> float:
     return float(((found - expected).abs() / expected.abs().clamp(min=1)).max())
 
 
-class _quiet:
-    """Within it, a logger tells of errors alone."""
-
-    def __init__(self, name: str) -> None:
-        self._logger = logging.getLogger(name)
-
-    def __enter__(self) -> None:
-        self._level = self._logger.level
-        self._logger.setLevel(logging.ERROR)
-
-    def __exit__(self, *error: object) -> None:
-        self._logger.setLevel(self._level)
+@contextmanager
+def _quiet(name: str) -> Iterator[None]:
+    """Let a logger report only errors."""
+    logger = logging.getLogger(name)
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

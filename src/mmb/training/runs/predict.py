@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,37 +23,28 @@ from mmb.training.runs.run import Run, RunError
 _FACTS = ("task_names", "max_fpr", "thresholds", "model", "encoder")
 
 
+@dataclass
 class Predictor:
     """The selected model of a finished run, with its thresholds and its way to read files.
 
     Attributes:
         model: The network, on the host, in evaluation mode.
         task_names: One name per task.
-        encoder: Reads files of new rows.
+        encoder: Reads files of new rows; None if the data set does not define how.
         thresholds: For each false positive rate, the thresholds of the tasks on the scale of the logits; None
-            where a task had no negatives among the validation rows.
+            for a task without negatives among the validation rows.
         max_fpr: The rate of the recipe.
         batch_size: Rows that are evaluated at once.
         trained: Which tasks had both positives and negatives to train on.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        task_names: list[str],
-        encoder: Encoder | None,
-        thresholds: dict[float, list[float | None]],
-        max_fpr: float,
-        batch_size: int,
-        trained: list[bool] | None = None,
-    ) -> None:
-        self.model = model.eval()
-        self.task_names = task_names
-        self.encoder = encoder
-        self.thresholds = thresholds
-        self.max_fpr = max_fpr
-        self.batch_size = batch_size
-        self.trained = [True] * len(task_names) if trained is None else trained
+    model: nn.Module
+    task_names: list[str]
+    encoder: Encoder | None
+    thresholds: dict[float, list[float | None]]
+    max_fpr: float
+    batch_size: int
+    trained: list[bool]
 
     @classmethod
     def load(cls, run: Run) -> Predictor:
@@ -64,7 +56,7 @@ class Predictor:
         """
         best = run.best_checkpoint()
         facts = run.outcome("predictor.json", _FACTS)
-        model = make_model(facts["model"])
+        model = make_model(facts["model"]).eval()
         model.load_state_dict(checkpoint.load_selected(best)["job"]["model"])
         return cls(
             model,
@@ -73,26 +65,26 @@ class Predictor:
             {float(rate): values for rate, values in facts["thresholds"].items()},
             facts["max_fpr"],
             run.recipe.training.evaluation_batch_size,
-            facts.get("trained"),
+            facts.get("trained", [True] * len(facts["task_names"])),
         )
 
     def logits(self, inputs: Inputs) -> Tensor:
         """Logits of all rows, `[n, m]`."""
         rows = torch.arange(len(inputs))
         labels = torch.full((len(inputs), len(self.task_names)), MISSING, dtype=torch.int8)
-        unlabelled = Dataset("new", inputs, labels, dict.fromkeys(SPLITS, rows), tuple(self.task_names))
-        return predict_logits(self.model, unlabelled, rows, self.batch_size)
+        unlabeled = Dataset("new", inputs, labels, dict.fromkeys(SPLITS, rows), tuple(self.task_names))
+        return predict_logits(self.model, unlabeled, rows, self.batch_size)
 
     def threshold(self, fpr: float | None) -> Tensor:
         """Thresholds `[m]` at a false positive rate (that of the recipe by default), NaN where unknown.
 
         Raises:
-            ValueError: If thresholds at this rate were not kept; the message lists those that were.
+            ValueError: If the run has none for this rate; the message lists the rates.
         """
         fpr = self.max_fpr if fpr is None else fpr
         if fpr not in self.thresholds:
             kept = ", ".join(f"{rate:g}" for rate in self.thresholds)
-            raise ValueError(f"fpr: no thresholds were kept at a rate of {fpr:g}; there are: {kept}")
+            raise ValueError(f"fpr: the run has no thresholds for a rate of {fpr:g}; choose among {kept}")
         unknown = -torch.inf if fpr == 1 else torch.nan  # at a rate of one, all rows are called positive
         return torch.tensor([unknown if t is None else t for t in self.thresholds[fpr]])
 
@@ -100,7 +92,7 @@ class Predictor:
 def predict_file(run: Run, source: Path, target: Path, fpr: float | None = None) -> dict[str, Any]:
     """Score every row of a file, and decide at each task's threshold.
 
-    Written is a CSV file with one line per row of the input, in its order: `row` (from 1), `usable` (1,
+    The output is a CSV file with one line per row of the input, in its order: `row` (from 1), `usable` (1,
     or 0 for a row that could not be read, whose other cells are blank), and for each task its score (the
     sigmoid of the logit) and, as `TASK:decision`, 1 if the logit is above the task's threshold, else 0;
     blank if the threshold is not known. Both are blank for a task that had no positives or no negatives to
@@ -117,13 +109,13 @@ def predict_file(run: Run, source: Path, target: Path, fpr: float | None = None)
         the names of the tasks that were not trained.
 
     Raises:
-        RunError: If the run is not finished, its data defines no way to read new files, or names of tasks
-            clash with those of other columns.
+        RunError: If the run is not finished, its data does not define how to read new files, or names of
+            tasks clash with those of other columns.
         ValueError: If there are no thresholds at this rate, or source and target are the same file.
         DataError: If the file is missing or lacks a column.
     """
     if target.exists() and target.samefile(source):
-        raise ValueError(f"output: {target} is the input itself, which would be lost; give another file")
+        raise ValueError(f"output: {target} is the input itself, which would be lost; name another file")
     predictor = Predictor.load(run)
     if predictor.encoder is None:
         name = run.recipe.data["name"]
@@ -159,17 +151,13 @@ def predict_file(run: Run, source: Path, target: Path, fpr: float | None = None)
 
 
 def columns_for(task_names: Sequence[str]) -> list[str]:
-    """The columns of a table of predictions.
-
-    Raises:
-        RunError: If names of tasks clash with those of other columns.
-    """
+    """The columns of a table of predictions; RunError if names of tasks clash with those of other columns."""
     header = ["row", "usable"]
     for name in task_names:
         header += [name, f"{name}:decision"]
     if len(set(header)) < len(header):
         twice = sorted({name for name in header if header.count(name) > 1})
         raise RunError(
-            f"a table of predictions would have columns {twice} twice: give tasks other names, and train anew"
+            f"a table of predictions would have columns {twice} twice: rename the tasks and train again"
         )
     return header

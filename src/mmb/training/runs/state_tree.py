@@ -1,4 +1,4 @@
-"""Nested state as named tensors and a JSON text: what safetensors and JSON can hold, nothing to run."""
+"""Nested state as named tensors and a JSON text: safetensors and JSON can hold them, and nothing runs."""
 
 from __future__ import annotations
 
@@ -14,14 +14,10 @@ _TENSOR, _PIECES, _TUPLE, _PAIRS = "$tensor", "$pieces", "$tuple", "$pairs"
 
 
 def take_apart(state: Any) -> tuple[dict[str, Tensor], str]:
-    """Split nested state into tensors and text.
+    """Split a nest of dicts, lists and tuples of tensors and plain values into tensors and text.
 
-    Args:
-        state: A nest of dicts, lists and tuples of tensors, numbers, strings, booleans and None.
-
-    Returns:
-        The tensors, on the host, no two in the same memory (pieces of tensors as they are), by their place in
-        the nest; and JSON in which each tensor is replaced by that place.
+    The tensors, by their place in the nest, are on the host, no two in the same memory (pieces stay
+    as they are). In the text, which is JSON, each tensor is replaced by its place.
 
     Raises:
         TypeError: If there is anything else in the nest; the message names its place.
@@ -39,12 +35,12 @@ def take_apart(state: Any) -> tuple[dict[str, Tensor], str]:
 
 
 def put_together(tensors: Mapping[str, Any], text: str) -> Any:
-    """The nested state that `take_apart` split, with what stands for each tensor."""
+    """The nested state that `take_apart` split."""
     return _decode(json.loads(text), tensors)
 
 
 def divided(text: str) -> set[str]:
-    """The places of the tensors of which processes had pieces."""
+    """The places of the tensors that were divided into pieces."""
     found: set[str] = set()
     json.loads(text, object_hook=lambda value: found.add(value[_PIECES]) if _PIECES in value else None)
     return found

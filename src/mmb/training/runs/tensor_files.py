@@ -1,7 +1,7 @@
-"""The tensors of a checkpoint in safetensors files: one file, or one of each process.
+"""The tensors of a checkpoint in safetensors files: one file, or one from each process.
 
-Files of many processes are written and read by `torch.distributed.checkpoint`, in its safetensors storage;
-the metadata of its own format is a pickle.
+Files of many processes are written and read by `torch.distributed.checkpoint`, in its safetensors storage:
+its own format has a pickle.
 """
 
 from __future__ import annotations
@@ -25,16 +25,7 @@ ALL = "tensors.safetensors"
 
 
 def write_tensors(folder: Path, tensors: dict[str, Tensor], ranks: Ranks) -> None:
-    """Write tensors.
-
-    Args:
-        folder: An empty folder.
-        tensors: By name. Of many processes, all have the same, but for `Piece`s.
-        ranks: The processes, all of which must call this.
-
-    Raises:
-        OSError: If they cannot be written.
-    """
+    """Write named tensors to an empty folder; all processes have the same ones, apart from `Piece`s."""
     if ranks.size == 1:
         require("safetensors.torch", extra="training").save_file(tensors, folder / ALL)
         return
@@ -49,15 +40,7 @@ def write_tensors(folder: Path, tensors: dict[str, Tensor], ranks: Ranks) -> Non
 
 
 def read_tensors(folder: Path, divided: Collection[str]) -> dict[str, Any]:
-    """Read tensors that any number of processes wrote.
-
-    Args:
-        folder: Where they are.
-        divided: Names of those that were written as `Piece`s.
-
-    Returns:
-        Tensors by name; `Pieces`, not read yet, for those that were divided.
-    """
+    """Read the tensors in a folder, by name; those that were divided into `Piece`s as `Pieces`, unread."""
     if (folder / ALL).exists():
         tensors: dict[str, Any] = require("safetensors.torch", extra="training").load_file(folder / ALL)
         return tensors
