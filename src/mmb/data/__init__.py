@@ -1,11 +1,12 @@
 """Data sets: rows on a device, labels with gaps, an official or reproducible split.
 
-`load` opens a data set by name, `get` brings its raw files, `prepare` builds its cache, and `available`
-lists the names.
+`load` opens a data set by name, `get` brings its raw files, `prepare` builds its cache, and `available` lists
+the names. `files` reads raw files, `inputs` turns them into model inputs, `sets` has one data set per module.
 """
 
 from mmb.data.dataset import SPLITS, Dataset, Encoder, Inputs
 from mmb.data.errors import DamagedDataError, DataError, MissingDataError
+from mmb.data.inputs.graphs import GraphBatch
 from mmb.data.registry import (
     about,
     available,
@@ -26,6 +27,7 @@ __all__ = [
     "DataError",
     "Dataset",
     "Encoder",
+    "GraphBatch",
     "Inputs",
     "MissingDataError",
     "about",

@@ -16,7 +16,7 @@ SPLITS = ("train", "valid", "test")
 
 
 class Inputs(Protocol):
-    """What a model eats, one entry per row; a plain tensor `[n, ...]` is one."""
+    """What a model takes, one entry per row; a plain tensor `[n, ...]` is one."""
 
     def __len__(self) -> int:
         """Number of rows."""
@@ -36,7 +36,7 @@ class Augmentable(Protocol):
     """Inputs that define a random augmentation for training."""
 
     def augmented(self, rows: Tensor, generator: torch.Generator) -> Any:
-        """The model input of the given rows, randomly changed as is usual in training."""
+        """The model input of the given rows, randomly changed, as is usual in training."""
         ...
 
 
@@ -69,13 +69,13 @@ class Dataset:
 
     Attributes:
         name: Name of the data set.
-        inputs: What a model eats; `inputs[rows]` is the model input of some rows.
+        inputs: What a model takes; `inputs[rows]` is the model input of some rows.
         labels: `int8 [n, m]`: 1 positive, 0 negative, -1 missing.
         split: Row indices of `"train"`, `"valid"` and `"test"`. They stay on the host, where rows are
             sampled: host rows index tensors on any device, and ragged inputs are sized without waiting for
             the device.
         task_names: One name per column of `labels`.
-        encoder: How new files are turned into inputs of the same kind, where that is defined.
+        encoder: How new files become inputs of the same kind, if that is defined.
         details: Plain facts about this copy (options, counts, source) to be logged with a run.
     """
 
@@ -108,7 +108,7 @@ class Dataset:
 
     @property
     def device(self) -> torch.device:
-        """Where labels are and where model inputs come out."""
+        """Where labels are, and where model inputs are made."""
         return self.labels.device
 
     def to(self, device: torch.device | str) -> Self:

@@ -1,4 +1,4 @@
-"""What can go wrong with a data set, as exceptions a command line can print without a traceback."""
+"""What can go wrong with a data set: exceptions that a command line can print without a traceback."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from pathlib import Path
 
 
 class DataError(Exception):
-    """A data set cannot be had or read; the message says what to do about it."""
+    """A data set cannot be obtained or read; the message says what to do about it."""
 
 
 class MissingDataError(DataError, FileNotFoundError):
-    """A file that the data set needs is not there.
+    """A file that the data set needs does not exist.
 
     Args:
         what: What is missing, for example `"tox21: the file tox21.csv"`; alone, the whole message (as when
             the exception comes from another process).
-        looked_in: Every place where it was looked for.
+        looked_in: Every place that was searched.
         remedy: How to get it, as a sentence.
     """
 
@@ -26,7 +26,7 @@ class MissingDataError(DataError, FileNotFoundError):
 
 
 class DamagedDataError(DataError, ValueError):
-    """A file is there, but is not what it should be.
+    """A file exists, but is not what it should be.
 
     Args:
         path: The file; alone, the whole message (as when the exception comes from another process).

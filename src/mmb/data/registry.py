@@ -1,4 +1,4 @@
-"""The data sets by name: what there is, and how each is got, prepared and loaded."""
+"""The data sets by name: how each is downloaded, prepared and loaded."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mmb._names import nearest
 from mmb.data.dataset import Dataset, Encoder
 
 Progress = Callable[[int, int], None]
-"""Called with how much is done and how much there is to do."""
+"""Called with how much is done, and how much there is to do in all."""
 
 # Each is a module of `mmb.data.sets`, imported when first used: most need an optional extra.
 _NAMES = (
@@ -44,25 +44,25 @@ def about(name: str) -> str:
 
 
 def options(name: str, action: str = "load") -> dict[str, inspect.Parameter]:
-    """Options of `load` (or of `"get"` or `"prepare"`) for one data set, beside its root."""
+    """Options of `load` (or of `"get"` or `"prepare"`) for one data set, other than its root."""
     function = getattr(_module(name), action, None)
     parameters = inspect.signature(function).parameters if function else {}
     return {key: value for key, value in parameters.items() if key not in ("root", "source", "progress")}
 
 
 def get(name: str, root: Path | str | None = None, source: Path | str | None = None) -> Path:
-    """Bring the raw files of a data set to `root` and verify them. Only this reaches for the network.
+    """Bring the raw files of a data set to `root` and verify them. Nothing else uses the network.
 
     Args:
         name: Name of the data set.
         root: Where data sets are kept; `default_root` by default.
-        source: A folder that already has the files as they are distributed; nothing is downloaded then.
+        source: A folder that already has the files as distributed; then nothing is downloaded.
 
     Returns:
         The folder of the raw files (`root` itself for a data set that needs none).
 
     Raises:
-        DataError: If the files cannot be had or are damaged.
+        DataError: If the files cannot be obtained or are damaged.
     """
     module, folder = _module(name), _root(root)
     if not hasattr(module, "get"):
@@ -73,12 +73,12 @@ def get(name: str, root: Path | str | None = None, source: Path | str | None = N
 def prepare(
     name: str, root: Path | str | None = None, progress: Progress | None = None, **options: Any
 ) -> Path:
-    """Turn raw files into the cache that `load` opens; nothing is done if it is there already.
+    """Turn raw files into the cache that `load` opens; does nothing if it is already there.
 
     Args:
         name: Name of the data set.
         root: Where data sets are kept; `default_root` by default.
-        progress: Called now and then with how much is done and how much there is to do.
+        progress: Called now and then with how much is done, and how much there is to do in all.
         **options: Options of this data set.
 
     Returns:
@@ -94,7 +94,7 @@ def prepare(
 
 
 def load(name: str, root: Path | str | None = None, **options: Any) -> Dataset:
-    """Load a data set, preparing it first where that was not done yet.
+    """Load a data set, preparing it first if needed.
 
     Args:
         name: Name of the data set.
@@ -118,7 +118,7 @@ def loader(name: str, action: str = "load") -> Callable[..., Any]:
 
     Args:
         name: Name of the data set.
-        action: `"load"`, or `"prepare"` for the function behind that, where there is one.
+        action: `"load"`, or `"prepare"` for the function behind that, if there is one.
 
     Returns:
         A function of the root and the options.

@@ -39,7 +39,7 @@ def test_celeba_lists_must_agree(tmp_path):
     partition = source / "Eval" / "list_eval_partition.txt"
     mmb.data.get("celeba", root, source)
     partition.write_text(partition.read_text().replace("000003.jpg", "000030.jpg"))
-    with pytest.raises(DamagedDataError, match="same images"):
+    with pytest.raises(DamagedDataError, match="list_eval_partition"):
         mmb.data.load("celeba", root)
     attributes = source / "Anno" / "list_attr_celeba.txt"
     attributes.write_text(attributes.read_text()[:-20])

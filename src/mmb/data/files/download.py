@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 def from_first(what: str, sources: Mapping[str, Callable[[], object]], remedy: str) -> None:
-    """Call the functions of some sources, by name, until one succeeds; if none does, say why of each."""
+    """Try some sources, functions by name, until one succeeds; if none does, report why each failed."""
     failures = []
     for source, bring in sources.items():
         try:
@@ -30,7 +30,7 @@ def from_first(what: str, sources: Mapping[str, Callable[[], object]], remedy: s
             return
         except DataError as error:
             failures.append(f"{source} ({error})")
-            _log.warning("%s cannot be had from %s", what, failures[-1])
+            _log.warning("%s is not available from %s", what, failures[-1])
     raise MissingDataError(what, failures, remedy)
 
 

@@ -170,7 +170,7 @@ def _fit(table: TextTable, name: str, rows: list[int]) -> Number | Category:
             warnings.warn(
                 f"{table.path}: column {name!r} has {cells[furthest]} in data row "
                 f"{column.index(cells[furthest]) + 1}, where half of its cells lie from {low:g} to {high:g}: "
-                f"cells so far out count as {REACH:g} deviations; blank them if they stand for a gap",
+                f"cells that far out count as {REACH:g} deviations; blank them if they stand for a gap",
                 stacklevel=2,
             )
             return Number(name, middle, middle, quartile_deviation(low, high), REACH)
@@ -188,7 +188,7 @@ def _fit(table: TextTable, name: str, rows: list[int]) -> Number | Category:
         raise DamagedDataError(
             table.path,
             f"column {name!r} has {len(categories)} different names in {len(cells)} training rows "
-            f"(for example {categories[0]!r}), so it looks like an identifier or a free text",
+            f"(for example {categories[0]!r}), so it looks like an identifier or free text",
             "leave it out of the features, or correct the cells that should be numbers",
         )
     return Category(name, tuple(categories))

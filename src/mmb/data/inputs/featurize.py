@@ -1,6 +1,6 @@
 """SMILES to arrays: graphs as the Open Graph Benchmark defines them, or Morgan fingerprints.
 
-Worker processes each take a piece of the list. A molecule that RDKit refuses is marked and stands as a lone
+Worker processes each take a piece of the list. A molecule that RDKit refuses is marked and becomes a single
 unknown atom (or a fingerprint of zeros), so that rows keep their places.
 """
 
@@ -138,14 +138,11 @@ def parse(smiles: str, strict: bool) -> Any:
 
 def _scaffold(molecule: Any) -> str:
     """Bemis-Murcko scaffold as SMILES without chirality; empty for a molecule without rings."""
-    murcko = require("rdkit.Chem.Scaffolds.MurckoScaffold", extra="molecules")
-    if molecule is None:
-        return ""
+    to_smiles = require("rdkit.Chem.Scaffolds.MurckoScaffold", extra="molecules").MurckoScaffoldSmiles
     try:
-        scaffold: str = murcko.MurckoScaffoldSmiles(mol=molecule, includeChirality=False)
+        return "" if molecule is None else str(to_smiles(mol=molecule, includeChirality=False))
     except (RuntimeError, ValueError):  # RDKit cannot take apart what it would not sanitize
         return ""
-    return scaffold
 
 
 def _graphs(molecules: list[Any]) -> dict[str, Any]:
@@ -154,21 +151,18 @@ def _graphs(molecules: list[Any]) -> dict[str, Any]:
     atoms: list[Sequence[int]] = []
     bonds: list[Sequence[int]] = []
     ends: list[tuple[int, int]] = []
-    atoms_of: list[int] = []
-    bonds_of: list[int] = []
+    counts: list[tuple[int, int]] = []
     for molecule in molecules:
         if molecule is None:
             atoms.append(_UNKNOWN_ATOM)
-            atoms_of.append(1)
-            bonds_of.append(0)
+            counts.append((1, 0))
             continue
         atoms.extend(map(ogb.atom_to_feature_vector, molecule.GetAtoms()))
         for bond in molecule.GetBonds():
             bonds.append(ogb.bond_to_feature_vector(bond))
             ends.append((bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()))
-        atoms_of.append(molecule.GetNumAtoms())
-        bonds_of.append(molecule.GetNumBonds())
-    atom_counts, bond_counts = np.array(atoms_of, np.int32), np.array(bonds_of, np.int32)
+        counts.append((molecule.GetNumAtoms(), molecule.GetNumBonds()))
+    atom_counts, bond_counts = np.array(counts, np.int32).reshape(-1, 2).T
     first_atom = np.repeat(np.cumsum(atom_counts) - atom_counts, bond_counts)
     local = np.array(ends, np.int64).reshape(-1, 2)
     codes = np.ravel_multi_index(np.array(bonds, np.int64).reshape(-1, len(BOND_DIMS)).T, BOND_DIMS)

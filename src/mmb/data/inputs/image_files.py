@@ -73,7 +73,7 @@ class ImageFiles:
         pixels: How these are normalized and augmented.
         workers: Number of decoding processes of a `stream`: 0 decodes in this process, None means one for
             each core, eight at most.
-        device: Where model inputs come out.
+        device: Where model inputs are made.
     """
 
     folder: Path
@@ -157,7 +157,7 @@ class ImageEncoder:
         decoder: How files become bytes.
         mean: Of the pixels of each channel.
         std: Of the pixels of each channel.
-        column: Column of the CSV file with paths, from the file's own folder on.
+        column: Column of the CSV file with paths, relative to the folder of that file.
     """
 
     decoder: Decoder

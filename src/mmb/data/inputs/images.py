@@ -52,7 +52,7 @@ class Pixels:
         """`(x / 255 - mean) / std`, float `[n, 3, h, w]`, of bytes `[n, c, h, w]` with c = 1 or 3.
 
         In memory, the channels of a pixel lie side by side (`torch.channels_last`): tensor cores want that in
-        half precision, and convolutions hand it on from layer to layer, whatever the layout of the weights.
+        half precision, and convolutions hand it on from layer to layer, for any layout of the weights.
         """
         values = (images.float() / 255 - self.mean) / self.std
         return values.contiguous(memory_format=torch.channels_last)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import torch
 from torch import Tensor
@@ -21,9 +21,17 @@ def name_list(names: str | Sequence[str]) -> list[str]:
     return [name.strip() for name in names.split(",") if name.strip()] if isinstance(names, str) else [*names]
 
 
-def repeats(names: Sequence[str]) -> bool:
-    """Whether a name occurs twice."""
-    return len({*names}) < len(names)
+def choose_columns(
+    table: TextTable, argument: str, names: str | Sequence[str] | None, reserved: Collection[str] = ()
+) -> list[str]:
+    """The columns that an argument names; if it is None, all but those that are reserved for other uses."""
+    chosen = [n for n in table.columns if n not in reserved] if names is None else name_list(names)
+    if not chosen or len({*chosen}) < len(chosen) or not {*chosen}.isdisjoint(reserved):
+        raise ValueError(
+            f"{argument} must name at least one column, none twice, and none that is used otherwise "
+            f"({', '.join(sorted(reserved)) or 'none is'}), got {chosen}"
+        )
+    return chosen
 
 
 def read_labels(table: TextTable, tasks: Sequence[str]) -> Tensor:

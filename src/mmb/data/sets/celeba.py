@@ -1,9 +1,9 @@
 """CelebA: 202,599 aligned face photographs, 40 attributes, the official partition.
 
-By Liu et al. (ICCV 2015), for non-commercial research, to be had from
+By Liu et al. (ICCV 2015), for non-commercial research, available from
 https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html after agreeing to its terms, so it is not downloaded here:
 name the folder that has `list_attr_celeba.txt`, `list_eval_partition.txt` and `img_align_celeba/` (or
-`img_align_celeba.zip`; the publisher's subfolders Anno, Eval and Img are looked into). Split: as published,
+`img_align_celeba.zip`; the publisher's subfolders Anno, Eval and Img are searched). Split: as published,
 162,770 / 19,867 / 19,962. Images are decoded by worker processes: the centered square, scaled.
 """
 
@@ -49,14 +49,14 @@ def load(root: Path, *, size: int = 128, workers: int | None = None) -> Dataset:
 
     Args:
         root: Where data sets are kept.
-        size: Height and width that images are scaled to.
-        workers: Number of decoding processes; one per core, at most eight, by default.
+        size: Height and width of the scaled images.
+        workers: Number of decoding processes; by default one per core, at most eight.
 
     Returns:
         The data set; augmentation shifts by up to a sixteenth of the size and mirrors.
 
     Raises:
-        MissingDataError: If a file is not there; the message says how to get it.
+        MissingDataError: If a file does not exist; the message says how to get it.
         DamagedDataError: If a list cannot be read.
     """
     raw = root / "celeba" / "raw"
@@ -72,7 +72,7 @@ def load(root: Path, *, size: int = 128, workers: int | None = None) -> Dataset:
         )
     names = [row[0] for row in rows]
     if [part[0] for part in parts] != names or not {part[1] for part in parts} <= {"0", "1", "2"}:
-        raise DamagedDataError(lists[1], "it does not list the same images with 0, 1 or 2", _REMEDY)
+        raise DamagedDataError(lists[1], f"its images are not those of {_ATTRIBUTES} with 0, 1 or 2", _REMEDY)
     part_of = torch.tensor([int(part[1]) for part in parts])
     # In this file -1 means that a face lacks the attribute: no label is missing.
     labels = torch.tensor([[cell == "1" for cell in row[1:]] for row in rows], dtype=torch.int8)

@@ -1,11 +1,11 @@
 """CheXpert: 224,316 chest radiographs, 13 observations with uncertain labels.
 
-By Irvin et al. (AAAI 2019), for research under the Stanford University data set agreement, to be had from
+By Irvin et al. (AAAI 2019), for research under the Stanford University data set agreement, available from
 https://stanfordmlgroup.github.io/competitions/chexpert after registering, so it is not downloaded here: name
-the folder `CheXpert-v1.0-small` (with `train.csv`, `valid.csv` and the images), the folder around it,
-or one with `CheXpert-v1.0-small.zip`. Of the 14 observations, Fracture is left out: the official validation
-images have no positive for it. Split: the official validation images test, the last 1,000 training images
-validate. Images are decoded by worker processes, in one channel that is repeated on the device.
+the folder `CheXpert-v1.0-small` (with `train.csv`, `valid.csv` and the images), its parent folder, or one
+with `CheXpert-v1.0-small.zip`. Of the 14 observations, Fracture is left out: the official validation images
+have no positive for it. Split: the official validation images are for testing, the last 1,000 training
+images for validation. Images are decoded by worker processes, in one channel that is repeated on the device.
 """
 
 from __future__ import annotations
@@ -89,14 +89,14 @@ def load(
         unmentioned: What a blank label becomes: `"zeros"` negative, as is usual, or `"ignore"` missing.
         frontal_only: Leave out lateral views.
         held_out: Number of images at the end of the training list that are for validation.
-        size: Height and width that images are scaled to.
-        workers: Number of decoding processes; one per core, at most eight, by default.
+        size: Height and width of the scaled images.
+        workers: Number of decoding processes; by default one per core, at most eight.
 
     Returns:
         The data set; augmentation shifts by up to a twentieth of the size and never mirrors.
 
     Raises:
-        MissingDataError: If a file is not there; the message says how to get it.
+        MissingDataError: If a file does not exist; the message says how to get it.
         DamagedDataError: If a list cannot be read.
         ValueError: If an option has no such choice, or too many images are held out.
     """

@@ -112,15 +112,7 @@ class CifarSet:
         return raw
 
     def prepare(self, root: Path, *, progress: Callable[[int, int], None] | None = None) -> Path:
-        """Decode the archive once into arrays that are opened memory-mapped; a damaged cache is built again.
-
-        Args:
-            root: Where data sets are kept.
-            progress: Called with the number of files read and of all.
-
-        Returns:
-            The folder of the cache.
-        """
+        """Decode the archive once into arrays to be memory-mapped; a damaged cache is built again."""
         folder = root / self.name / "images"
         if cache.is_intact(folder):
             return folder
@@ -142,15 +134,15 @@ class CifarSet:
         augment_pixels: int = 4,
         seed: int = 0,
     ) -> Dataset:
-        """Load the data set, preparing it first where that was not done yet.
+        """Load the data set, preparing it first if needed.
 
         Args:
             root: Where data sets are kept.
             valid_per_class: Share of each class's training images that is held out for validation.
-            positive_rate: Makes positives rare in training: each task keeps so many of its positives, drawn
-                at random, that they are this share of its labeled training images; the others are missing
-                labels of that task, and negatives of the other tasks as before. Validation and test images
-                keep all labels. None keeps all.
+            positive_rate: Makes positives rare in training: a task keeps some of its positives, drawn at
+                random, so that they are this share of its labeled training images. The others become missing
+                labels of that task, and stay negatives of the other tasks. Validation and test images keep
+                all labels. None keeps all.
             augment_pixels: Augmentation shifts images by up to this many pixels, and mirrors half of them.
             seed: Seed of which images are held out, and of which positives are kept.
 
@@ -158,8 +150,8 @@ class CifarSet:
             The data set: one task per class, inputs `[n, 3, 32, 32]`.
 
         Raises:
-            ValueError: If positives have a smaller share than `positive_rate` already, or none would be left.
-            MissingDataError: If neither cache nor archive is there; the message says how to get it.
+            ValueError: If positives already have a smaller share than `positive_rate`, or none would be left.
+            MissingDataError: If there is neither a cache nor an archive; the message says how to get one.
         """
         folder = root / self.name / "images"
         tensors, facts = cache.read(folder if cache.is_there(folder) else self.prepare(root))
@@ -212,10 +204,14 @@ class CifarSet:
         """Images and classes, training rows first, and the names of the classes; all classes are counted."""
         np = require("numpy", extra="vision")
         contents = archive.contents(place)
-        files = [*archive.train, *archive.test]
-        parts = []
+        files, parts = [*archive.train, *archive.test], []
+        decode = _decode_binary if archive.layout == "binary" else _decode_sheet
+        again = f"remove it and get it again: mmb data get {self.name}"
         for done, name in enumerate(files, 1):
-            parts.append(_READERS[archive.layout](archive, contents, name, place))
+            try:
+                parts.append(decode(archive, contents, name))
+            except (OSError, SyntaxError, ValueError) as error:
+                raise DamagedDataError(place, f"in {name}, {error}", again) from error
             if progress is not None:
                 progress(done, len(files))
         images = np.concatenate([part[0] for part in parts])
@@ -225,9 +221,7 @@ class CifarSet:
             counts = np.bincount(share, minlength=self.classes).tolist()
             if counts != [expected] * self.classes:
                 raise DamagedDataError(
-                    place,
-                    f"its classes have {counts} images, expected {expected} each",
-                    f"remove it and get it again: mmb data get {self.name}",
+                    place, f"its classes have {counts} images, expected {expected} each", again
                 )
         is_listed = archive.layout == "binary"
         names = contents[archive.others[0]].decode().split() if is_listed else list(self.class_names)
@@ -251,35 +245,27 @@ def with_rare_positives(labels: Tensor, rate: float, generator: torch.Generator)
     return labels.masked_fill(positive & (order >= kept), MISSING)
 
 
-def _read_binary(archive: Archive, contents: Mapping[str, bytes], name: str, place: Path) -> tuple[Any, Any]:
+def _decode_binary(archive: Archive, contents: Mapping[str, bytes], name: str) -> tuple[Any, Any]:
+    """Images and classes of a file of records: label bytes, then the bytes of a channel after another."""
     np = require("numpy", extra="vision")
-    record = archive.label_bytes + _PIXELS
-    if len(contents[name]) % record:
-        raise _wrong(place, name, f"{len(contents[name])} bytes are not a multiple of {record}")
-    records = np.frombuffer(contents[name], np.uint8).reshape(-1, record)
+    size = archive.label_bytes + _PIXELS
+    if len(contents[name]) % size:
+        raise ValueError(f"{len(contents[name])} bytes are not a multiple of {size}")
+    records = np.frombuffer(contents[name], np.uint8).reshape(-1, size)
     return records[:, archive.label_bytes :].reshape(-1, 3, 32, 32), records[:, archive.label_bytes - 1]
 
 
-def _read_sheet(archive: Archive, contents: Mapping[str, bytes], name: str, place: Path) -> tuple[Any, Any]:
+def _decode_sheet(archive: Archive, contents: Mapping[str, bytes], name: str) -> tuple[Any, Any]:
+    """Images and classes of a PNG file in which each line of pixels is an image."""
     np = require("numpy", extra="vision")
     image_module = require("PIL.Image", extra="vision")
     is_train = name in archive.train
-    try:
-        labels = json.loads(contents[archive.others[0 if is_train else 1]])
-        sheet = np.asarray(image_module.open(io.BytesIO(contents[name])).convert("RGB"))  # a line is an image
-    except (OSError, SyntaxError, ValueError) as error:
-        raise _wrong(place, name, str(error)) from error
     files = archive.train if is_train else archive.test
+    labels = json.loads(contents[archive.others[0 if is_train else 1]])
     lines = len(labels) // len(files)
+    sheet = np.asarray(image_module.open(io.BytesIO(contents[name])).convert("RGB"))
     if sheet.shape != (lines, 1024, 3):
-        raise _wrong(place, name, f"its shape is {sheet.shape}, expected {(lines, 1024, 3)}")
+        raise ValueError(f"its shape is {sheet.shape}, expected {(lines, 1024, 3)}")
     start = files.index(name) * lines
     images = sheet.reshape(-1, 32, 32, 3).transpose(0, 3, 1, 2)
     return np.ascontiguousarray(images), np.array(labels[start : start + lines], np.uint8)
-
-
-_READERS = {"binary": _read_binary, "sheets": _read_sheet}
-
-
-def _wrong(place: Path, name: str, problem: str) -> DamagedDataError:
-    return DamagedDataError(place, f"in {name}, {problem}", "remove it and get the data set again")

@@ -2,7 +2,7 @@
 
 Features: numbers are standardized and gaps filled with the median; other columns are one-hot; both learned
 from the training rows and remembered in the encoder, so that new files are encoded identically. Labels: 1 / 0
-(also true / false, yes / no), blank where not known. Split by a column of the file that says train, valid or
+(also true / false, yes / no), blank if not known. Split by a column of the file that says train, valid or
 test, or at random by the seed.
 """
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from mmb.data.dataset import Dataset
 from mmb.data.files.delimited_text import read_training_table
 from mmb.data.inputs.columns import fit_columns
-from mmb.data.inputs.label_columns import name_list, read_labels, read_split, repeats
+from mmb.data.inputs.label_columns import choose_columns, name_list, read_labels, read_split
 
 
 def load(
@@ -37,7 +37,7 @@ def load(
         features: Names of the feature columns; all other columns by default.
         drop: Columns to leave out, such as identifiers.
         split_column: Column that says `train`, `valid` or `test` for each row.
-        fractions: Of train, valid and test, where there is no `split_column`.
+        fractions: Of train, valid and test, if there is no `split_column`.
         seed: Seed of the random split.
 
     Returns:
@@ -49,16 +49,11 @@ def load(
         ValueError: If no label or no feature column is left, or one is named twice.
     """
     table = read_training_table(Path(path))
-    tasks, dropped = name_list(labels), {*name_list(drop)}
-    for name in dropped:
+    for name in name_list(drop):
         table.column(name)
-    taken = {*tasks, *dropped, *([split_column] if split_column else [])}
-    columns = [n for n in table.columns if n not in taken] if features is None else name_list(features)
-    if not tasks or not columns or taken & {*columns} or repeats(tasks) or repeats(columns):
-        raise ValueError(
-            f"need at least one label and one feature column, none twice and none that is both: got labels "
-            f"{tasks}, features {columns}, drop {sorted(dropped)}, split_column {split_column!r}"
-        )
+    tasks = choose_columns(table, "labels", labels)
+    others = [*tasks, *name_list(drop), *([split_column] if split_column else [])]
+    columns = choose_columns(table, "features", features, others)
     label_matrix = read_labels(table, tasks)
     split = read_split(table, split_column, fractions, seed)
     encoder = fit_columns(table, columns, split["train"])

@@ -1,9 +1,9 @@
-"""Handwritten digits made imbalanced: ten one-vs-rest tasks whose training positives are mostly unlabelled.
+"""Handwritten digits made imbalanced: ten one-vs-rest tasks whose training positives are mostly unlabeled.
 
 1,797 images of 8 x 8 pixels that come with scikit-learn (the test part of UCI "Optical Recognition of
 Handwritten Digits", Alpaydin and Kaynak, CC BY 4.0), so nothing is downloaded. Pixels are scaled to [0, 1].
 Every row is positive for exactly one of the ten tasks, so dropping rows could not make all tasks rare;
-instead only some training positives of a task stay labelled and the others become gaps. Validation and test
+instead only some training positives of a task stay labeled and the others become gaps. Validation and test
 rows keep all labels: AUC does not depend on the class ratio, and more positives estimate it better. Split by
 class and seed (60 / 20 / 20).
 """
@@ -33,7 +33,7 @@ def load(
 
     Args:
         root: Not used: the images come with scikit-learn.
-        keep_positives: Share of each task's training positives that stay labelled; with 0.2 some 22 of
+        keep_positives: Share of each task's training positives that stay labeled; with 0.2 about 22 of
             1,078 training rows of a task are positive. 1 keeps all.
         fractions: Of train, valid and test.
         seed: Seed of the split and of which positives stay.
@@ -53,7 +53,7 @@ def load(
     split = stratified_split(digit, fractions, generator)
     labels = torch.nn.functional.one_hot(digit, 10).to(torch.int8)
     train = split["train"]
-    # The same rule that splits by class also picks, class by class, which positives stay labelled.
+    # The same rule that splits by class also picks, class by class, which positives stay labeled.
     dropped = stratified_split(digit[train], (keep_positives, 1 - keep_positives, 0), generator)["valid"]
     labels[train[dropped], digit[train[dropped]]] = MISSING
     return Dataset(

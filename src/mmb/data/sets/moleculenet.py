@@ -88,19 +88,7 @@ class MoleculeSet:
         workers: int = 2,
         progress: Callable[[int, int], None] | None = None,
     ) -> Path:
-        """Compute the features of every molecule once; a damaged cache is built again.
-
-        Args:
-            root: Where data sets are kept.
-            features: `"graph"` as the Open Graph Benchmark defines it, or `"fingerprint"` (Morgan).
-            radius: Of the fingerprint, in bonds.
-            bits: Length of the fingerprint.
-            workers: Number of processes.
-            progress: Called with the number of molecules done and of all.
-
-        Returns:
-            The folder of the cache.
-        """
+        """Compute the features of every molecule once; a damaged cache is built again."""
         folder = self._cache(root, features, radius, bits)
         if cache.is_intact(folder):
             return folder
@@ -120,11 +108,11 @@ class MoleculeSet:
         fractions: Sequence[float] = (0.8, 0.1, 0.1),
         seed: int = 0,
     ) -> Dataset:
-        """Load the data set, preparing it first where that was not done yet.
+        """Load the data set, preparing it first if needed.
 
         Args:
             root: Where data sets are kept.
-            features: `"graph"` or `"fingerprint"`.
+            features: `"graph"` as the Open Graph Benchmark defines it, or `"fingerprint"` (Morgan).
             radius: Of the fingerprint, in bonds.
             bits: Length of the fingerprint.
             split: `"scaffold"`, or `"random"` by the seed.
@@ -135,7 +123,7 @@ class MoleculeSet:
             The data set.
 
         Raises:
-            MissingDataError: If neither cache nor table is there; the message says how to get it.
+            MissingDataError: If there is neither a cache nor a table; the message says how to get one.
         """
         return open_dataset(self.name, self.prepared(root, features, radius, bits), split, fractions, seed)
 

@@ -20,7 +20,7 @@ from mmb.data.files import cache
 from mmb.data.files.archives import checksum_of
 from mmb.data.files.delimited_text import read_table, read_training_table
 from mmb.data.inputs.featurize import Features, Featurizer
-from mmb.data.inputs.label_columns import name_list, read_split, repeats
+from mmb.data.inputs.label_columns import choose_columns, name_list, read_split
 from mmb.data.inputs.molecule_cache import build, open_dataset
 
 
@@ -37,40 +37,17 @@ def prepare(
     workers: int = 2,
     progress: Callable[[int, int], None] | None = None,
 ) -> Path:
-    """Compute the features of every molecule of a file, once.
+    """Compute the features of every molecule of a file once, and return the folder of the cache.
 
-    Args:
-        root: The cache goes to `root/molecules`.
-        path: The file: CSV with a header line, UTF-8 (tab-separated if its name ends in `.tsv`).
-        smiles: Name of the column with SMILES.
-        labels: Names of the label columns; by default all columns but `smiles` and `drop`.
-        drop: Columns to leave out, such as identifiers.
-        features: `"graph"` or `"fingerprint"`.
-        radius: Of the fingerprint, in bonds.
-        bits: Length of the fingerprint.
-        workers: Number of processes.
-        progress: Called with the number of molecules done and of all.
-
-    Returns:
-        The folder of the cache.
-
-    Raises:
-        MissingDataError: If the file does not exist.
-        DamagedDataError: If a column is missing or a label cannot be read; the message names row and column.
-        ValueError: If no label column is left, or one is named twice.
+    Options are those of `load`, and the number of processes.
     """
     path = Path(path)
     featurizer = Featurizer(features, radius, bits, strict=True, scaffolds=True)
     table = read_training_table(path)
-    others = {smiles, *name_list(drop)}
-    for name in [smiles, *name_list(drop)]:
+    others = [smiles, *name_list(drop)]
+    for name in others:
         table.column(name)
-    tasks = [n for n in table.columns if n not in others] if labels is None else name_list(labels)
-    if not tasks or others & {*tasks} or repeats(tasks):
-        raise ValueError(
-            f"need at least one label column, none twice and none that is smiles or dropped: got labels "
-            f"{tasks}, smiles {smiles!r}, drop {name_list(drop)}"
-        )
+    tasks = choose_columns(table, "labels", labels, others)
     key = json.dumps([checksum_of(path), smiles, tasks, asdict(featurizer)])
     folder = root / "molecules" / hashlib.sha256(key.encode()).hexdigest()[:16]
     if cache.is_intact(folder):
@@ -93,15 +70,15 @@ def load(
     radius: int = 2,
     bits: int = 2048,
 ) -> Dataset:
-    """Load molecules, preparing them first where that was not done yet.
+    """Load molecules, preparing them first if needed.
 
     Args:
         root: The cache is in `root/molecules`.
-        path: The file; see `prepare`.
+        path: The file: CSV with a header line, UTF-8 (tab-separated if its name ends in `.tsv`).
         smiles: Name of the column with SMILES.
         labels: Names of the label columns; by default all columns but `smiles`, `drop`, `split_column`.
-        drop: Columns to leave out.
-        split: `"scaffold"` or `"random"`; not used where there is a `split_column`.
+        drop: Columns to leave out, such as identifiers.
+        split: `"scaffold"` or `"random"`; not used if there is a `split_column`.
         split_column: Column that says train, valid or test for each row.
         fractions: Of train, valid and test.
         seed: Seed of the random split.

@@ -1,6 +1,6 @@
 """ogbg-molpcba: 437,929 molecules, 128 bioassays, the official scaffold split of the Open Graph Benchmark.
 
-From PubChem BioAssay by way of MoleculeNet; published by the Open Graph Benchmark (Hu et al., NeurIPS 2020,
+From PubChem BioAssay through MoleculeNet; published by the Open Graph Benchmark (Hu et al., NeurIPS 2020,
 MIT license). 1.4% of the measured labels are positive and 39% of all labels are missing. Split: 350,343 /
 43,793 / 43,793 molecules, as published; the row numbers come with this package, because scaffolds computed by
 newer versions of RDKit differ. Graph features are those of the `ogb` package; two molecules (rows 5823 and
@@ -42,7 +42,7 @@ def load(
     radius: int = 2,
     bits: int = 2048,
 ) -> Dataset:
-    """Load ogbg-molpcba, preparing it first where that was not done yet.
+    """Load ogbg-molpcba, preparing it first if needed.
 
     Args:
         root: Where data sets are kept.
@@ -54,7 +54,7 @@ def load(
         The data set, with the official split.
 
     Raises:
-        MissingDataError: If neither cache nor table is there; the message says how to get it.
+        MissingDataError: If there is neither a cache nor a table; the message says how to get one.
     """
     return open_dataset("molpcba", _SET.prepared(root, features, radius, bits), official_split())
 

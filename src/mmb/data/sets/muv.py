@@ -1,7 +1,7 @@
 """MUV: 93,087 compounds, 17 tasks with 24 to 30 positives each, 84% of labels missing.
 
 Maximum Unbiased Validation (Rohrer and Baumann, J. Chem. Inf. Model. 2009): actives of PubChem assays among
-decoys chosen to be hard to tell apart by simple features, as MoleculeNet distributes it; no licence stated.
+decoys chosen to be hard to tell apart by simple features, as MoleculeNet distributes it; no license stated.
 Features and split are those of `moleculenet`: graphs or Morgan fingerprints, split by Bemis-Murcko
 scaffolds (80 / 10 / 10, nothing random), or at random by a seed.
 """

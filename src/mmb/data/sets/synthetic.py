@@ -1,6 +1,6 @@
 """Synthetic multi-task data: any number of rows, tasks and features, any imbalance, any gaps.
 
-Made on the spot, so nothing is downloaded. Rows are standard normal; a random layer of tanh features is
+Generated, so nothing is downloaded. Rows are standard normal; a random layer of tanh features is
 shared by all tasks, so that tasks are related; a task's score is a random mix of those features plus noise,
 and its positives are the rows with the highest scores. Split at random by the seed (60 / 20 / 20).
 """
@@ -42,9 +42,9 @@ def load(
         features: Number of features.
         positive_rate: Share of positives, one number or one per task.
         missing_rate: Share of labels that are missing, at random.
-        noise: Size of the noise beside scores of unit size; 0 makes the labels a function of the row.
+        noise: Size of the noise, relative to scores of unit size; 0 makes the labels a function of the row.
         fractions: Of train, valid and test.
-        seed: Seed of everything random here.
+        seed: Seed of everything random.
 
     Returns:
         The data set.
