@@ -40,7 +40,7 @@ class Mmb:
     ) -> None:
         num_blocks = len(gather.blocks.offset)
         self.gather, self.everything = gather, sampled >= num_blocks
-        self.sampler = mmb.BlockSampler(num_blocks, min(sampled, num_blocks))
+        self.sampler = iter(mmb.BlockSampler(num_blocks, min(sampled, num_blocks)))
         self.solver = mmb.Solver(
             problem(num_blocks), hypergradient, lr=lr, lr_dual=0.5, lr_lower=LR_LOWER, compile=compile
         )
@@ -51,7 +51,7 @@ class Mmb:
     def step(self) -> float:
         """Draw blocks, fetch their batches, make a step."""
         start = time.perf_counter()
-        blocks = self.sampler()
+        blocks = next(self.sampler)
         batch = self.gather(None if self.everything else blocks)
         aside = time.perf_counter() - start
         self.solver.step(self.state, blocks, batch, batch)

@@ -66,10 +66,10 @@ class SolverCase:
         self.state = self.solver.init(x, dual=torch.zeros(own), lower=torch.zeros(own, FEATURES))
 
     def sample(self, blocks_per_step: int) -> None:
-        self.sampler = mmb.BlockSampler(self.num_blocks, blocks_per_step)  # the same in every process
+        self.sampler = iter(mmb.BlockSampler(self.num_blocks, blocks_per_step))  # the same in every process
 
     def step(self) -> None:
-        drawn = self.sampler()
+        drawn = next(self.sampler)
         blocks = drawn if self.shard is None else self.shard.own(drawn)
         self.shares.append(len(blocks))
         self.solver.step(self.state, blocks, self._batch(blocks), self._batch(blocks))

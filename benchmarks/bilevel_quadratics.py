@@ -57,7 +57,7 @@ class Run(NamedTuple):
 def through_mmb(
     make: Callable[[float], mmb.Hypergradient],
     calls_per_sample: float,
-    momentum: float = 1.0,
+    beta: float = 1.0,
     inner_steps: int = 1,
     compile: bool = True,
 ) -> Method:
@@ -70,7 +70,7 @@ def through_mmb(
             hypergradient,
             lr=lambda step: lr_x(oracle.calls),
             lr_lower=lambda step: lr(oracle.calls),
-            momentum=momentum,
+            beta=beta,
             z_start="estimate",
             inner_steps=inner_steps,
             compile=compile,
@@ -96,15 +96,15 @@ def _as_block(batch: Samples) -> dict[str, Tensor]:
 MMB: dict[str, tuple[Method, str]] = {
     "mmb QuadraticSGD (= SOBA)": (through_mmb(mmb.QuadraticSGD, 4), "4"),
     "mmb QuadraticSGD, radius, momentum (v2)": (
-        through_mmb(lambda lr: mmb.QuadraticSGD(lr, radius=5.0), 4, momentum=0.1),
+        through_mmb(lambda lr: mmb.QuadraticSGD(lr, radius=5.0), 4, beta=0.1),
         "4",
     ),
     "mmb MomentumHessian, momentum (v1)": (
-        through_mmb(lambda lr: mmb.MomentumHessian(beta=0.02), 3 + DIM_Y, momentum=0.1),
+        through_mmb(lambda lr: mmb.MomentumHessian(beta=0.02), 3 + DIM_Y, beta=0.1),
         f"{3 + DIM_Y}",
     ),
     "  same, a Hessian counted as one call": (
-        through_mmb(lambda lr: mmb.MomentumHessian(beta=0.02), 4, momentum=0.1),
+        through_mmb(lambda lr: mmb.MomentumHessian(beta=0.02), 4, beta=0.1),
         "4",
     ),
     "mmb FirstOrder, penalty 10": (through_mmb(lambda lr: mmb.FirstOrder(penalty=10, lr=lr), 3), "3"),

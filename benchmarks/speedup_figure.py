@@ -4,7 +4,7 @@
 
 The paper has T = O(max{m / (|I| B eps^4), 1 / (min{|I|, B} eps^4)}). Here both algorithms solve a noisy
 quadratic whose gradient is known. T is the first step at which the mean of |grad F|^2 over x_0, ..., x_T is
-at most eps^2, as in the theorems. Step sizes are tied together as there (lr ~ momentum ~ block rate *
+at most eps^2, as in the theorems. Step sizes are tied together as there (lr ~ beta ~ block rate *
 |I|/m), so that one number is left. It is tuned at every point: neighbours a factor 1.5 apart are tried until
 none is better. So the figure shows what the best constant step size needs, not what the theorems' much
 smaller ones need. T is the median over three seeds, tuned on the first. Writes PNG and CSV.
@@ -84,7 +84,7 @@ def iterations(known: Quadratic, point: Point, lr: float, limit: float, seed: in
         lr=lr,
         lr_dual=follow,
         lr_lower=follow,
-        momentum=min(1.0, FASTER * lr),
+        beta=min(1.0, FASTER * lr),
         z_start="estimate",
         check_every=0,
         compile=True,

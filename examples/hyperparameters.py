@@ -78,7 +78,7 @@ def main(
     mmb.solve(
         solver,
         state,
-        sampler=mmb.BlockSampler(num_tasks, min(100, num_tasks), seed=seed),
+        sampler=mmb.BlockSampler(num_tasks, min(100, num_tasks), seed),
         batches=lambda tasks: (pick(valid, tasks), pick(train, tasks)),
         steps=steps,
         callbacks=[mmb.Watch(every=max(1, steps // 5))],

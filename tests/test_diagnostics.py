@@ -144,7 +144,7 @@ def test_a_residual_that_is_negligible_raises_no_alarm(name):
 def test_no_alarm_while_z_warms_up():
     """z starts at zero, so |z| grows, x gains speed, and what started at its solution lags behind it."""
     known = mmb.problems.Quadratic(20, torch.Generator().manual_seed(0), noise=0.0)
-    rates = {"lr": 0.01, "lr_dual": 0.4, "lr_lower": 0.4, "momentum": 0.005}
+    rates = {"lr": 0.01, "lr_dual": 0.4, "lr_lower": 0.4, "beta": 0.005}
     solver = mmb.Solver(known.problem, mmb.QuadraticSGD(lr=0.4), **rates)
     state = solver.init(known.x0, dual=known.dual_star(known.x0), lower=known.lower_star(known.x0))
     lines = []

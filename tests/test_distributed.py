@@ -26,7 +26,7 @@ def run_solver(name: str, shard: Shard | None, poison: int | None = None) -> mmb
         lr=0.05,
         lr_dual=0.4,
         lr_lower=0.3,
-        momentum=0.3,
+        beta=0.3,
         shard=shard,
     )
     x, dual, lower = quadratic.start()
@@ -40,7 +40,7 @@ def run_solver(name: str, shard: Shard | None, poison: int | None = None) -> mmb
             upper["t"] = torch.where((blocks == poison)[:, None], torch.nan, upper["t"])
         return upper, lower
 
-    mmb.solve(solver, state, sampler=mmb.BlockSampler(7, 3, seed=5), batches=batches, steps=12)
+    mmb.solve(solver, state, sampler=mmb.BlockSampler(7, 3, 5), batches=batches, steps=12)
     return state
 
 
@@ -78,8 +78,8 @@ def break_one() -> str:
 
 def test_one_broken_process_stops_all_with_a_message():
     """Block 6, of the last process, meets NaN at some step; nobody is left waiting."""
-    quadratic_draws = mmb.BlockSampler(7, 3, seed=5)
-    assert 6 in [quadratic_draws() for _ in range(4)][3]  # it is drawn at the poisoned step
+    quadratic_draws = iter(mmb.BlockSampler(7, 3, 5))
+    assert 6 in [next(quadratic_draws) for _ in range(4)][3]  # it is drawn at the poisoned step
     assert in_processes(2, break_one) == ["broken_peers None", "values 6"]
 
 

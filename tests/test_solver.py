@@ -12,7 +12,7 @@ import mmb
 from mmb.distributed import Shard
 from quadratics import Quadratic, lower, upper
 
-SETTINGS = {"lr": 0.05, "lr_dual": 0.4, "lr_lower": 0.3, "momentum": 0.2}
+SETTINGS = {"lr": 0.05, "lr_dual": 0.4, "lr_lower": 0.3, "beta": 0.2}
 
 
 def v1(**options):
@@ -41,10 +41,10 @@ def by_hand(quadratic, steps, version):
     s = [torch.eye(3, dtype=torch.float64)] * len(y)
     v = [torch.zeros(3, dtype=torch.float64)] * len(y)
     z = torch.zeros_like(x)
-    sampler = mmb.BlockSampler(len(y), 2, seed=3)
+    sampler = iter(mmb.BlockSampler(len(y), 2, 3))
     for _ in range(steps):
         delta = torch.zeros_like(x)
-        for i in sampler():
+        for i in next(sampler):
             upper_batch, lower_batch = (
                 mmb.trees.tree_map(lambda t: t[0], b) for b in quadratic.batches(i[None])
             )
@@ -73,7 +73,7 @@ def test_equals_the_algorithm_written_by_hand(version):
     solver, state = started(
         v1() if version == 1 else v2(), quadratic, project_dual=mmb.projections.nonnegative
     )
-    mmb.solve(solver, state, sampler=mmb.BlockSampler(6, 2, seed=3), batches=quadratic.batches, steps=25)
+    mmb.solve(solver, state, sampler=mmb.BlockSampler(6, 2, 3), batches=quadratic.batches, steps=25)
     x, dual, y, s, v = by_hand(quadratic, 25, version)
     close = partial(torch.testing.assert_close, rtol=1e-10, atol=1e-12)
     close(state.x, x)
@@ -91,7 +91,7 @@ def test_one_block_without_lower_level_is_pdsm():
         return 0.5 * (x - t).square().sum() + a @ x - a.square().sum()
 
     target = torch.tensor([1.0, -2.0], dtype=torch.float64)
-    solver = mmb.Solver(mmb.Problem(upper=f, lower=None, num_blocks=1), lr=0.1, lr_dual=0.3, momentum=0.4)
+    solver = mmb.Solver(mmb.Problem(upper=f, lower=None, num_blocks=1), lr=0.1, lr_dual=0.3, beta=0.4)
     state = solver.init(torch.zeros(2).double(), dual=torch.ones(1, 2).double())
     x, a, z = torch.zeros(2).double(), torch.ones(2).double(), torch.zeros(2).double()
     for _ in range(30):
@@ -105,9 +105,7 @@ def test_one_block_without_lower_level_is_pdsm():
 def test_one_block_without_dual_is_smb():
     """SMB: stochastic momentum bilevel with the Hessian momentum of v1, written out."""
     quadratic = Quadratic.make(blocks=1)
-    solver = mmb.Solver(
-        quadratic.problem(), mmb.MomentumHessian(beta=0.6), lr=0.05, lr_lower=0.3, momentum=0.2
-    )
+    solver = mmb.Solver(quadratic.problem(), mmb.MomentumHessian(beta=0.6), lr=0.05, lr_lower=0.3, beta=0.2)
     x, _, y = quadratic.start()
     state = solver.init(x, lower=y)
     A, B, c, t = quadratic.A[0], quadratic.B[0], quadratic.c[0], quadratic.t[0]
@@ -124,7 +122,7 @@ def test_one_block_without_dual_is_smb():
 @pytest.mark.parametrize("make", [v1, v2])
 def test_torch_sgd_gives_the_same_path(make):
     quadratic = Quadratic.make()
-    b = SETTINGS["momentum"]
+    b = SETTINGS["beta"]
     sgd = partial(torch.optim.SGD, lr=SETTINGS["lr"], momentum=1 - b, dampening=1 - b)
     built_in = started(make(z_start="estimate"), quadratic)
     torch_made = started(make(lr=None, optimizer=sgd), quadratic)
@@ -158,7 +156,7 @@ def test_schedules_are_functions_of_the_step():
         seen.append(step)
         return 0.05 * 0.5**step
 
-    solver, state = started(v2(lr=halving, momentum=1.0), quadratic)
+    solver, state = started(v2(lr=halving, beta=1.0), quadratic)
     blocks = torch.arange(6)
     moves = []
     for _ in range(3):
@@ -372,7 +370,7 @@ def test_nan_in_data_names_the_batch_and_the_block(poisoned):
         ({"lr": -1.0}, "lr: expected a positive number"),
         ({"lr_lower": None}, "lr_lower: the problem has a lower level"),
         ({"lr_dual": float("nan")}, "lr_dual: expected a positive number"),
-        ({"momentum": 1.5}, r"momentum: .*\(0, 1\]"),
+        ({"beta": 1.5}, r"beta: .*\(0, 1\]"),
         ({"z_start": "one"}, "z_start"),
         ({"inner_steps": 0}, "inner_steps"),
         ({"check_every": -1}, "check_every: expected a whole number of at least 0"),
@@ -402,7 +400,8 @@ def test_a_sampler_that_ends_early_is_named():
         ({"steps": -1}, "steps: expected a whole number of at least 0, got -1"),
         ({"steps": 3.0}, r"steps: expected a whole number of at least 0, got 3\.0"),
         ({"steps": "3"}, "steps: expected a whole number of at least 0, got '3'"),
-        ({"sampler": 5}, "sampler: expected a function.*got 5"),
+        ({"sampler": 5}, "sampler.*got 5"),
+        ({"sampler": lambda: torch.arange(2)}, "sampler.*generator"),
         ({"batches": None}, "batches: expected a function of the sampled blocks, got None"),
         ({"batches": lambda blocks: (blocks,)}, "batches: expected .*got tuple of 1"),
         ({"batches": lambda blocks: (blocks,) * 4}, "batches: expected .*got tuple of 4"),
@@ -553,3 +552,8 @@ def test_a_process_without_blocks_has_an_empty_memory():
     solver = v1(shard=Shard(6, 6, 6))(Quadratic.make().problem())
     x, dual, lower_start = Quadratic.make().start()
     assert solver.init(x, dual=dual[:0], lower=lower_start[:0]).memory["hessian"].shape == (0, 3, 3)
+
+
+def test_the_old_name_of_beta_says_the_new_one():
+    with pytest.raises(TypeError, match=r"'momentum'.*beta"):
+        mmb.Solver(Quadratic.make().problem(), mmb.Exact(), lr=0.1, momentum=0.1)

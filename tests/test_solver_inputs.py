@@ -129,7 +129,7 @@ def test_a_batch_for_no_lower_level_is_refused():
     [
         ("lr", lambda step: 0.1 * (1 - step / 3), 4),
         ("lr", lambda step: math.nan, 0),
-        ("momentum", lambda step: 1.0 + step, 1),
+        ("beta", lambda step: 1.0 + step, 1),
         ("lr", lambda step: None, 0),
         ("lr", lambda step: "0.1", 0),
     ],
@@ -215,12 +215,6 @@ def test_nothing_inside_a_batch_is_refused():
     solver = plain(lr=0.1)
     with pytest.raises(TypeError, match=r"upper_batch: expected tensors.* got NoneType"):
         solver.step(solver.init(torch.zeros(2)), torch.arange(4), {"t": torch.zeros(4, 2), "mask": None})
-
-
-@pytest.mark.parametrize("arguments", [(4.0, 2), (4, True), (True, 1), (0, 0)])
-def test_numbers_of_blocks_are_whole(arguments):
-    with pytest.raises(ValueError, match="blocks"):
-        mmb.BlockSampler(*arguments)
 
 
 def test_a_matrix_has_no_place_on_the_simplex():

@@ -4,7 +4,9 @@ State a problem with `Problem`, choose a hypergradient estimator, make steps wit
 """
 
 from mmb import problems, projections, theory
+from mmb._renamed import renamed_names
 from mmb._version import __version__
+from mmb.block_sampling import BlockSampler
 from mmb.diagnostics import BrokenStepError, Info, Watch
 from mmb.hypergradients import (
     ConjugateGradient,
@@ -17,7 +19,6 @@ from mmb.hypergradients import (
     QuadraticSGD,
 )
 from mmb.problem import Problem
-from mmb.sampling import BlockSampler
 from mmb.solver import Result, Solver, solve
 from mmb.state import State
 
@@ -44,3 +45,5 @@ __all__ = [
     "solve",
     "theory",
 ]
+
+__getattr__ = renamed_names(__name__, {"sampling": "mmb.block_sampling"})

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from mmb import validation
 from mmb._compile import compile_alone
+from mmb._renamed import renamed_arguments
 from mmb.diagnostics import Info, any_bad
 from mmb.distributed import Shard
 from mmb.hypergradients import Hypergradient
@@ -38,7 +39,7 @@ class Rates(NamedTuple):
     """The step sizes of one step."""
 
     x: Tensor  # eta_0
-    momentum: Tensor  # beta_0
+    beta: Tensor  # beta_0
     dual: Tensor  # eta_1
     lower: Tensor  # eta_2
     estimator: dict[str, Tensor]  # the estimator's own: beta_1 of Algorithm 1, eta_3 of Algorithm 2
@@ -79,12 +80,12 @@ class Solver:
         lr: Step size of `x`; a number, or a function of the step. Not with `optimizer`.
         lr_dual: Step size of the duals; likewise. Needed if there are duals.
         lr_lower: Step size of the lower variables; likewise. Needed if there is a lower level.
-        momentum: The paper's `beta_0` in (0, 1], the weight of the NEWEST estimate in `z`: 1 is plain
-            SGD. It equals `torch.optim.SGD(momentum=1-b, dampening=1-b)` with `z_start="estimate"`.
-            Both are of no use with `optimizer`.
+        beta: The paper's `beta_0` in (0, 1], the weight of the NEWEST estimate in `z`: 1 is plain SGD. With
+            `z_start="estimate"`, `x` moves as with `torch.optim.SGD(momentum=1-beta, dampening=1-beta)`.
+            Ignored with `optimizer`, as is `z_start`.
         z_start: `"zero"`, or `"estimate"` to start `z` at the first `Delta`, as torch does.
-        optimizer: Moves `x` instead of the built-in momentum: a function from a list of tensors to a
-            `torch.optim.Optimizer`, such as `functools.partial(torch.optim.Adam, lr=1e-3)`.
+        optimizer: Moves `x` instead of the built-in moving average `z`: a function from a list of tensors to
+            a `torch.optim.Optimizer`, such as `functools.partial(torch.optim.Adam, lr=1e-3)`.
         inner_steps: More than 1 makes the naive double loop: that many updates of the sampled blocks on the
             same batches before every step of `x`.
         check_every: Look for NaN, infinity and indefinite Hessians every so many steps, before writing
@@ -94,6 +95,7 @@ class Solver:
             (`mmb.distributed.Shard`); None if this process has them all.
     """
 
+    @renamed_arguments(momentum="beta")
     def __init__(
         self,
         problem: Problem,
@@ -102,7 +104,7 @@ class Solver:
         lr: Schedule | None = None,
         lr_dual: Schedule | None = None,
         lr_lower: Schedule | None = None,
-        momentum: Schedule = 1.0,
+        beta: Schedule = 1.0,
         z_start: Literal["zero", "estimate"] = "zero",
         optimizer: Callable[[list[Tensor]], torch.optim.Optimizer] | None = None,
         inner_steps: int = 1,
@@ -110,13 +112,13 @@ class Solver:
         compile: bool = False,
         shard: Shard | None = None,
     ) -> None:
-        rates = {"lr": lr, "lr_dual": lr_dual, "lr_lower": lr_lower, "momentum": momentum}
+        rates = {"lr": lr, "lr_dual": lr_dual, "lr_lower": lr_lower, "beta": beta}
         validation.check_solver(
             problem, hypergradient, rates, z_start, optimizer, inner_steps, check_every, shard
         )
         self.problem = problem
         self.hypergradient = hypergradient
-        self.lr, self.lr_dual, self.lr_lower, self.momentum = lr, lr_dual, lr_lower, momentum
+        self.lr, self.lr_dual, self.lr_lower, self.beta = lr, lr_dual, lr_lower, beta
         self.z_start = z_start
         self.optimizer = optimizer
         self.inner_steps = inner_steps
@@ -269,7 +271,7 @@ class Solver:
         else:
             delta, measures["broken_peers"] = self.shard.mean(grad_x, count, any_bad(measures))
         if z is not None:
-            beta = rates.momentum
+            beta = rates.beta
             z = tree_map(lambda old, new: (1 - beta) * old + beta * new, z, delta)  # z_{t+1}
             x = add_scaled(x, -rates.x, z)  # x_{t+1}
         measures["z_norm"] = norm(delta if z is None else z)
@@ -291,14 +293,14 @@ class Solver:
         return torch.vmap(lambda one: validation.check_kept("project_dual", one, project(one)))(dual)
 
     def _rates(self, step: int) -> Rates:
-        momentum = value_at(self.momentum, step, "momentum", most=1)
+        beta = value_at(self.beta, step, "beta", most=1)
         if step == 0 and self.z_start == "estimate":
-            momentum = 1.0
+            beta = 1.0
         own = {} if self.hypergradient is None else self.hypergradient.rates(step)
         # As tensors, so that a compiled step is not compiled again for every new value.
         return Rates(
             x=_scalar(value_at(self.lr, step, "lr")),
-            momentum=_scalar(momentum),
+            beta=_scalar(beta),
             dual=_scalar(value_at(self.lr_dual, step, "lr_dual")),
             lower=_scalar(value_at(self.lr_lower, step, "lr_lower")),
             estimator={name: _scalar(rate) for name, rate in own.items()},
@@ -331,7 +333,7 @@ def solve(
     solver: Solver,
     state: State,
     *,
-    sampler: Callable[[], Tensor] | Iterable[Tensor],
+    sampler: Iterable[Tensor],
     batches: Callable[[Tensor], tuple[Any, Any] | tuple[Any, Any, Tensor | None]],
     steps: int,
     callbacks: Sequence[Callback] = (),
@@ -341,8 +343,8 @@ def solve(
     Args:
         solver: The solver.
         state: Where to start; changed in place.
-        sampler: Gives the blocks of each step: a function without arguments such as
-            [`BlockSampler`][mmb.sampling.BlockSampler], or something to iterate over.
+        sampler: The blocks of each step: an iterable such as [`BlockSampler`][mmb.BlockSampler], or an
+            iterator.
         batches: From the sampled blocks to `(upper_batch, lower_batch)`, the latter None without a lower
             level; or to `(upper_batch, lower_batch, weights)`.
         steps: How many steps to make.
@@ -353,18 +355,18 @@ def solve(
 
     Raises:
         TypeError: If an argument is of another kind, or `batches` gives anything else.
-        ValueError: If `steps` is no whole number of at least 0, or the sampler ends before they are made; the
-            state is then that of the last step.
+        ValueError: If `steps` is not a whole number of at least 0, or the sampler ends early; the state is
+            then that of the last step.
     """
     validation.check_solve(sampler, batches, steps, callbacks)
-    draw = sampler if callable(sampler) else iter(sampler).__next__
+    draws = iter(sampler)
     info = None
     for made in range(steps):
         try:
-            blocks = draw()
+            blocks = next(draws)
         except StopIteration as end:
             raise ValueError(
-                f"sampler: it ended after {made} of {steps} steps; give one that goes on"
+                f"sampler: expected blocks for {steps} steps, but it ended after {made}; pass a longer one"
             ) from end
         blocks = blocks if solver.shard is None else solver.shard.own(blocks)
         found = batches(blocks)

@@ -38,19 +38,19 @@ def check_solver(
         raise ValueError("lr_lower: the problem has a lower level, so expected a step size for it, got None")
     if (rates["lr"] is None) == (optimizer is None):
         raise ValueError(
-            "lr, optimizer: expected exactly one of them: lr for the built-in momentum, or optimizer for a "
-            f"torch optimizer that has its own; got lr={rates['lr']!r} and optimizer={optimizer!r}"
+            "lr, optimizer: expected exactly one: lr for the built-in moving average, optimizer for a torch "
+            f"optimizer; got lr={rates['lr']!r} and optimizer={optimizer!r}"
         )
     if optimizer is not None and not callable(optimizer):
         raise TypeError(f"optimizer: expected a function of a list of tensors, got {optimizer!r}")
     for name, rate in rates.items():
-        if callable(rate) or (rate is None and name != "momentum"):
+        if callable(rate) or (rate is None and name != "beta"):
             continue
         if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate < float("inf"):
             raise ValueError(f"{name}: expected a positive number or a function of the step, got {rate!r}")
-    if not callable(rates["momentum"]) and rates["momentum"] > 1:
+    if not callable(rates["beta"]) and rates["beta"] > 1:
         raise ValueError(
-            f"momentum: expected the weight of the newest estimate, in (0, 1], got {rates['momentum']!r}"
+            f"beta: expected the weight of the newest estimate, in (0, 1], got {rates['beta']!r}"
         )
     if z_start not in ("zero", "estimate"):
         raise ValueError(f'z_start: expected "zero" or "estimate", got {z_start!r}')
@@ -173,10 +173,10 @@ def check_step(
 def check_solve(sampler: Any, batches: Any, steps: Any, callbacks: Any) -> None:
     """Check the arguments of `mmb.solve`."""
     check_whole("steps", steps, 0)
-    if not callable(sampler) and not isinstance(sampler, Iterable) and not hasattr(sampler, "__getitem__"):
+    if not isinstance(sampler, Iterable) and not hasattr(sampler, "__getitem__"):
         raise TypeError(
-            "sampler: expected a function without arguments, such as mmb.BlockSampler(m, k), or something to "
-            f"iterate over, got {sampler!r}"
+            "sampler: expected an iterable of blocks such as mmb.BlockSampler(m, k), "
+            f"got {sampler!r}; make a function a generator that yields blocks"
         )
     if not callable(batches):
         raise TypeError(f"batches: expected a function of the sampled blocks, got {batches!r}")

@@ -37,7 +37,7 @@ def case(request) -> Case:
 
 
 def solver_for(quadratic, case, **options):
-    settings = {"lr": 0.05, "lr_dual": 0.5, "lr_lower": 0.5, "momentum": 0.5} | options
+    settings = {"lr": 0.05, "lr_dual": 0.5, "lr_lower": 0.5, "beta": 0.5} | options
     return mmb.Solver(quadratic.problem(), case.make(), **settings)
 
 
@@ -47,7 +47,7 @@ def started(solver, quadratic):
 
 
 def run(solver, state, quadratic, steps, blocks_per_step=3, seed=1):
-    sampler = mmb.BlockSampler(quadratic.num_blocks, blocks_per_step, seed=seed)
+    sampler = mmb.BlockSampler(quadratic.num_blocks, blocks_per_step, seed)
     return mmb.solve(solver, state, sampler=sampler, batches=quadratic.batches, steps=steps)
 
 
@@ -194,7 +194,7 @@ def test_dicts_give_the_same_path_as_tensors(case):
         lower=lambda x, y, batch: lower(join(x), join(y), batch),
         num_blocks=quadratic.num_blocks,
     )
-    settings = {"lr": 0.05, "lr_dual": 0.5, "lr_lower": 0.5, "momentum": 0.5}
+    settings = {"lr": 0.05, "lr_dual": 0.5, "lr_lower": 0.5, "beta": 0.5}
     x, dual, lower_start = quadratic.start()
     pieces = mmb.Solver(problem, case.make(), **settings)
     pieces_state = pieces.init(cut(x, False), dual=cut(dual, True), lower=cut(lower_start, True))

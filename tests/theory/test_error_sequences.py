@@ -16,7 +16,7 @@ def seeded(seed):
 
 
 def follow(known, estimator, steps, every=1):
-    solver = mmb.Solver(known.problem, estimator, lr=0.1, lr_dual=0.3, lr_lower=0.4, momentum=0.5)
+    solver = mmb.Solver(known.problem, estimator, lr=0.1, lr_dual=0.3, lr_lower=0.4, beta=0.5)
     state = solver.init(known.x0, dual=known.dual0, lower=known.lower0)
     errors = ErrorSequences(known, state, every)
     sampler = mmb.BlockSampler(known.problem.num_blocks, 2, seeded(1))

@@ -97,7 +97,7 @@ def as_printed(algorithm, epsilon):
 def test_printed_parameters_are_the_papers(algorithm, epsilon):
     got = Theorem(algorithm, SOME, SAMPLING, corrected=False).parameters(epsilon, START)
     *rates, steps = as_printed(algorithm, epsilon)
-    numbers = [got.lr, got.lr_dual, got.lr_lower, got.momentum, got.estimator_rate]
+    numbers = [got.lr, got.lr_dual, got.lr_lower, got.beta, got.estimator_rate]
     assert numbers == pytest.approx(rates, rel=1e-9)
     assert got.steps == pytest.approx(math.ceil(steps), rel=1e-9, abs=1)
 
@@ -258,7 +258,7 @@ def test_lemmas_bound_the_measured_errors(algorithm):
         lr=0.02,
         lr_dual=0.9 * constants.strong_concavity / constants.smoothness_upper**2,
         lr_lower=0.9 * longest,
-        momentum=0.2,
+        beta=0.2,
         estimator_rate=0.5 if algorithm == 1 else 0.9 * longest,
         radius=theorem.radius,
         steps=steps,
@@ -293,7 +293,7 @@ def test_printed_lemmas_fail_where_strong_curvature_is_small(lemma):
         lr=1e-4,
         lr_dual=longest_dual * (1 if lemma == "dual" else slow),
         lr_lower=longest * slow,
-        momentum=0.2,
+        beta=0.2,
         estimator_rate=longest * (1 if lemma == "estimator" else slow),
         radius=right.radius,
         steps=steps,

@@ -29,7 +29,7 @@ class ErrorSequences:
     * `"estimator"`: $\delta_{gyy} = \sum_i |s_i - \nabla_{yy}g_i(x, y_i(x))|_F^2$ if the estimator
       tracks Hessians, $\delta_v = \sum_i |v_i - v_i(x)|^2$ if it tracks `v`, at $x_{t+1}$
 
-    each where it exists. Needs the built-in momentum (a state with `z`).
+    each where it exists. Needs the built-in moving average (a state with `z`).
 
     Args:
         known: The problem.

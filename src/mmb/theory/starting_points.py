@@ -80,6 +80,6 @@ def practical(
         "lr": Decay(0.5 * share / smoothness_upper, scale, 0.75),
         "lr_dual": Decay(0.5 / smoothness_upper, scale, 0.5),
         "lr_lower": Decay(0.5 / smoothness_lower, scale, 0.5),
-        "momentum": 0.5,
+        "beta": 0.5,
         "z_start": "estimate",
     }

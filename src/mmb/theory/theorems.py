@@ -42,7 +42,7 @@ class Parameters:
         lr: `eta_0`.
         lr_dual: `eta_1`.
         lr_lower: `eta_2`.
-        momentum: `beta_0`.
+        beta: `beta_0`.
         estimator_rate: `beta_1` of Algorithm 1, `eta_3` of Algorithm 2.
         radius: `Gamma` of Algorithm 2; infinite for Algorithm 1.
         steps: `T`, after which the mean of `|grad F|^2` is at most `epsilon^2` in expectation.
@@ -52,7 +52,7 @@ class Parameters:
     lr: float
     lr_dual: float
     lr_lower: float
-    momentum: float
+    beta: float
     estimator_rate: float
     radius: float
     steps: int
@@ -72,7 +72,7 @@ class Parameters:
             lr=self.lr,
             lr_dual=self.lr_dual,
             lr_lower=self.lr_lower,
-            momentum=self.momentum,
+            beta=self.beta,
             **options,
         )
 
@@ -139,8 +139,8 @@ class Theorem:
         else:
             rate = min(longest, slip_g * estimator_limit)
             contraction = rate * mu_g
-        momentum = min(1.0, _over(goal, 12 * self.variance))
-        (by_momentum, by_dual, by_lower), by_gap = (
+        beta = min(1.0, _over(goal, 12 * self.variance))
+        (by_beta, by_dual, by_lower), by_gap = (
             ((math.sqrt(80), math.sqrt(640), math.sqrt(160)), 30)
             if self.algorithm == 1
             else ((8.0, 32.0, 16.0), 32)
@@ -150,16 +150,16 @@ class Theorem:
         )
         lr = min(
             1 / (2 * self.smoothness),
-            momentum / (by_momentum * self.smoothness),
+            beta / (by_beta * self.smoothness),
             lr_dual * mu_f * share / (by_dual * root_dual * self.motion_dual),
             lr_lower * mu_g * share / (by_lower * root_lower * self.motion_lower),
             _over(contraction * share, by_dual * root_estimator * self.motion_estimator),
         )
         estimate = self.variance + self.gradient_error(start) / 4
-        tracking = (1 - momentum) * start.gradient + momentum * estimate  # bounds E|grad F(x_0) - z_1|^2
+        tracking = (1 - beta) * start.gradient + beta * estimate  # bounds E|grad F(x_0) - z_1|^2
         steps = max(
             by_gap * start.value_gap / lr,
-            15 * tracking / momentum,
+            15 * tracking / beta,
             60 * self.weight_dual * start.dual / (mu_f * blocks * lr_dual),
             30 * self.weight_lower * start.lower / (mu_g * blocks * lr_lower),
             60 * self.weight_estimator * start.estimator / (blocks * contraction),
@@ -168,7 +168,7 @@ class Theorem:
             lr=lr,
             lr_dual=lr_dual,
             lr_lower=lr_lower,
-            momentum=momentum,
+            beta=beta,
             estimator_rate=rate,
             radius=math.inf if self.algorithm == 1 else self.radius,
             steps=max(1, math.ceil(steps / goal)),
