@@ -101,7 +101,7 @@ def test_watch_sees_what_was_broken_before_the_last_step_of_a_window():
         broken = dataclasses.replace(info, values=info.values * float("nan")) if step == 7 else info
         if step < 9:
             watch(state, broken)
-    with pytest.raises(mmb.BrokenStepError, match=r"value was nan on average over the last 5 steps"):
+    with pytest.raises(mmb.BrokenStepError, match=r"value.*nan.*5 steps"):
         watch(state, info)
     assert lines[-1].endswith("broken: NaN or infinity")
     assert watch.last_good["step"] == 5
@@ -109,7 +109,7 @@ def test_watch_sees_what_was_broken_before_the_last_step_of_a_window():
 
 def test_divergence_stops_with_the_state_before_it():
     quadratic, solver, state = make(lr=1e6)
-    with pytest.raises(mmb.BrokenStepError, match="lower the step sizes"):
+    with pytest.raises(mmb.BrokenStepError, match="step sizes"):
         mmb.solve(solver, state, sampler=mmb.BlockSampler(6, 2), batches=quadratic.batches, steps=10_000)
     for leaf in (state.x, state.dual, state.lower, state.z):
         assert torch.isfinite(leaf).all()

@@ -109,13 +109,9 @@ def test_a_block_of_another_process_is_refused():
     shard = Shard(7, start=3, stop=5)
     solver = mmb.Solver(quadratic.problem(), mmb.Exact(), lr=0.1, lr_dual=0.1, lr_lower=0.1, shard=shard)
     x, dual, lower = quadratic.start()
-    with pytest.raises(
-        ValueError, match=r"dual: expected a leading axis of len\(shard\) = 2, got shape \(7, 2\)"
-    ):
+    with pytest.raises(ValueError, match=r"dual.*shard.* 2\b.*\(7, 2\)"):
         solver.init(x, dual=dual, lower=lower)
     state = solver.init(x, dual=dual[3:5], lower=lower[3:5])
     blocks = torch.tensor([5])
-    with pytest.raises(
-        ValueError, match=r"blocks: expected numbers from 3 to 4, which this process owns, got \[5\]"
-    ):
+    with pytest.raises(ValueError, match=r"blocks.*3 to 4.*process.*\[5\]"):
         solver.step(state, blocks, *quadratic.batches(blocks))

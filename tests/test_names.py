@@ -7,9 +7,9 @@ from mmb._names import nearest
     ("name", "known", "said"),
     [
         ("tox12", ["digits", "tox21"], "; did you mean 'tox21'?"),
-        ("xyz", ["digits", "tox21"], "; there are: digits, tox21"),
-        ("", {"digits": 1}, "; there are: digits"),
-        ("xyz", (), "; there are: none"),
+        ("xyz", ["digits", "tox21"], "; expected one of: digits, tox21"),
+        ("", {"digits": 1}, "; expected one of: digits"),
+        ("xyz", (), "; expected one of: none"),
     ],
 )
 def test_says_what_is_known(name, known, said):

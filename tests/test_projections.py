@@ -46,12 +46,12 @@ def test_works_under_vmap(projection):
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: projections.box(1.0, 0.0), "box: expected low <= high"),
-        (lambda: projections.ball(0.0), "ball: expected radius > 0"),
-        (lambda: projections.simplex(-1.0), "simplex: expected total > 0"),
-        (lambda: projections.box(torch.zeros(2), torch.ones(2)), "box: expected low <= high, two numbers"),
-        (lambda: projections.ball(float("inf")), "ball: expected radius > 0, a finite number"),
-        (lambda: projections.simplex("1"), "simplex: expected total > 0, a finite number, got '1'"),
+        (lambda: projections.box(1.0, 0.0), "low.*high"),
+        (lambda: projections.ball(0.0), "radius"),
+        (lambda: projections.simplex(-1.0), "total"),
+        (lambda: projections.box(torch.zeros(2), torch.ones(2)), "low.*high"),
+        (lambda: projections.ball(float("inf")), "radius.*inf"),
+        (lambda: projections.simplex("1"), "total.*'1'"),
     ],
 )
 def test_bad_sets(make, words):
@@ -61,7 +61,5 @@ def test_bad_sets(make, words):
 
 def test_one_tensor_at_a_time(projection):
     project, _ = projection
-    with pytest.raises(
-        TypeError, match=r": expected the dual of a block to be a tensor, got dict; for a dict"
-    ):
+    with pytest.raises(TypeError, match=r"dual.*tensor.*dict"):
         project({"a": torch.ones(2)})

@@ -295,18 +295,18 @@ def bad_step(**changes):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"blocks": torch.tensor([0, 6])}, r"blocks: expected numbers from 0 to 5, got \[6\]"),
-        ({"blocks": torch.tensor([-1, 2])}, r"blocks: expected numbers from 0 to 5, got \[-1\]"),
-        ({"blocks": torch.tensor([2, 2])}, r"blocks: expected different blocks, got \[2\] more than once"),
-        ({"blocks": torch.tensor([0.0, 1.0])}, "blocks: expected a LongTensor.*got torch.float32"),
-        ({"blocks": [0, 1]}, r"blocks: expected a LongTensor.*got \[0, 1\]"),
-        ({"blocks": torch.tensor([], dtype=torch.long)}, "blocks: expected at least one block"),
-        ({"upper_batch": torch.zeros(3, 2)}, r"upper_batch: .*len\(blocks\) = 2, got shape \(3, 2\)"),
-        ({"lower_batch": {"A": torch.zeros(())}}, r"lower_batch: .*got shape \(\)"),
-        ({"lower_batch": "text"}, "lower_batch: expected tensors.*got str"),
-        ({"weights": torch.tensor([1.0, 0.0])}, "weights: expected positive numbers"),
-        ({"weights": torch.tensor([1.0, torch.inf])}, r"weights: expected positive numbers, all finite"),
-        ({"weights": torch.ones(3)}, r"weights: expected one per sampled block, \(2,\), got \(3,\)"),
+        ({"blocks": torch.tensor([0, 6])}, r"blocks.*0 to 5.*\[6\]"),
+        ({"blocks": torch.tensor([-1, 2])}, r"blocks.*0 to 5.*\[-1\]"),
+        ({"blocks": torch.tensor([2, 2])}, r"blocks.*different.*\[2\]"),
+        ({"blocks": torch.tensor([0.0, 1.0])}, "blocks.*LongTensor.*float32"),
+        ({"blocks": [0, 1]}, r"blocks.*LongTensor.*\[0, 1\]"),
+        ({"blocks": torch.tensor([], dtype=torch.long)}, "blocks.*at least one"),
+        ({"upper_batch": torch.zeros(3, 2)}, r"upper_batch.*blocks.* 2\b.*\(3, 2\)"),
+        ({"lower_batch": {"A": torch.zeros(())}}, r"lower_batch.*\(\)"),
+        ({"lower_batch": "text"}, "lower_batch.*tensors.*str"),
+        ({"weights": torch.tensor([1.0, 0.0])}, "weights.*positive"),
+        ({"weights": torch.tensor([1.0, torch.inf])}, "weights.*finite"),
+        ({"weights": torch.ones(3)}, r"weights.*\(2,\).*\(3,\)"),
     ],
 )
 def test_bad_step_arguments(changes, words):
@@ -327,12 +327,12 @@ def assert_same(one, two):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"upper": lambda x, a, y, batch: y}, r"upper: expected a scalar.*got shape \(3,\)"),
-        ({"lower": lambda x, y, batch: y.square()}, r"lower: expected a scalar.*got shape \(3,\)"),
-        ({"upper": lambda x, a, y, batch: 1.0}, "upper: expected a scalar.*got float"),
-        ({"upper": lambda x, a, y, batch: torch.tensor(1)}, r"upper: expected a scalar.*got .*torch\.int64"),
-        ({"project_dual": lambda a: a[:1]}, r"project_dual: expected it to keep the shape.*\(2,\).*\(1,\)"),
-        ({"project_dual": lambda a: None}, "project_dual: expected it to keep the shape.*NoneType"),
+        ({"upper": lambda x, a, y, batch: y}, r"upper.*scalar.*\(3,\)"),
+        ({"lower": lambda x, y, batch: y.square()}, r"lower.*scalar.*\(3,\)"),
+        ({"upper": lambda x, a, y, batch: 1.0}, "upper.*scalar.*got float"),
+        ({"upper": lambda x, a, y, batch: torch.tensor(1)}, "upper.*scalar.*int64"),
+        ({"project_dual": lambda a: a[:1]}, r"project_dual.*shape.*\(2,\).*\(1,\)"),
+        ({"project_dual": lambda a: None}, "project_dual.*shape.*NoneType"),
     ],
 )
 @pytest.mark.parametrize("estimator", [mmb.QuadraticSGD(lr=0.35), mmb.Exact()])
@@ -365,17 +365,17 @@ def test_nan_in_data_names_the_batch_and_the_block(poisoned):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"lr": None}, "lr, optimizer: expected exactly one"),
-        ({"optimizer": torch.optim.SGD}, "lr, optimizer: expected exactly one"),
-        ({"lr": -1.0}, "lr: expected a positive number"),
-        ({"lr_lower": None}, "lr_lower: the problem has a lower level"),
-        ({"lr_dual": float("nan")}, "lr_dual: expected a positive number"),
+        ({"lr": None}, "lr, optimizer"),
+        ({"optimizer": torch.optim.SGD}, "lr, optimizer"),
+        ({"lr": -1.0}, "^lr: .*positive"),
+        ({"lr_lower": None}, "lr_lower"),
+        ({"lr_dual": float("nan")}, "lr_dual.*positive"),
         ({"beta": 1.5}, r"beta: .*\(0, 1\]"),
         ({"z_start": "one"}, "z_start"),
         ({"inner_steps": 0}, "inner_steps"),
-        ({"check_every": -1}, "check_every: expected a whole number of at least 0"),
-        ({"shard": 3}, "shard: expected None or a Shard.*got 3"),
-        ({"shard": Shard(7, 0, 3)}, "shard: expected one of the problem's num_blocks = 6, got 7"),
+        ({"check_every": -1}, "check_every"),
+        ({"shard": 3}, "shard.*got 3"),
+        ({"shard": Shard(7, 0, 3)}, "shard.*6.*7"),
     ],
 )
 def test_bad_solver_arguments(changes, words):
@@ -389,7 +389,7 @@ def test_a_sampler_that_ends_early_is_named():
     x, dual, lower_start = known.start()
     state = solver.init(x, dual=dual, lower=lower_start)
     batches = known.batches
-    with pytest.raises(ValueError, match="sampler: it ended after 1 of 3 steps"):
+    with pytest.raises(ValueError, match=r"sampler.*3 steps.*1"):
         mmb.solve(solver, state, sampler=[torch.arange(2)], batches=batches, steps=3)
     assert state.step == 1
 
@@ -397,16 +397,16 @@ def test_a_sampler_that_ends_early_is_named():
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"steps": -1}, "steps: expected a whole number of at least 0, got -1"),
-        ({"steps": 3.0}, r"steps: expected a whole number of at least 0, got 3\.0"),
-        ({"steps": "3"}, "steps: expected a whole number of at least 0, got '3'"),
+        ({"steps": -1}, "steps.*-1"),
+        ({"steps": 3.0}, r"steps.*3\.0"),
+        ({"steps": "3"}, "steps.*'3'"),
         ({"sampler": 5}, "sampler.*got 5"),
         ({"sampler": lambda: torch.arange(2)}, "sampler.*generator"),
-        ({"batches": None}, "batches: expected a function of the sampled blocks, got None"),
-        ({"batches": lambda blocks: (blocks,)}, "batches: expected .*got tuple of 1"),
-        ({"batches": lambda blocks: (blocks,) * 4}, "batches: expected .*got tuple of 4"),
-        ({"callbacks": mmb.Watch()}, r"callbacks: expected a list.*got Watch.*in a list"),
-        ({"callbacks": [None]}, r"callbacks: expected a list.*got \[None\]"),
+        ({"batches": None}, "batches.*function.*None"),
+        ({"batches": lambda blocks: (blocks,)}, "batches.*tuple of 1"),
+        ({"batches": lambda blocks: (blocks,) * 4}, "batches.*tuple of 4"),
+        ({"callbacks": mmb.Watch()}, r"callbacks.*list.*Watch"),
+        ({"callbacks": [None]}, r"callbacks.*list.*\[None\]"),
     ],
 )
 def test_bad_solve_arguments(changes, words):
@@ -439,19 +439,19 @@ def test_half_precision(estimator, dtype):
 
 
 def test_a_lower_level_needs_a_hypergradient():
-    with pytest.raises(TypeError, match="hypergradient: the problem has a lower level"):
+    with pytest.raises(TypeError, match=r"hypergradient.*lower level"):
         mmb.Solver(Quadratic.make().problem(), **SETTINGS)
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"dual": torch.zeros(5, 2)}, r"dual: expected a leading axis of num_blocks = 6, got shape \(5, 2\)"),
-        ({"lower": None}, "lower: expected starting values"),
-        ({"lower": torch.zeros(6, 3, dtype=torch.long)}, "lower: expected a floating-point tensor"),
-        ({"x0": torch.tensor([float("nan")])}, "x0: expected finite numbers"),
-        ({"x0": {}}, "x0: expected a floating-point tensor"),
-        ({"dual": None}, "dual: the problem has a project_dual, so expected starting values"),
+        ({"dual": torch.zeros(5, 2)}, r"dual.*num_blocks = 6.*\(5, 2\)"),
+        ({"lower": None}, "^lower: .*None"),
+        ({"lower": torch.zeros(6, 3, dtype=torch.long)}, "lower.*floating-point.*int64"),
+        ({"x0": torch.tensor([float("nan")])}, "x0.*NaN"),
+        ({"x0": {}}, "x0.*tensor"),
+        ({"dual": None}, "dual.*project_dual"),
     ],
 )
 def test_bad_start(changes, words):
@@ -465,11 +465,11 @@ def test_bad_start(changes, words):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"upper": 3}, "upper: expected a function"),
-        ({"lower": 3}, "lower: expected a function"),
-        ({"num_blocks": 0}, "num_blocks: expected a whole number"),
-        ({"num_blocks": 2.0}, "num_blocks: expected a whole number"),
-        ({"project_dual": 1.0}, "project_dual: expected a function"),
+        ({"upper": 3}, "upper.*function.*3"),
+        ({"lower": 3}, "lower.*function.*3"),
+        ({"num_blocks": 0}, "num_blocks.*whole"),
+        ({"num_blocks": 2.0}, "num_blocks.*whole"),
+        ({"project_dual": 1.0}, "project_dual.*function"),
     ],
 )
 def test_bad_problem(arguments, words):
@@ -481,7 +481,7 @@ def test_state_of_another_problem_is_refused():
     _, state = started(v2(), Quadratic.make())
     _, other = started(v2(), Quadratic.make(blocks=7))
     before = state.state_dict()
-    with pytest.raises(ValueError, match=r"dual: expected .*another problem"):
+    with pytest.raises(ValueError, match=r"dual.*\(6, .*\(7, "):
         state.load_state_dict(other.state_dict())
     assert_same(before, state.state_dict())
 
@@ -492,17 +492,17 @@ SGD = {"lr": None, "optimizer": partial(torch.optim.SGD, lr=0.1)}
 @pytest.mark.parametrize(
     ("make", "other", "blocks", "words"),
     [
-        (v2(**SGD), v2(), 6, "with x moved by lr, expected x moved by optimizer;"),
-        (v2(), v2(**SGD), 6, "with x moved by optimizer, expected x moved by lr;"),
-        (v1(), v2(), 6, r"with memory of the estimator \['v'\], expected .* \['hessian'\]"),
-        (v2(), v1(), 6, r"with memory of the estimator \['hessian'\], expected .* \['v'\]"),
+        (v2(**SGD), v2(), 6, "lr.*optimizer"),
+        (v2(), v2(**SGD), 6, "optimizer.*lr"),
+        (v1(), v2(), 6, "memory.*'v'.*'hessian'"),
+        (v2(), v1(), 6, "memory.*'hessian'.*'v'"),
         (
             v2(),
             lambda problem: mmb.Solver(problem, mmb.Exact(), **SETTINGS),
             6,
-            r"with .*estimator \[\], expected",
+            r"memory.*\[\].*'v'",
         ),
-        (v2(), v2(), 4, "with number of blocks 4, expected number of blocks 6;"),
+        (v2(), v2(), 4, "blocks 4.* 6"),
     ],
 )
 @pytest.mark.parametrize("fresh", [True, False])
@@ -510,7 +510,7 @@ def test_state_of_another_solver_is_refused(make, other, blocks, words, fresh):
     solver = make(Quadratic.make().problem()) if fresh else started(make, Quadratic.make())[0]
     _, state = started(other, Quadratic.make(blocks=blocks))
     before = state.state_dict()
-    with pytest.raises(ValueError, match=f"state: made by a solver {words}"):
+    with pytest.raises(ValueError, match=f"state: .*{words}"):
         solver.step(state, *bad_step().values())
     assert_same(before, state.state_dict())
 
@@ -519,13 +519,9 @@ def test_state_of_another_level_is_refused_and_a_right_one_taken_after_it():
     quadratic = Quadratic.make()
     solver, (_, state) = v2()(quadratic.problem()), started(v2(), quadratic)
     flat = mmb.Solver(mmb.Problem(lambda x, a, y, b: (x * b).sum(), None, 6), lr=0.1)
-    with pytest.raises(
-        ValueError, match=r"state: made by a solver with lower level none, .*expected lower level one"
-    ):
+    with pytest.raises(ValueError, match=r"state.*lower level none.*one"):
         solver.step(flat.init(state.x), *bad_step().values())
-    with pytest.raises(
-        ValueError, match=r"state: made by a solver with lower level one, .*expected lower level none"
-    ):
+    with pytest.raises(ValueError, match=r"state.*lower level one.*none"):
         flat.step(state, *bad_step().values())
     solver.step(state, *bad_step().values())
     assert state.step == 1
@@ -544,7 +540,7 @@ def test_an_estimator_of_ones_own_is_asked_for_the_memory_of_all_blocks():
 
 def test_duals_of_another_solver_need_a_step_size():
     _, state = started(v2(), Quadratic.make())
-    with pytest.raises(ValueError, match="lr_dual: there are duals"):
+    with pytest.raises(ValueError, match=r"lr_dual.*duals"):
         v2(lr_dual=None)(Quadratic.make().problem()).step(state, *bad_step().values())
 
 

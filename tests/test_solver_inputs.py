@@ -32,12 +32,12 @@ def test_a_projection_may_order_its_dict_as_it_likes():
 
 
 def test_a_projection_that_drops_a_dual_is_refused():
-    with pytest.raises(ValueError, match="project_dual: expected it to keep the names"):
+    with pytest.raises(ValueError, match=r"project_dual.*names"):
         solved(lambda dual: {"a": dual["a"]})
 
 
 def test_a_projection_of_one_tensor_is_not_for_a_dict_of_duals():
-    with pytest.raises(TypeError, match="nonnegative: expected the dual of a block to be a tensor, got dict"):
+    with pytest.raises(TypeError, match=r"nonnegative.*dual.*dict"):
         solved(mmb.projections.nonnegative)
 
 
@@ -60,14 +60,14 @@ def test_state_is_loaded_by_name():
     other.load_state_dict(saved)
     assert other.x["b"].tolist() == [7, 7]
     assert other.x["w"].tolist() == [0, 0]
-    with pytest.raises(ValueError, match=r"x: expected .*foo.* got .*w"):
+    with pytest.raises(ValueError, match=r"x:.*foo.*w"):
         solver.init({"foo": torch.zeros(2), "bar": torch.zeros(2)}).load_state_dict(saved)
 
 
 def test_state_of_another_optimizer_is_refused():
     adam = plain(optimizer=lambda weights: torch.optim.Adam(weights, lr=0.1)).init(torch.zeros(2))
     sgd = plain(optimizer=lambda weights: torch.optim.SGD(weights, lr=0.1)).init(torch.ones(2))
-    with pytest.raises(ValueError, match=r"optimizer: expected .*momentum.* got .*betas"):
+    with pytest.raises(ValueError, match=r"optimizer.*momentum.*betas"):
         sgd.load_state_dict(adam.state_dict())
     assert sgd.x.tolist() == [1, 1]
 
@@ -80,7 +80,7 @@ def test_state_of_other_groups_of_parameters_is_refused():
     saved = plain(optimizer=two).init(start).state_dict()
     one = plain(optimizer=lambda weights: torch.optim.SGD(weights, lr=0.1))
     state = one.init({name: torch.ones(2) for name in start})
-    with pytest.raises(ValueError, match=r"optimizer: expected groups.* 2\)\], got .* 1\), .* 1\)\]"):
+    with pytest.raises(ValueError, match=r"optimizer.* 2\)\].* 1\), .* 1\)\]"):
         state.load_state_dict(saved)
     assert state.x["w"].tolist() == [1, 1]
 
@@ -89,7 +89,7 @@ def test_moments_of_an_optimizer_go_by_the_order_of_x():
     solver = plain(optimizer=lambda weights: torch.optim.Adam(weights, lr=0.1))
     saved = solver.init({"w": torch.zeros(2), "b": torch.zeros(2)}).state_dict()
     other = solver.init({"b": torch.ones(2), "w": torch.ones(2)})
-    with pytest.raises(ValueError, match=r"x: the torch optimizer .*expected \[.*b.*w.*\], got \[.*w.*b.*\]"):
+    with pytest.raises(ValueError, match=r"x:.*order.*\[.*b.*w.*\].*\[.*w.*b.*\]"):
         other.load_state_dict(saved)
     assert other.x["b"].tolist() == [1, 1]
 
@@ -103,7 +103,7 @@ def test_a_memory_of_all_lower_variables_goes_by_their_order(by_position):
     saved = solver.init(torch.zeros(2), lower=lower).state_dict()
     other = solver.init(torch.ones(2), lower={"b": torch.ones(4, 2), "a": torch.ones(4, 1)})
     if by_position:
-        with pytest.raises(ValueError, match=r"lower: the memory of the estimator goes by the order"):
+        with pytest.raises(ValueError, match=r"lower.*memory.*order"):
             other.load_state_dict(saved)
         assert other.x.tolist() == [1, 1]
     else:
@@ -112,15 +112,13 @@ def test_a_memory_of_all_lower_variables_goes_by_their_order(by_position):
 
 
 def test_an_optimizer_is_one():
-    with pytest.raises(
-        TypeError, match=r"optimizer: expected it to return a torch.optim.Optimizer, got NoneT"
-    ):
+    with pytest.raises(TypeError, match=r"optimizer.*Optimizer.*NoneType"):
         plain(optimizer=lambda weights: None).init(torch.zeros(2))
 
 
 def test_a_batch_for_no_lower_level_is_refused():
     solver = plain(lr=0.1)
-    with pytest.raises(ValueError, match="lower_batch: the problem has no lower level, so expected None"):
+    with pytest.raises(ValueError, match=r"lower_batch.*None"):
         solver.step(solver.init(torch.zeros(2)), torch.arange(4), torch.ones(4, 2), torch.ones(4, 2))
 
 
@@ -137,8 +135,7 @@ def test_a_batch_for_no_lower_level_is_refused():
 def test_schedules_that_leave_their_range_are_refused(option, schedule, made):
     solver = plain(**{"lr": 0.1, option: schedule})
     state = solver.init(torch.ones(2))
-    message = rf"{option}: expected a .*number.* at every step, got .* at step {made}$"
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=rf"{option}.*at step {made}$"):
         mmb.solve(solver, state, sampler=mmb.BlockSampler(4, 4), batches=zeros, steps=9)
     assert state.step == made
     assert state.x.isfinite().all()
@@ -200,7 +197,7 @@ def run(batches, steps=3):
 
 def test_batches_that_are_no_pair_are_refused():
     table = torch.arange(8.0).view(4, 2)
-    with pytest.raises(TypeError, match=r"batches: expected \(upper_batch, lower_batch\).*got Tensor"):
+    with pytest.raises(TypeError, match=r"batches.*upper_batch.*Tensor"):
         run(lambda blocks: table[blocks])
 
 
@@ -213,12 +210,12 @@ def test_batches_may_come_with_weights():
 
 def test_nothing_inside_a_batch_is_refused():
     solver = plain(lr=0.1)
-    with pytest.raises(TypeError, match=r"upper_batch: expected tensors.* got NoneType"):
+    with pytest.raises(TypeError, match=r"upper_batch.*NoneType"):
         solver.step(solver.init(torch.zeros(2)), torch.arange(4), {"t": torch.zeros(4, 2), "mask": None})
 
 
 def test_a_matrix_has_no_place_on_the_simplex():
-    with pytest.raises(ValueError, match=r"simplex: .* vector, got shape \(3, 3\)"):
+    with pytest.raises(ValueError, match=r"simplex.*vector.*\(3, 3\)"):
         mmb.projections.simplex()(torch.rand(3, 3))
 
 
@@ -237,7 +234,7 @@ def test_what_a_watch_finds_is_in_the_state_already():
     assert "as before this step" not in str(error.value)
     steep = mmb.Solver(mmb.Problem(lambda x, d, y, b: (x - x).sqrt().sum() + 0 * b, None, 4), lr=1.0)
     start = steep.init(torch.zeros(1))
-    with pytest.raises(mmb.BrokenStepError, match=r"no step was made yet.*as before this step"):
+    with pytest.raises(mmb.BrokenStepError, match=r"first step.*as before this step"):
         steep.step(start, torch.arange(4), torch.zeros(4))
 
 

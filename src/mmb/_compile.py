@@ -12,15 +12,9 @@ import torch
 def compile_alone(method: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a bound method as one graph, apart from the same method of all other objects.
 
-    The compiler keeps what it has compiled with the code object, which all objects of a class share, and
-    refuses more than a few entries there: objects that differ in anything it takes for constant would soon
-    exhaust them. So the method gets a code object of its own.
-
-    Args:
-        method: A bound method.
-
-    Returns:
-        A function with the method's arguments.
+    The compiler keeps its results with the code object, which all objects of a class share, and refuses
+    more than a few there: objects that differ in what it takes for constant would soon use them up. So the
+    method gets its own code object.
     """
     assert isinstance(method, MethodType)
     shared = method.__func__

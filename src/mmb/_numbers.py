@@ -8,7 +8,7 @@ from typing import Any
 
 
 def as_number(value: Any) -> float:
-    """The number that was passed, or NaN, which is in no range, for None, text and whatever else is none."""
+    """The value as a float, or NaN, which is outside every range, if it is not a number."""
     if isinstance(value, str | bool):
         return math.nan
     try:
@@ -18,6 +18,27 @@ def as_number(value: Any) -> float:
 
 
 def check_whole(name: str, value: Any, least: int) -> None:
-    """Raise ValueError for what is no whole number of at least `least`; the message begins with `name`."""
+    """Raise ValueError unless the value is a whole number of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < least:
         raise ValueError(f"{name}: expected a whole number of at least {least}, got {value!r}")
+
+
+def check_sizes(**sizes: int | None) -> None:
+    """Raise ValueError, by its name, for a size that is neither None nor a whole number of at least 1."""
+    for name, size in sizes.items():
+        if size is not None:
+            check_whole(name, size, 1)
+
+
+def check_positive(**numbers: Any) -> None:
+    """Raise ValueError, by its name, for a number that is not positive and finite."""
+    for name, number in numbers.items():
+        if not 0 < as_number(number) < math.inf:
+            raise ValueError(f"{name}: expected a positive finite number, got {number!r}")
+
+
+def check_nonnegative(**numbers: Any) -> None:
+    """Raise ValueError, by its name, for a number that is negative or not finite."""
+    for name, number in numbers.items():
+        if not 0 <= as_number(number) < math.inf:
+            raise ValueError(f"{name}: expected a nonnegative finite number, got {number!r}")

@@ -1,4 +1,4 @@
-"""Is it working? Numbers every step leaves, what they say, and a stop when they turn bad."""
+"""Is it working? The numbers of every step, what they say, and a stop when they turn bad."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 class BrokenStepError(ArithmeticError):
     """NaN, infinity or an indefinite Hessian was met.
 
-    The message says if the state is as it was before the step: so it is where the solver looks at every step.
+    The message says if the state is still that before the step, as it is with `check_every=1`.
 
     Attributes:
         quantity: What was bad, such as `"lower_residual"`.
-        block: The first block it was bad at, or None if it is not of one block.
+        block: The first block at which it was bad, or None if it is not per block.
         step: The step.
     """
 
@@ -38,20 +38,20 @@ class BrokenStepError(ArithmeticError):
 
 @dataclass(frozen=True)
 class Info:
-    """What one step tells, at no extra backward pass. Tensors stay on their device until looked at.
+    """What one step measures, without an extra backward pass. Tensors stay on their device.
 
     Attributes:
         step: The step.
         blocks: The sampled blocks, [k].
         estimate: `Delta`, the gradient estimate of this step alone, shaped as `x`.
-        staleness: Steps since each sampled block was sampled before (or since the start), [k].
+        staleness: Steps since the last visit to each sampled block (or since the start), [k].
         values: `f_i` at the sampled blocks, [k].
         z_norm: `|z|`, or `|Delta|` if a torch optimizer moves `x`.
         dual_residual: `|projection(alpha_i + lr grad) - alpha_i| / lr`: zero at the best dual, [k].
         lower_residual: `|grad_y g_i|`: zero at the lower solution, [k].
-        hypergradient_residual: How far the estimator is from what it tracks, [k]; its docstring says of what.
+        hypergradient_residual: How far the estimator is from what it tracks, [k]; see the estimator.
         indefinite: Whether a Hessian that is not positive definite was met, [k].
-        broken_peers: How many processes met something bad, where blocks are divided among processes.
+        broken_peers: How many processes met something bad, if blocks are divided among processes.
     """
 
     step: int
@@ -76,7 +76,7 @@ class Info:
 
         Args:
             unwritten: Whether the state is still that before the step; the message says so.
-            batches: The step's batches by name; searched only to say where a NaN came from.
+            **batches: The step's batches by name; searched only to say where a NaN came from.
 
         Raises:
             BrokenStepError: Naming the quantity and the block.
@@ -101,9 +101,9 @@ class Info:
                 if isinstance(leaf, Tensor) and leaf.is_floating_point():
                     row = leaf if position is None else leaf[position]
                     if not torch.isfinite(row).all():
-                        return f"{name} holds NaN or infinity for it; clean the data"
+                        return f"{name} holds NaN or infinity there; clean the data"
         if self.step == 0:
-            return "the batches are finite and no step was made yet, so look at f, g and where they start"
+            return "the batches are finite and this is the first step, so check f, g and the starting values"
         return "the batches are finite, so lower the step sizes"
 
 
@@ -134,16 +134,16 @@ def _bad(measures: dict[str, Tensor]) -> dict[str, Tensor]:
 
 @dataclass
 class Watch:
-    """Callback that prints a one-line verdict every `every` steps and keeps the last good state.
+    """Callback that prints a one-line verdict every `every` steps and can keep the last good state.
 
-    A verdict compares the mean of each number over the last `every` steps with the `every` before. It
-    also checks for NaN and infinity in all of them, for solvers that do not (`check_every=0`).
+    A verdict compares the mean of each number over the last `every` steps with the `every` before. It also
+    checks all of them for NaN and infinity, for solvers that do not (`check_every=0`).
 
     Args:
         every: Steps between verdicts.
-        print: Where lines go; standard error unless told otherwise.
-        keep: Keep a copy of the state at every verdict in `last_good`: costs memory and time in
-            proportion to the whole state, so it is off unless asked for.
+        print: Takes each line; by default it goes to standard error.
+        keep: Keep a copy of the state at every verdict in `last_good`, which costs memory and time in
+            proportion to the whole state.
     """
 
     every: int = 100
@@ -162,7 +162,7 @@ class Watch:
         """Take in one step; print when it is time."""
         numbers = {name: info.values if name == "value" else getattr(info, name) for name in _SHORT}
         for name, number in (numbers | {"estimate": norm(info.estimate)}).items():
-            if number is not None and number.numel():  # of many processes, one may have had no blocks
+            if number is not None and number.numel():  # one of many processes may have no blocks
                 mean = number.detach().mean()
                 self._sums[name] = self._sums[name] + mean if name in self._sums else mean
                 self._counts[name] += 1
@@ -191,8 +191,8 @@ def verdict(before: dict[str, float], now: dict[str, float]) -> str:
     """Say in words what two windows of a run show.
 
     Args:
-        before: Means over the earlier window, by the names of `Info` (`"estimate"` is of its norm, and may be
-            left out); empty for the first window.
+        before: Means over the earlier window, by the names of `Info` (`"estimate"`, which is optional, is
+            of its norm); empty for the first window.
         now: Means over the later window.
 
     Returns:
@@ -208,7 +208,7 @@ def verdict(before: dict[str, float], now: dict[str, float]) -> str:
         if name != "value" and name in before and now[name] >= _NEGLIGIBLE * now["z_norm"]
     }
     if growth["z_norm"] > 1.5 * max(growth.get("estimate", math.inf), 1):
-        # x gains speed, and whatever follows it falls behind a little, though no gradient grows
+        # x gains speed, so what follows it falls behind a little, though no gradient grows
         return "warming up: z still grows towards the gradient"
     if growth.get("lower_residual", 0) > 2:
         return "lower level falls behind: lower lr, or change lr_lower"
@@ -220,7 +220,7 @@ def verdict(before: dict[str, float], now: dict[str, float]) -> str:
         return "gradient grows: lower lr"
     if growth["z_norm"] < 0.9:
         return "working: gradient falls"
-    return "level: at the noise floor, or slow; decay the step sizes to go on"
+    return "level: at the noise floor, or slow; decay the step sizes to continue"
 
 
 _NEGLIGIBLE = 1e-3  # of |z|: residuals below it say nothing

@@ -1,9 +1,9 @@
-"""Blocks divided among processes: each owns some, keeps their state, and only the gradient estimate travels.
+"""Blocks divided among processes: each owns some and keeps their state; only the gradient estimate travels.
 
-Every process draws the same blocks (same sampler, same seed) and works on those it owns, so that any number
-of processes takes the same path as one. (Estimators that draw at random, such as Neumann, do so by process.)
-Per step there is one all-reduce of the size of `x`, whatever the number of blocks; block memory per process
-is `m / N`.
+Every process draws the same blocks (same sampler, same seed) and works on those it owns, so any number of
+processes takes the same path as one. (Estimators that draw at random, such as Neumann, draw per process.)
+Each step makes one all-reduce of the size of `x`, whatever the number of blocks; each of `N` processes keeps
+`m / N` blocks.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from mmb.trees import Tree, tree_map
 class Shard:
     """The blocks `start` to `stop - 1` of `num_blocks`, owned by this process.
 
-    Blocks are divided as `torch.chunk` divides rows, so that block state is a `DTensor` sharded over its
-    first axis; the last processes may own fewer blocks, or none.
+    Blocks are divided as `torch.chunk` divides rows, so that block state is a `DTensor` sharded
+    over its first axis; the last processes may own fewer blocks, or none.
 
     Args:
         num_blocks: `m`, over all processes.
@@ -41,11 +41,11 @@ class Shard:
 
     @classmethod
     def of_this_process(cls, num_blocks: int, group: dist.ProcessGroup | None = None) -> Shard:
-        """The share of this process in the group.
+        """The blocks of this process in the group.
 
         Args:
             num_blocks: `m`.
-            group: The process group; None is the default group, which must have been initialized.
+            group: The process group; None is the default group, which must be initialized.
 
         Raises:
             RuntimeError: If `torch.distributed` has not been initialized.
@@ -69,23 +69,23 @@ class Shard:
         return [max(0, min(size, self.num_blocks - start)) for start in starts]
 
     def take(self, tree: Tree) -> Tree:
-        """The rows of this process out of a variable of all blocks."""
+        """The rows of this process in a variable of all blocks."""
         return tree_map(lambda leaf: None if leaf is None else leaf[self.start : self.stop], tree)
 
     def own(self, blocks: Tensor) -> Tensor:
-        """Those of some blocks that this process owns, in their order."""
+        """The given blocks that this process owns, in their order."""
         return blocks[(blocks >= self.start) & (blocks < self.stop)]
 
     def mean(self, total: Tree, count: int, broken: Tensor) -> tuple[Tree, Tensor]:
-        """Turn sums over the sampled blocks of each process into the mean over those of all: one all-reduce.
+        """Mean over the sampled blocks of all processes, from each process's sum: one all-reduce.
 
         Args:
-            total: Sum over this process's sampled blocks; of one type.
+            total: Sum over this process's sampled blocks; tensors of one dtype.
             count: Number of this process's sampled blocks.
             broken: Whether this process met something that must stop all of them, a boolean scalar.
 
         Returns:
-            The mean over all sampled blocks, and how many processes met something.
+            The mean, and how many processes are broken.
         """
         leaves, structure = tree_flatten(total)
         sizes = [leaf.numel() for leaf in leaves]
@@ -103,8 +103,6 @@ def rows_to_blocks(
     values: Tensor, rows: Sequence[int], blocks: Sequence[int], group: dist.ProcessGroup | None = None
 ) -> Tensor:
     """From some rows of all blocks to all rows of some blocks: one exchange, differentiable.
-
-    Going back, the derivatives take the way in the other direction.
 
     Args:
         values: `[rows[rank], sum(blocks)]`: the rows of this process.
@@ -149,14 +147,14 @@ def sum_gradients(
     by_block: Collection[nn.Parameter] = (),
     blocks: Tensor | None = None,
 ) -> Tensor:
-    """Replace every gradient by its sum over processes: one all-reduce (for each dtype there is).
+    """Replace every gradient by its sum over processes: one all-reduce for each dtype.
 
     Args:
         parameters: The same on every process; those without a gradient count as zero.
-        numbers: A vector that is summed along.
+        numbers: A vector to sum in the same all-reduce.
         group: The process group.
-        by_block: Those of the parameters that have a row for each block, and gradients only in the rows of
-            `blocks`: no others travel.
+        by_block: The parameters with a row for each block and gradients only in the rows of `blocks`: no
+            other rows travel.
         blocks: int64: the blocks drawn by all processes, each once.
 
     Returns:
@@ -186,7 +184,7 @@ def _rows(values: Tensor | None, rows: Tensor | None) -> Tensor:
 
 
 def gather_rows(values: Tensor, sizes: Sequence[int], group: dist.ProcessGroup | None = None) -> Tensor:
-    """The rows of all processes, in order of rank, on every one of them.
+    """The rows of all processes, in order of rank, on every process.
 
     Args:
         values: `[sizes[rank], ...]`: the rows of this process.

@@ -1,13 +1,15 @@
-"""How much memory is free, and the error for what does not fit."""
+"""How much memory is free, and the error for what does not fit.
+
+What the system does not tell is not known: on macOS and Windows that is the free memory of the host.
+"""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import torch
 
-_CGROUPS = (  # folder, limit, use: of a container, as it sees them itself
+_CGROUPS = (  # folder, limit, use: of a container, as seen from inside
     ("/sys/fs/cgroup", "memory.max", "memory.current"),
     ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
 )
@@ -18,16 +20,10 @@ class NoRoomError(RuntimeError):
 
 
 def free_bytes(device: torch.device) -> int | None:
-    """Bytes that can still be allocated on a device.
+    """Bytes that can still be allocated on a device; None if they are not known.
 
     On a GPU: what the driver has free, and what torch has reserved and does not use. On the host: what Linux
-    calls available (it counts caches that can be given up), within the limit of the container, if any.
-
-    Args:
-        device: The device.
-
-    Returns:
-        The bytes; None where they are not known.
+    calls available (it counts caches that can be given up), up to the limit of the container, if any.
     """
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
@@ -39,7 +35,7 @@ def free_bytes(device: torch.device) -> int | None:
 
 
 def readable_bytes(count: int) -> str:
-    """A number of bytes as people say it, such as `41.6 GiB`."""
+    """A number of bytes for people, such as `41.6 GiB`."""
     for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if count >= size:
             return f"{count / size:,.1f} {unit}"
@@ -50,11 +46,7 @@ def _machine_bytes() -> int | None:
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         return next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
-    except (OSError, StopIteration):
-        pass
-    try:
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):  # not a system that tells
+    except (OSError, StopIteration):  # not Linux
         return None
 
 
@@ -64,5 +56,5 @@ def _container_bytes(cgroup: tuple[str, str, str]) -> int | None:
         left = int((folder / limit).read_text()) - int((folder / use).read_text())
         stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
         return max(left + int(stat.get("inactive_file", 0)), 0)  # caches that can be given up
-    except (OSError, ValueError):  # not in a container, or one without limit
+    except (OSError, ValueError):  # not in a container, or in one without a limit
         return None

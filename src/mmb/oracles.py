@@ -1,8 +1,8 @@
 """Batched derivatives of a problem at the sampled blocks of one step.
 
-Everything is one vectorised call over blocks. Two facts keep it cheap: the gradient with respect to `x` is
+Everything is one vectorized call over blocks. Two facts keep it cheap: the gradient with respect to `x` is
 needed only summed over blocks, so it is one backward pass; and one linearization of `grad_y g` gives the
-lower gradient, Hessian-vector products and cross products alike.
+lower gradient, Hessian-vector products and cross products.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ def _per_block(function: Callable[..., Tensor], name: str, arguments: tuple[Any,
 
 
 def _checked(function: Callable[..., Tensor], name: str) -> Callable[..., Tensor]:
-    """The one-block function, which then raises if what it gives is no scalar."""
+    """The one-block function, with a check that it gives a scalar."""
 
     def checked(*arguments: Any) -> Tensor:
         value = function(*arguments)

@@ -17,7 +17,7 @@ Lower = Callable[[Tree, Tree, Any], Tensor]
 
 @dataclass(frozen=True)
 class Problem:
-    r"""`m` blocks that share `x`, each with a dual variable and a lower-level problem of its own.
+    r"""`m` blocks that share `x`, each with its own dual variable and lower-level problem.
 
     $$
     \min_x \max_{\alpha \in A^m} \frac1m \sum_i f_i(x, \alpha_i, y_i(x)),

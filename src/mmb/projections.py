@@ -5,14 +5,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from mmb._numbers import as_number
+from mmb._numbers import as_number, check_positive
 
 Projection = Callable[[Tensor], Tensor]
 
@@ -35,8 +34,7 @@ def box(low: float, high: float) -> Projection:
 
 def ball(radius: float) -> Projection:
     """Projection on `{a : |a| <= radius}`."""
-    if not 0 < as_number(radius) < math.inf:
-        raise ValueError(f"ball: expected radius > 0, a finite number, got {radius!r}")
+    check_positive(radius=radius)
 
     def project(dual: Tensor) -> Tensor:
         length: Tensor = torch.linalg.vector_norm(_tensor("ball", dual))
@@ -47,8 +45,7 @@ def ball(radius: float) -> Projection:
 
 def simplex(total: float = 1.0) -> Projection:
     """Projection of a vector on `{a : a >= 0, sum(a) = total}`."""
-    if not 0 < as_number(total) < math.inf:
-        raise ValueError(f"simplex: expected total > 0, a finite number, got {total!r}")
+    check_positive(total=total)
 
     def project(dual: Tensor) -> Tensor:
         if _tensor("simplex", dual).ndim != 1:

@@ -1,4 +1,4 @@
-"""Thresholds at false positive rates: quantiles of the scores of negatives."""
+"""Thresholds at false positive rates: quantiles of the negatives' scores."""
 
 from __future__ import annotations
 
@@ -9,19 +9,11 @@ from torch import Tensor
 
 
 def negative_quantiles(scores: Tensor, mass: Tensor, rates: Sequence[float]) -> Tensor:
-    r"""For each rate and task the lowest score of a negative with at most that share of negatives above it.
+    """The lowest score of a negative with at most the share `rate` of negatives above it, `[rates, m]`.
 
-    Of $n_-$ negatives that weigh the same it is the (K+1)-th largest score, $K = \lfloor \rho\, n_- \rfloor$;
-    at a rate of one, the least.
-
-    Args:
-        scores: `[n, m]`.
-        mass: What each entry weighs as a negative of its task, `[n, m]`, or whether it is one; zero for
-            positives and gaps, whose scores may be anything.
-        rates: The rates $\rho$, in [0, 1].
-
-    Returns:
-        `[len(rates), m]`; NaN for tasks without negatives.
+    With n negatives of equal weight that is the (K+1)-th largest score, `K = floor(rate * n)`, or the least
+    at a rate of one. `mass` is the weight of each of the `[n, m]` scores as a negative, or whether it is one:
+    zero for positives and gaps, whose scores may be anything. Tasks without negatives get NaN.
     """
     negative = mass > 0
     ordered, order = torch.where(negative, scores, -torch.inf).sort(0, descending=True)

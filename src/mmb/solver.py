@@ -78,8 +78,8 @@ class Solver:
         problem: The problem.
         hypergradient: How the implicit part is estimated; None only if the problem has no lower level.
         lr: Step size of `x`; a number, or a function of the step. Not with `optimizer`.
-        lr_dual: Step size of the duals; likewise. Needed if there are duals.
-        lr_lower: Step size of the lower variables; likewise. Needed if there is a lower level.
+        lr_dual: Step size of the duals, likewise. Needed if there are duals.
+        lr_lower: Step size of the lower variables, likewise. Needed if there is a lower level.
         beta: The paper's `beta_0` in (0, 1], the weight of the NEWEST estimate in `z`: 1 is plain SGD. With
             `z_start="estimate"`, `x` moves as with `torch.optim.SGD(momentum=1-beta, dampening=1-beta)`.
             Ignored with `optimizer`, as is `z_start`.
@@ -88,11 +88,11 @@ class Solver:
             a `torch.optim.Optimizer`, such as `functools.partial(torch.optim.Adam, lr=1e-3)`.
         inner_steps: More than 1 makes the naive double loop: that many updates of the sampled blocks on the
             same batches before every step of `x`.
-        check_every: Look for NaN, infinity and indefinite Hessians every so many steps, before writing
-            anything; 0 never. On a GPU each look waits for the device.
+        check_every: Steps between checks for NaN, infinity and indefinite Hessians, each made before anything
+            is written; 0 is never. On a GPU a check waits for the device.
         compile: Compile the computation of a step with `torch.compile`.
-        shard: The blocks of this process, where blocks are divided among processes
-            (`mmb.distributed.Shard`); None if this process has them all.
+        shard: The blocks of this process if blocks are divided among processes (`mmb.distributed.Shard`);
+            None if this process has them all.
     """
 
     @renamed_arguments(momentum="beta")
@@ -139,10 +139,10 @@ class Solver:
 
         Args:
             x0: The shared variable: a tensor or a dict of tensors.
-            dual: Duals of all blocks, leading axis `m`; None for a problem without duals. With a shard:
-                of its blocks alone.
+            dual: Duals of all blocks, leading axis `m`; None for a problem without duals. With a
+                shard: of its blocks alone.
             lower: Lower variables of all blocks, likewise; None without lower level.
-            generator: Randomness of estimators that draw; None makes a generator of its own, seeded with 0.
+            generator: Randomness of estimators that draw; None makes one, seeded with 0.
 
         Returns:
             The state, to be passed to `step`, which changes it in place.
@@ -181,20 +181,20 @@ class Solver:
 
         Args:
             state: The state, changed in place; left as it was if anything raises.
-            blocks: `I_t`: different block numbers, a LongTensor [k]. With a shard: those of its blocks that
-                were drawn, perhaps none; every process must make the step.
+            blocks: `I_t`: different block numbers, a LongTensor [k]. With a shard: the drawn blocks that it
+                owns, perhaps none; every process must make the step.
             upper_batch: Batches of `f`: a tensor or nested dicts, lists, tuples of tensors, leading axis k.
             lower_batch: Batches of `g`, likewise; None without lower level.
             weights: Positive weight of each sampled block in `Delta`, [k], which is then
-                `1/k sum_i weights_i Delta_i`; for blocks sampled with unequal probability, or of unequal
-                importance. None is one each.
+                `1/k sum_i weights_i Delta_i`; for blocks sampled with unequal probability or of
+                unequal importance. None is one each.
 
         Returns:
-            Numbers that tell how the step went.
+            Measurements of the step.
 
         Raises:
             ValueError: If an argument has the wrong shape, a block is out of range or repeated, or the state
-                is of a solver of another kind.
+                was made by another kind of solver.
             mmb.BrokenStepError: If NaN, infinity or an indefinite Hessian was met.
         """
         if self._remembered is None and state.lower is not None:  # made by another solver
@@ -250,7 +250,7 @@ class Solver:
     ) -> Update:
         """Algorithms 1 and 2, lines 3 to 10, as a pure function of the sampled blocks."""
         grad_x, measures = tree_map(torch.zeros_like, x), _no_blocks(x)
-        for _ in range(self.inner_steps if count else 0):  # once, but for the naive double loop
+        for _ in range(self.inner_steps if count else 0):  # once, except in the naive double loop
             at = Oracles(self.problem, x, dual, lower, upper_batch, lower_batch, weights)
             grad_x = at.upper.grad_x
             measures = {"values": at.upper.values}
@@ -312,7 +312,7 @@ class Solver:
             tree_map(lambda old, new: old.copy_(new), state.x, update.x)
         else:
             tree_map(lambda leaf, gradient: setattr(leaf, "grad", gradient), state.x, update.estimate)
-            state.optimizer.step()  # first: it is not ours, and may raise
+            state.optimizer.step()  # first: it is the user's, and may raise
         scatter_(state.dual, blocks, update.dual)
         scatter_(state.lower, blocks, update.lower)
         scatter_(state.memory, blocks, update.memory)
@@ -354,7 +354,7 @@ def solve(
         The state and the last step's numbers.
 
     Raises:
-        TypeError: If an argument is of another kind, or `batches` gives anything else.
+        TypeError: If an argument is of the wrong kind, or `batches` gives something else.
         ValueError: If `steps` is not a whole number of at least 0, or the sampler ends early; the state is
             then that of the last step.
     """

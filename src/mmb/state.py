@@ -1,4 +1,4 @@
-"""Everything a run consists of between two steps."""
+"""All that a run consists of between two steps."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ class State:
         """Take over what `state_dict` gave, in place.
 
         Raises:
-            ValueError: If it is of another problem (other shapes or names), or part of it goes by the order
-                of names and that is another one; nothing is changed then.
+            ValueError: If shapes or names differ, or something that depends on the order of names has them in
+                another order; nothing is changed then.
         """
         for name in _VARIABLES:
             expected, got = _described(getattr(self, name)), _described(content.get(name))
@@ -64,7 +64,9 @@ class State:
                     f"{name}: expected {expected}, got {got}; is this the state of another problem?"
                 )
         if (self.optimizer is None) != (content["optimizer"] is None):
-            raise ValueError("optimizer: one of the two states has a torch optimizer and the other has none")
+            raise ValueError(
+                "optimizer: expected a torch optimizer in both states or in neither, got one in one of them"
+            )
         if self.optimizer is not None:
             own, other = (_groups(state) for state in (self.optimizer.state_dict(), content["optimizer"]))
             if own != other:
@@ -106,6 +108,6 @@ def _check_order(name: str, expected: Tree, got: Tree, what: str) -> None:
     places, others = list(by_place(expected)), list(by_place(got))
     if places != others:
         raise ValueError(
-            f"{name}: {what} goes by the order of its names, so expected {places}, got {others}; start from "
-            f"a {name} in that order"
+            f"{name}: {what} depends on the order of its names, so expected {places}, got {others}; start "
+            f"from a {name} in that order"
         )

@@ -1,4 +1,4 @@
-"""A variable is a tensor or a dict of tensors (nested as one likes); these few functions treat both alike.
+"""A variable is a tensor or a (nested) dict of tensors; these functions treat both the same.
 
 "Per block" means: every leaf has a leading axis that counts blocks, and the result has one entry per block.
 """
@@ -43,7 +43,7 @@ __all__ = [
 
 
 def gather(tree: Tree, blocks: Tensor) -> Tree:
-    """Copy the chosen blocks out of the stacked variable, at a cost that only depends on how many."""
+    """Copy the chosen blocks out of the stacked variable, at a cost that depends only on their number."""
     return tree_map(lambda leaf: None if leaf is None else leaf.index_select(0, blocks), tree)
 
 
@@ -111,12 +111,11 @@ def tensors(value: Any) -> Iterator[Tensor]:
     """All tensors in a nest of dataclasses, mappings, lists and tuples, in order."""
     if isinstance(value, Tensor):
         yield value
-    elif is_dataclass(value):
-        for field in fields(value):
-            yield from tensors(getattr(value, field.name))
+        return
+    if is_dataclass(value):
+        value = [getattr(value, field.name) for field in fields(value)]
     elif isinstance(value, Mapping):
-        for part in value.values():
-            yield from tensors(part)
-    elif isinstance(value, list | tuple):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
         for part in value:
             yield from tensors(part)

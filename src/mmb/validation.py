@@ -1,4 +1,4 @@
-"""Checks of what users pass in; every message names the argument, what was got and what was expected."""
+"""Checks of what users pass in; every message names the argument, the value and what was expected."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def check_start(problem: Problem, x0: Tree, dual: Tree, lower: Tree, lr_dual: An
 
 
 def check_optimizer(made: Any) -> None:
-    """Check what the function `optimizer` of `mmb.Solver` made."""
+    """Check what the function `optimizer` of `mmb.Solver` returned."""
     if not isinstance(made, torch.optim.Optimizer):
         raise TypeError(
             f"optimizer: expected it to return a torch.optim.Optimizer, got {type(made).__name__}; give a "
@@ -106,14 +106,12 @@ def check_state(
     """Check the state of `mmb.Solver.step`; `remembered` names what the solver's estimator remembers."""
     made = _kind(state.optimizer, state.lower, len(state.last_visit), state.memory)
     own = _kind(optimizer, problem.lower, num_own, remembered)
-    if made != own:
-        got, expected = (
-            ", ".join(f"{name} {kind[name]}" for name in own if made[name] != own[name])
-            for kind in (made, own)
-        )
-        raise ValueError(
-            f"state: made by a solver with {got}, expected {expected}; make it with this solver's init"
-        )
+    for name, expected in own.items():
+        if made[name] != expected:
+            raise ValueError(
+                f"state: made by a solver with {name} {made[name]}, expected {expected}; make it with this "
+                "solver's init"
+            )
     _check_dual_rate(state.dual, lr_dual)
 
 
@@ -126,7 +124,7 @@ def check_step(
     lower_batch: Any,
     weights: Tensor | None,
 ) -> None:
-    """Check the arguments of `mmb.Solver.step`: block numbers on a GPU are waited for."""
+    """Check the arguments of `mmb.Solver.step`; waits for block numbers on a GPU."""
     if not isinstance(blocks, Tensor) or blocks.dtype != torch.long or blocks.ndim != 1:
         got = f"{blocks.dtype} of shape {tuple(blocks.shape)}" if isinstance(blocks, Tensor) else repr(blocks)
         raise ValueError(f"blocks: expected a LongTensor with one axis, got {got}")
@@ -154,20 +152,19 @@ def check_step(
             "upper_batch, e.g. ((inputs, targets), None)"
         )
     _check_leading_axis("lower_batch", lower_batch, len(blocks), "len(blocks)")
-    if weights is not None and not isinstance(weights, Tensor):
-        raise TypeError(f"weights: expected a tensor or None, got {type(weights).__name__}")
-    if weights is not None and weights.shape != blocks.shape:
-        raise ValueError(
-            f"weights: expected one per sampled block, {tuple(blocks.shape)}, got {tuple(weights.shape)}"
-        )
-    if (
-        weights is not None
-        and weights.device.type == "cpu"
-        and not ((weights > 0) & weights.isfinite()).all()
-    ):
-        raise ValueError(f"weights: expected positive numbers, all finite, got {weights.tolist()}")
+    if weights is not None:
+        if not isinstance(weights, Tensor):
+            raise TypeError(f"weights: expected a tensor or None, got {type(weights).__name__}")
+        if weights.shape != blocks.shape:
+            raise ValueError(
+                f"weights: expected one per sampled block, {tuple(blocks.shape)}, got {tuple(weights.shape)}"
+            )
+        if weights.device.type == "cpu" and not ((weights > 0) & weights.isfinite()).all():
+            raise ValueError(f"weights: expected positive finite numbers, got {weights.tolist()}")
     if state.dual is None and state.lower is None and upper_batch is None:
-        raise ValueError("upper_batch: nothing tells the blocks apart; expected a batch, got None")
+        raise ValueError(
+            "upper_batch: expected a batch, since without one the blocks do not differ; got None"
+        )
 
 
 def check_solve(sampler: Any, batches: Any, steps: Any, callbacks: Any) -> None:
@@ -188,25 +185,21 @@ def check_solve(sampler: Any, batches: Any, steps: Any, callbacks: Any) -> None:
 
 
 def check_batches(found: Any) -> None:
-    """Check what the function `batches` of `mmb.solve` gave."""
+    """Check what the function `batches` of `mmb.solve` returned."""
     if not isinstance(found, tuple) or len(found) not in (2, 3):
         size = f" of {len(found)}" if isinstance(found, tuple) else ""
         raise TypeError(
             "batches: expected (upper_batch, lower_batch) or (upper_batch, lower_batch, weights), with "
-            f"lower_batch None where there is no lower level; got {type(found).__name__}{size}"
+            f"lower_batch None if there is no lower level; got {type(found).__name__}{size}"
         )
 
 
 def check_kept(name: str, expected: Tree, got: Tree) -> Tree:
-    """Check that a user's function of one block kept names, shapes and dtypes.
-
-    Returns:
-        What it gave, in the same order.
-    """
+    """Return what a user's function of one block gave, in order, if it kept names, shapes and dtypes."""
     try:
         ordered = tree_map(lambda _, new: new, expected, got)
     except ValueError as error:
-        raise ValueError(f"{name}: expected it to keep the names of what it is given: {error}") from error
+        raise ValueError(f"{name}: expected the same names as in its argument: {error}") from error
     shapes, returned = (
         [
             (tuple(leaf.shape), str(leaf.dtype)) if isinstance(leaf, Tensor) else type(leaf).__name__
@@ -215,7 +208,7 @@ def check_kept(name: str, expected: Tree, got: Tree) -> Tree:
         for tree in (expected, ordered)
     )
     if shapes != returned:
-        raise ValueError(f"{name}: expected it to keep the shape of one block, {shapes}, got {returned}")
+        raise ValueError(f"{name}: expected the shape of one block, {shapes}, got {returned}")
     return ordered
 
 
@@ -241,7 +234,7 @@ def _check_tensors(name: str, tree: Tree) -> None:
         raise TypeError(f"{name}: expected a floating-point tensor or a dict of such, got {got}")
     for leaf in leaves:
         if not torch.isfinite(leaf).all():
-            raise ValueError(f"{name}: expected finite numbers, got NaN or infinity in it")
+            raise ValueError(f"{name}: expected finite numbers, got NaN or infinity")
 
 
 def _check_leading_axis(name: str, tree: Any, size: int, meaning: str) -> None:
@@ -254,5 +247,5 @@ def _check_leading_axis(name: str, tree: Any, size: int, meaning: str) -> None:
         elif tree is not None:
             raise TypeError(
                 f"{name}: expected tensors in nested dicts, lists or tuples, got {type(leaf).__name__}; "
-                "what all blocks share belongs in a closure"
+                "pass what all blocks share in a closure"
             )

@@ -51,7 +51,7 @@ def test_neumann_with_an_independent_sample_per_factor():
     estimate = mmb.Neumann(3, 4.0, split_batch=True).estimate(at, {}, torch.tensor([2]), {})
     v = (3 / 4) * (1 - samples[0, 1] / 4) * (1 - samples[0, 2] / 4) * 2
     torch.testing.assert_close(estimate.grad_x, v)
-    with pytest.raises(ValueError, match=r"lower_batch: split_batch .*terms=2.*\[3\]"):
+    with pytest.raises(ValueError, match=r"lower_batch.*terms=2.*\[3\]"):
         mmb.Neumann(2, 4.0, split_batch=True).estimate(at, {}, torch.tensor([1]), {})
 
 
@@ -161,7 +161,7 @@ def test_conjugate_gradient_is_exact_after_as_many_iterations_as_variables():
     ],
 )
 def test_bad_parameters(make, words):
-    with pytest.raises(ValueError, match=f"^{words}: expected"):
+    with pytest.raises(ValueError, match=f"^{words}:"):
         make()
 
 

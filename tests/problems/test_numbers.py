@@ -19,7 +19,7 @@ from mmb.problems import Quadratic, RobustTasks, TopKThreshold
 )
 def test_strong_convexity_is_positive(problem, number):
     (name,) = number
-    with pytest.raises(ValueError, match=f"{name}: expected a positive number"):
+    with pytest.raises(ValueError, match=f"{name}.*positive"):
         problem(3, torch.Generator().manual_seed(0), **number)
 
 
@@ -46,5 +46,5 @@ def test_strong_convexity_is_positive(problem, number):
 )
 def test_numbers_are_in_their_range(problem, number):
     (name,) = number
-    with pytest.raises(ValueError, match=f"^{name}: expected"):
+    with pytest.raises(ValueError, match=f"^{name}:"):
         problem(**{"num_blocks": 3, "generator": torch.Generator().manual_seed(0)} | number)

@@ -30,7 +30,7 @@ def test_limits_have_no_lower_level_and_no_duals():
     assert saddle.lower0 is None
     assert bilevel.dual0 is None
     for known in (saddle, bilevel):
-        with pytest.raises(ValueError, match="both duals and a lower level"):
+        with pytest.raises(ValueError, match=r"duals.*lower level"):
             known.constants(1.0)
 
 

@@ -69,7 +69,7 @@ def test_bad_arguments_are_refused():
         practical(10, 11)
     with pytest.raises(ValueError, match="smoothness_lower"):
         practical(10, 5, smoothness_lower=0.0)
-    with pytest.raises(ValueError, match="smoothness_upper: expected a positive finite number, got inf"):
+    with pytest.raises(ValueError, match=r"smoothness_upper.*finite.*inf"):
         practical(10, 5, smoothness_upper=float("inf"))
 
 
@@ -84,5 +84,5 @@ def test_bad_arguments_are_refused():
     ],
 )
 def test_bad_decays_are_refused(numbers, name):
-    with pytest.raises(ValueError, match=f"^{name}: expected a"):
+    with pytest.raises(ValueError, match=f"^{name}:"):
         Decay(*numbers)

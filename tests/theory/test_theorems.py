@@ -144,10 +144,10 @@ def test_parallel_speed_up_and_accuracy_exponent(algorithm):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"strong_concavity": 0.0}, "strong_concavity: expected a positive"),
-        ({"noise": -1.0}, "noise: expected a nonnegative"),
+        ({"strong_concavity": 0.0}, "strong_concavity.*positive"),
+        ({"noise": -1.0}, "noise.*nonnegative"),
         ({"lipschitz_upper": math.inf}, "lipschitz_upper"),
-        ({"strong_convexity": 2.0}, "strong_convexity: expected at most smoothness_lower"),
+        ({"strong_convexity": 2.0}, "strong_convexity.*smoothness_lower"),
     ],
 )
 def test_impossible_constants_are_refused(change, message):
@@ -171,7 +171,7 @@ def test_impossible_sampling_and_accuracy_are_refused():
     [((10, 2, math.nan), "batch_size"), ((10.5, 2), "num_blocks"), ((10, 2.0), "blocks_per_step")],
 )
 def test_sampling_is_in_whole_numbers(numbers, name):
-    with pytest.raises(ValueError, match=f"^{name}: expected a whole number"):
+    with pytest.raises(ValueError, match=f"^{name}:.*whole"):
         Sampling(*numbers)
 
 
@@ -180,7 +180,7 @@ def test_sampling_is_in_whole_numbers(numbers, name):
 )
 def test_impossible_starts_are_refused(change):
     (name,) = change
-    with pytest.raises(ValueError, match=f"^{name}: expected a nonnegative.*pass an upper bound"):
+    with pytest.raises(ValueError, match=f"^{name}:.*nonnegative.*upper bound"):
         dataclasses.replace(START, **change)
 
 
@@ -189,9 +189,7 @@ def test_a_value_gap_that_is_not_known_is_named():
     solver = mmb.Solver(known.problem, mmb.QuadraticSGD(lr=0.1), lr=0.1, lr_dual=0.1, lr_lower=0.1)
     start = ErrorSequences(known, solver.init(known.x0, dual=known.dual0, lower=known.lower0)).start
     theorem = Theorem(1, SOME, SAMPLING)
-    with pytest.raises(
-        ValueError, match=r"start\.value_gap: expected a number, got nan.*pass an upper bound"
-    ):
+    with pytest.raises(ValueError, match=r"value_gap.*nan.*upper bound"):
         theorem.parameters(1.0, start)
     assert theorem.parameters(1.0, dataclasses.replace(start, value_gap=2.0)).steps > 0
 

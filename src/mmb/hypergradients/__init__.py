@@ -8,7 +8,7 @@
 | `Exact` | reference, few variables | nothing | the full Hessian |
 | `ConjugateGradient` | accurate batches | nothing | one product per iteration |
 | `Neumann` | comparison with the literature | nothing | one product per term |
-| `FirstOrder` | when second derivatives are not to be had | a vector | none |
+| `FirstOrder` | when second derivatives are not available | a vector | none |
 """
 
 from mmb.hypergradients.base import Estimate, Hypergradient

@@ -44,14 +44,14 @@ class Hypergradient(ABC):
         return {}
 
     def draw(self, blocks: int, generator: torch.Generator) -> Tensor | None:
-        """Draw whatever the next estimate needs at random, so that the estimate itself is a pure function.
+        """Draw what the next estimate needs at random, so that the estimate itself is a pure function.
 
         Args:
             blocks: Number of sampled blocks.
             generator: Source of randomness, kept in the solver's state.
 
         Returns:
-            A tensor with leading axis `blocks`, or None for an estimator without randomness of its own.
+            A tensor with leading axis `blocks`, or None for an estimator that needs no randomness.
         """
         return None
 

@@ -9,11 +9,9 @@
 | `RobustTasks` | on a simplex | ridge heads | (nonconvex) |
 """
 
-from mmb.problems.base import KnownProblem
-from mmb.problems.bilevel import BilevelQuadratic
-from mmb.problems.quadratic import Quadratic
+from mmb.known_problem import KnownProblem
+from mmb.problems.quadratic import BilevelQuadratic, Quadratic, Saddle
 from mmb.problems.robust_tasks import RobustTasks
-from mmb.problems.saddle import Saddle
 from mmb.problems.top_k import TopKThreshold
 
 __all__ = ["BilevelQuadratic", "KnownProblem", "Quadratic", "RobustTasks", "Saddle", "TopKThreshold"]

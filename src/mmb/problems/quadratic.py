@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mmb._numbers import as_number
+from mmb._numbers import as_number, check_nonnegative, check_positive, check_sizes
+from mmb.known_problem import KnownProblem
 from mmb.problem import Problem
-from mmb.problems.base import KnownProblem, check_nonnegative, check_positive, check_sizes
 from mmb.theory.constants import Constants
 from mmb.trees import gather
 
@@ -272,6 +272,49 @@ class Quadratic(KnownProblem):
             second = second + pull.mT @ pull / self.mu_f
             slope = slope + pull.mT @ offset / self.mu_f
         return second.mean(0), slope.mean(0).squeeze(-1)
+
+
+class Saddle(Quadratic):
+    r"""Multi-block min-max quadratic.
+
+    $$
+    \min_x \max_\alpha \frac1m\sum_i f_i(x, \alpha_i)
+    $$
+
+    $$
+    f_i = \tfrac12 (x-c_i)' Q_i (x-c_i) + \alpha'(R_i x - t_i) - \tfrac{\mu_f}{2} |\alpha|^2
+    $$
+
+    Args:
+        num_blocks: `m`; one block gives the problem of primal-dual stochastic momentum (PDSM).
+        generator: Draws the coefficients.
+        **options: Those of [`Quadratic`][mmb.problems.Quadratic] that do not concern the lower level.
+    """
+
+    def __init__(self, num_blocks: int, generator: torch.Generator, **options: Any) -> None:
+        super().__init__(num_blocks, generator, d_lower=None, **options)
+
+
+class BilevelQuadratic(Quadratic):
+    r"""Multi-block bilevel quadratic.
+
+    $$
+    \min_x \frac1m\sum_i f_i(x, y_i(x)), \qquad y_i(x) = \arg\min_y g_i(x, y)
+    $$
+
+    $$
+    f_i = \tfrac12 (x-c_i)' Q_i (x-c_i) + \tfrac{k}{2} |y-w_i|^2, \qquad
+    g_i = \tfrac12 (y - P_i x - q_i)' A_i (y - P_i x - q_i)
+    $$
+
+    Args:
+        num_blocks: `m`; one block gives the problem of stochastic momentum bilevel (SMB).
+        generator: Draws the coefficients.
+        **options: Those of [`Quadratic`][mmb.problems.Quadratic] that do not concern the duals.
+    """
+
+    def __init__(self, num_blocks: int, generator: torch.Generator, **options: Any) -> None:
+        super().__init__(num_blocks, generator, d_dual=None, **options)
 
 
 def _norm(matrices: Tensor) -> float:

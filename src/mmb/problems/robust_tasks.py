@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mmb._numbers import check_positive, check_sizes
+from mmb.known_problem import KnownProblem
 from mmb.problem import Problem
-from mmb.problems.base import KnownProblem, check_positive, check_sizes
 from mmb.projections import simplex
 from mmb.trees import Tree, gather
 

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mmb._numbers import as_number
+from mmb._numbers import as_number, check_nonnegative, check_positive, check_sizes
+from mmb.known_problem import KnownProblem
 from mmb.problem import Problem
-from mmb.problems.base import KnownProblem, check_nonnegative, check_positive, check_sizes
 from mmb.trees import gather
 
 ACCURACY = 1e-10

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
-from mmb._numbers import as_number, check_whole
+from mmb._numbers import as_number, check_nonnegative, check_positive, check_sizes
 
 
 @dataclass(frozen=True)
 class Constants:
-    """Constants of the paper's assumptions, for all blocks alike.
+    """Constants of the paper's assumptions, the same for all blocks.
 
     Norms of matrices that carry noise are Frobenius norms, since variances add up in them.
 
@@ -40,13 +40,9 @@ class Constants:
     noise: float
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            number = as_number(value)
-            positive = field.name.startswith(("strong", "smoothness"))
-            if not (number > 0 if positive else number >= 0) or math.isinf(number):
-                kind = "positive" if positive else "nonnegative"
-                raise ValueError(f"{field.name}: expected a {kind} finite number, got {value!r}")
+        for name, value in vars(self).items():
+            check = check_positive if name.startswith(("strong", "smoothness")) else check_nonnegative
+            check(**{name: value})
         pairs = {"strong_concavity": "smoothness_upper", "strong_convexity": "smoothness_lower"}
         for strong, smooth in pairs.items():
             if getattr(self, strong) > getattr(self, smooth):
@@ -66,7 +62,7 @@ class Sampling:
         batch_size: `B`.
 
     Raises:
-        ValueError: If there are more blocks per step than blocks, or a number is no whole one of at least 1.
+        ValueError: If there are more blocks per step than blocks, or a number is not whole or below 1.
     """
 
     num_blocks: int
@@ -74,8 +70,7 @@ class Sampling:
     batch_size: int = 1
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            check_whole(field.name, getattr(self, field.name), 1)
+        check_sizes(**vars(self))
         if self.blocks_per_step > self.num_blocks:
             raise ValueError(
                 f"blocks_per_step: expected between 1 and num_blocks={self.num_blocks}, "
@@ -90,10 +85,10 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Start:
-    """How far from the solution a run starts; upper bounds do.
+    """How far from the solution a run starts, or upper bounds on that.
 
     Attributes:
-        value_gap: `F(x_0) - min F`; NaN where it is not known.
+        value_gap: `F(x_0) - min F`; NaN if it is not known.
         gradient: `|grad F(x_0)|^2`.
         dual: `delta_alpha`, the sum over blocks of `|alpha_i - alpha_i(x_0)|^2`.
         lower: `delta_y`, likewise.
@@ -110,10 +105,9 @@ class Start:
     estimator: float
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            unknown = field.name == "value_gap" and isinstance(value, float) and math.isnan(value)
+        for name, value in vars(self).items():
+            unknown = name == "value_gap" and isinstance(value, float) and math.isnan(value)
             if not unknown and not 0 <= as_number(value) < math.inf:
                 raise ValueError(
-                    f"{field.name}: expected a nonnegative finite number, got {value!r}; pass an upper bound"
+                    f"{name}: expected a nonnegative finite number, got {value!r}; pass an upper bound"
                 )

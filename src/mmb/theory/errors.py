@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import torch
 
 from mmb.diagnostics import Info
+from mmb.known_problem import KnownProblem
 from mmb.state import State
 from mmb.theory.constants import Start
 from mmb.trees import Tree, add_scaled, norm, ravel_blocks, tree_map
-
-if TYPE_CHECKING:
-    from mmb.problems.base import KnownProblem
 
 
 class ErrorSequences:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from mmb._numbers import as_number
+from mmb._numbers import check_nonnegative, check_positive
 from mmb.hypergradients import QuadraticSGD
 from mmb.theory.constants import Sampling
 
@@ -29,11 +29,8 @@ class Decay:
     power: float
 
     def __post_init__(self) -> None:
-        for name, value in (("initial", self.initial), ("power", self.power)):
-            if not 0 <= as_number(value) < math.inf:
-                raise ValueError(f"{name}: expected a nonnegative finite number, got {value!r}")
-        if not 0 < as_number(self.scale) < math.inf:
-            raise ValueError(f"scale: expected a positive number of steps, got {self.scale!r}")
+        check_nonnegative(initial=self.initial, power=self.power)
+        check_positive(scale=self.scale)
 
     def __call__(self, step: int) -> float:
         """Value at a step."""
@@ -71,9 +68,7 @@ def practical(
         ValueError: If a number is out of its range.
     """
     share = Sampling(num_blocks, blocks_per_step).share
-    for name, value in (("smoothness_upper", smoothness_upper), ("smoothness_lower", smoothness_lower)):
-        if not 0 < as_number(value) < math.inf:
-            raise ValueError(f"{name}: expected a positive finite number, got {value!r}")
+    check_positive(smoothness_upper=smoothness_upper, smoothness_lower=smoothness_lower)
     scale = 20 / share
     return {
         "hypergradient": QuadraticSGD(lr=0.5 / smoothness_lower),

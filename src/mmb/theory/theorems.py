@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-from mmb._numbers import as_number
+from mmb._numbers import check_positive
 from mmb.hypergradients import Hypergradient, MomentumHessian, QuadraticSGD
 from mmb.problem import Problem
 from mmb.solver import Solver
@@ -114,8 +114,7 @@ class Theorem:
         Raises:
             ValueError: If `epsilon` is not positive, or the value gap at the start not known.
         """
-        if not 0 < as_number(epsilon) < math.inf:
-            raise ValueError(f"epsilon: expected a positive accuracy, got {epsilon!r}")
+        check_positive(epsilon=epsilon)
         if math.isnan(start.value_gap):
             raise ValueError(
                 "start.value_gap: expected a number, got nan, which ErrorSequences gives where x_star is not "

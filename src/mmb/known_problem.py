@@ -1,8 +1,7 @@
-"""What every problem with a known answer offers."""
+"""Problems with known answers: what each of them offers."""
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
@@ -11,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mmb._numbers import as_number, check_whole
 from mmb.hypergradients.exact import solve_positive_definite
 from mmb.oracles import Oracles
 from mmb.problem import Problem
@@ -26,7 +24,7 @@ class KnownProblem(ABC):
         x0: Where to start.
         dual0: Duals to start from, leading axis `m`; None without duals.
         lower0: Lower variables to start from, leading axis `m`; None without lower level.
-        x_star: The solution where it has a closed form, otherwise None: `gradient` tells how far one is.
+        x_star: The solution if it has a closed form, otherwise None.
     """
 
     problem: Problem
@@ -61,7 +59,7 @@ class KnownProblem(ABC):
         """`alpha_i(x)`, the best duals at `y_i(x)`, of all blocks; None without duals."""
 
     def batches(self, batch_size: int, generator: torch.Generator) -> Callable[[Tensor], tuple[Any, Any]]:
-        """The argument `batches` of `mmb.solve`: `sample` with its noise settled."""
+        """The argument `batches` of `mmb.solve`: `sample` with this batch size and generator."""
         return partial(self.sample, batch_size=batch_size, generator=generator)
 
     @property
@@ -96,24 +94,3 @@ class KnownProblem(ABC):
 
     def _all(self) -> Tensor:
         return torch.arange(self.problem.num_blocks, device=self.device)
-
-
-def check_positive(**numbers: float) -> None:
-    """Raise ValueError for a number that is not positive and finite, by its name."""
-    for name, number in numbers.items():
-        if not 0 < as_number(number) < math.inf:
-            raise ValueError(f"{name}: expected a positive number, got {number!r}")
-
-
-def check_nonnegative(**numbers: float) -> None:
-    """Raise ValueError for a number that is negative or not finite, by its name."""
-    for name, number in numbers.items():
-        if not 0 <= as_number(number) < math.inf:
-            raise ValueError(f"{name}: expected a nonnegative finite number, got {number!r}")
-
-
-def check_sizes(**sizes: int | None) -> None:
-    """Raise ValueError for a size that is no whole number of at least 1, by its name; None is left out."""
-    for name, size in sizes.items():
-        if size is not None:
-            check_whole(name, size, 1)
