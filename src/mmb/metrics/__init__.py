@@ -1,11 +1,11 @@
 """Exact ranking metrics for many tasks at once, with missing labels.
 
 Scores and labels are `[n]` (one task) or `[n, m]` (rows by tasks), on one device. A label is 1, 0 or
-missing (NaN in floating labels, -1 in integer ones); missing entries count for nothing, and their scores may
-be anything, NaN included. Scores are compared exactly as given, whatever their dtype, and equal scores are
-ties. All counts are integers, all arithmetic is in float64.
+missing (NaN in floating labels, -1 in integer ones); missing entries do not count, and their scores may be
+anything, even NaN. Scores are compared exactly, whatever their dtype, and equal scores are ties. All counts
+are integers, all arithmetic is in float64.
 
-Every number here is a mean over the positives `p` of a task of something that depends on four counts only:
+Every metric is a mean, over the positives `p` of a task, of a function of four counts:
 
     fp_above(p), fp(p)   negatives scored strictly above p, and at or above p
     tp_above(p), tp(p)   positives scored strictly above p, and at or above p (p itself included)

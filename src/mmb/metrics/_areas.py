@@ -6,10 +6,10 @@ from mmb.metrics._ranking import Ranks, rank, sort
 
 
 def roc_auc(scores: Tensor, labels: Tensor, max_fpr: float | None = None) -> Tensor:
-    """Area under the ROC curve of each task, or the standardised partial area up to a false positive rate.
+    """Area under the ROC curve of each task, or the standardized partial area up to a false positive rate.
 
     With N negatives, `AUC = mean_p [1 - (fp_above(p) + fp(p)) / (2 N)]`: the chance that a positive
-    outscores a negative, a tie counting half. With `max_fpr = c` it is McClish's standardised partial AUC,
+    outscores a negative, a tie counting half. With `max_fpr = c` it is McClish's standardized partial AUC,
     `(1 + (A - c^2/2) / (c - c^2/2)) / 2` where `A` is the area under the curve over `FPR <= c`: 1 for a
     perfect ranking, 0.5 for a random one. Both equal `sklearn.metrics.roc_auc_score`.
 
@@ -23,7 +23,7 @@ def roc_auc(scores: Tensor, labels: Tensor, max_fpr: float | None = None) -> Ten
 
     Raises:
         TypeError: an argument is not a tensor, or not of a supported dtype.
-        ValueError: shapes or devices differ, nothing is labelled, a label is not 0, 1 or missing, a labelled
+        ValueError: shapes or devices differ, nothing is labeled, a label is not 0, 1 or missing, a labeled
             entry has a NaN or infinite score, or `max_fpr` is outside (0, 1].
     """
     if max_fpr is not None:
@@ -61,7 +61,7 @@ def two_way_partial_auc(
 
     Unless a limit cuts through a tie, this is the AUC of the hard pairs alone: the lowest-scored
     `1 - min_tpr` of the positives against the negatives between the two FPR limits (an entry that a limit
-    cuts counts in part). A perfect ranking gives 1. It is not standardised: a random one gives 0.5 without
+    cuts counts in part). A perfect ranking gives 1. It is not standardized: a random one gives 0.5 without
     limits and less, down to 0, with `max_fpr` or `min_tpr`; and with `min_tpr = 0` it is not
     `roc_auc(..., max_fpr)`. LibAUC's `pauc_roc_score` with `min_tpr > 0` is this with both numbers of
     entries rounded; the ISIC 2024 challenge's score is `0.2 * two_way_partial_auc(..., min_tpr=0.8)`.
@@ -82,9 +82,9 @@ def two_way_partial_auc(
     """
     _check_max_fpr(max_fpr)
     if not 0 <= min_tpr < 1:
-        raise ValueError(f"min_tpr must be in [0, 1), got {min_tpr}")
+        raise ValueError(f"min_tpr: expected a number in [0, 1), got {min_tpr}")
     if not 0 <= min_fpr < max_fpr:
-        raise ValueError(f"min_fpr must be in [0, max_fpr) with max_fpr={max_fpr}, got {min_fpr}")
+        raise ValueError(f"min_fpr: expected a number in [0, max_fpr), max_fpr = {max_fpr}, got {min_fpr}")
     ranks = rank(sort(scores, labels))
     # The curve never falls: TPR >= min_tpr holds right of where it crosses min_tpr.
     high = ranks.negatives * max_fpr
@@ -138,9 +138,9 @@ def _area(ranks: Ranks, limit: Tensor) -> Tensor:
     integral of a ramp: `(min(limit, fp) - fp_above)_+^2 / (2 (fp - fp_above)) + (limit - fp)_+`.
     """
     part = limit[ranks.task].sub_(ranks.fp).clamp_(min=0)
-    tied = ranks.tied  # few, if any: all others have no ramp
+    tied = ranks.tied  # few, if any: the others have no ramp
     fp, fp_above = ranks.through[tied] - ranks.tp[tied], ranks.above[tied] - ranks.tp_above[tied]
-    width = (fp - fp_above).clamp(min=1)  # 0 where positives tie among themselves, as is what it divides
+    width = (fp - fp_above).clamp(min=1)  # 0, as is what it divides, where only positives tie
     rise = (limit[ranks.task[tied]].minimum(fp) - fp_above).clamp(min=0)
     part[tied] += rise.square() / (2 * width)
     return ranks.mean(part) / ranks.negatives
@@ -157,4 +157,4 @@ def _false_positives_at(ranks: Ranks, tpr: float) -> Tensor:
 
 def _check_max_fpr(max_fpr: float) -> None:
     if not 0 < max_fpr <= 1:
-        raise ValueError(f"max_fpr must be in (0, 1], got {max_fpr}")
+        raise ValueError(f"max_fpr: expected a number in (0, 1], got {max_fpr}")

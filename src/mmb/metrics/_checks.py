@@ -1,4 +1,4 @@
-"""Checks of scores and labels; every message names the argument, what was got and what was expected."""
+"""Checks of scores and labels; every message names the argument, the value and what was expected."""
 
 import torch
 from torch import Tensor
@@ -8,49 +8,50 @@ _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def check_pair(scores: Tensor, labels: Tensor) -> None:
+    """Check types, shapes and devices."""
     for name, value in (("scores", scores), ("labels", labels)):
         if not isinstance(value, Tensor):
-            raise TypeError(f"{name} must be a torch.Tensor, got {type(value).__name__}")
+            raise TypeError(f"{name}: expected a torch.Tensor, got {type(value).__name__}")
         if value.dtype not in _INTEGERS + _FLOATS:
             raise TypeError(
-                f"{name} must be of a bool, integer or 16 to 64 bit float dtype, got {value.dtype}"
+                f"{name}: expected a bool, integer or 16 to 64 bit float dtype, got {value.dtype}"
             )
     if scores.shape != labels.shape or scores.dim() not in (1, 2):
         raise ValueError(
-            "scores and labels must both have shape [n] or both [n, m], "
-            f"got scores {list(scores.shape)} and labels {list(labels.shape)}"
+            "scores, labels: expected the same shape [n] or [n, m], "
+            f"got {list(scores.shape)} and {list(labels.shape)}"
         )
     if scores.device != labels.device:
         raise ValueError(
-            f"scores are on {scores.device} and labels on {labels.device}: move one to the other's device"
+            f"scores, labels: expected the same device, got {scores.device} and {labels.device}; move one"
         )
 
 
 def check_labels(labels: Tensor) -> tuple[Tensor, Tensor | None]:
     """Where the `[n, m]` labels are positive, and where they are not missing (None: nowhere missing)."""
     positive = labels == 1
-    labelled = positive | (labels == 0)
-    if labels.numel() and labelled.view(torch.uint8).all():  # bytes are looked at much faster than booleans
+    labeled = positive | (labels == 0)
+    if labels.numel() and labeled.view(torch.uint8).all():  # bytes are compared much faster than booleans
         return positive, None
     if labels.is_floating_point():
         missing, mark = labels.isnan(), "NaN"
     else:  # torch takes -1 for 255 when it compares it with an unsigned tensor
         missing, mark = (labels == -1) & labels.dtype.is_signed, "-1"
-    known = labelled | missing
+    known = labeled | missing
     if not known.view(torch.uint8).all():
         row, task = (~known).nonzero()[0].tolist()
         raise ValueError(
-            f"labels must be 0, 1 or missing ({mark} in {labels.dtype}), "
+            f"labels: expected 0, 1 or missing ({mark} in {labels.dtype}), "
             f"got {labels[row, task].item()} at row {row}, task {task}"
         )
-    if not labelled.any():
+    if not labeled.any():
         raise ValueError(
-            f"labels must have at least one entry that is not missing, got none in {list(labels.shape)}"
+            f"labels: expected at least one that is not missing, got none in {list(labels.shape)}"
         )
-    return positive, labelled
+    return positive, labeled
 
 
-def check_scores(scores: Tensor, labelled: Tensor | None) -> None:
+def check_scores(scores: Tensor, labeled: Tensor | None) -> None:
     """Refuse scores without a place in the order: NaN and infinities (an overflow), the least int64."""
     if scores.is_floating_point():
         if torch.stack(scores.aminmax()).isfinite().all():
@@ -58,11 +59,11 @@ def check_scores(scores: Tensor, labelled: Tensor | None) -> None:
         wrong = ~scores.isfinite()
     else:
         wrong = scores.long() == torch.iinfo(torch.int64).min
-    if labelled is not None:
-        wrong &= labelled
+    if labeled is not None:
+        wrong &= labeled
     if wrong.any():
         row, task = wrong.nonzero()[0].tolist()
         raise ValueError(
-            "scores must be finite wherever labels are not missing, "
+            "scores: expected finite numbers wherever labels are not missing, "
             f"got {scores[row, task].item()} at row {row}, task {task}"
         )

@@ -12,7 +12,7 @@ from mmb.metrics._ranking import sort
 class RocCurve(NamedTuple):
     """ROC curves as broken lines: `[k]` tensors for one task, `[m, k]` for m tasks.
 
-    Tasks differ in the number of points; a shorter curve repeats its last point, (1, 1), which no plot shows.
+    Tasks differ in the number of points; a shorter curve repeats its last point, (1, 1), unseen in plots.
     Rates are float64; `thresholds` has the scores' own dtype, or float64 for integer scores.
     """
 
@@ -25,7 +25,7 @@ def roc_curve(scores: Tensor, labels: Tensor) -> RocCurve:
     """Corner points of each task's ROC curve, from (0, 0) at threshold infinity to (1, 1).
 
     A row is called positive at a threshold if its score is at least the threshold. Points on a straight line
-    between their neighbours are left out: it is the same curve with the fewest points. A task without a
+    between their neighbors are left out: it is the same curve with the fewest points. A task without a
     negative has NaN false positive rates, one without a positive NaN true positive rates.
 
     Args:
@@ -40,12 +40,11 @@ def roc_curve(scores: Tensor, labels: Tensor) -> RocCurve:
         ValueError: as for `roc_auc`.
     """
     entries = sort(scores, labels)
-    ends = entries.labelled.cumsum(0)
-    begins = ends - entries.labelled
-    stops = (
-        (~entries.ties_next()).nonzero().squeeze(1)
-    )  # a point for each score: after the last entry with it
-    points = torch.searchsorted(stops, ends).diff(prepend=ends.new_zeros(1))  # of each task, but for (0, 0)
+    ends = entries.labeled.cumsum(0)
+    begins = ends - entries.labeled
+    # a point for each score: after the last entry with it
+    stops = (~entries.ties_next()).nonzero().squeeze(1)
+    points = torch.searchsorted(stops, ends).diff(prepend=ends.new_zeros(1))  # of each task, without (0, 0)
     task = torch.repeat_interleave(points)
     called = stops + 1 - begins[task]  # how many entries are called positive
     passed = torch.nn.functional.pad(entries.positive.cumsum(0), (1, 0))
@@ -65,7 +64,7 @@ def roc_curve(scores: Tensor, labels: Tensor) -> RocCurve:
     called, tp = (values[chosen].masked_fill(column == 0, 0) for values in (called, tp))
     positives = (passed[ends] - passed[begins])[:, None].double()
     curve = RocCurve(
-        fpr=(called - tp) / (entries.labelled[:, None] - positives),
+        fpr=(called - tp) / (entries.labeled[:, None] - positives),
         tpr=tp / positives,
         thresholds=decode(entries.keys[stops[chosen]], scores.dtype).masked_fill(column == 0, torch.inf),
     )

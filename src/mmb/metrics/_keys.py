@@ -13,8 +13,8 @@ def encode(scores: Tensor) -> Tensor:
     """A new contiguous integer tensor in FALLING order of the scores: integers sort faster than floats.
 
     The bits of a nonnegative float, read as an integer, are in the order of the floats; those of a negative
-    one are in reverse order, so all but the sign are flipped. No score that may be ranked has the greatest
-    integer: in floats it is the code of a NaN, in integers the checks refuse it.
+    one are in reverse order, so all but the sign are flipped. The greatest integer is free for missing
+    entries: in floats it is the code of a NaN, in integers the checks refuse it.
     """
     if not scores.is_floating_point():
         return scores.to(torch.int64, copy=True, memory_format=torch.contiguous_format).bitwise_not_()
@@ -30,16 +30,7 @@ def decode(keys: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def sort_rows(keys: Tensor, positive: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
-    """Sort each row by rising key, and keep its first entries.
-
-    Args:
-        keys: `[m, n]`.
-        positive: bool `[m, n]`.
-        counts: How many entries of each row to keep, `[m]`.
-
-    Returns:
-        Keys and `positive` of these entries, row after row in one flat list each.
-    """
+    """Sort each row of `[m, n]` by rising key, and keep the first `counts` `[m]` entries, row after row."""
     if _radix_is_best(keys):
         return _sort_by_radix(keys, positive, counts)
     keys, order = keys.sort(dim=1)
@@ -51,11 +42,12 @@ def sort_rows(keys: Tensor, positive: Tensor, counts: Tensor) -> tuple[Tensor, T
 
 
 def _radix_is_best(keys: Tensor) -> bool:
-    """Whether rows should be sorted one by one: on a CPU with few threads, if they are long.
+    """Whether to sort rows one by one: on a CPU with few threads, if they are long.
 
-    There torch (built with FBGEMM) sorts one long list of integers by radix, with one thread five times
-    faster than the rows of a matrix by comparison. But the latter uses as many threads as it gets, each on
-    rows of its own, while those of a radix sort wait for one another all the time.
+    There torch (built with FBGEMM) sorts one long list of integers by radix. With one thread, `evaluate` is
+    2.3 times faster on 44,000 rows by 128 tasks, 2.8 times on a million rows of one task, than with the
+    rows of a matrix sorted by comparison. But that sort uses all threads, while those of a radix sort wait
+    for one another: with two of them it is 2 to 4 times slower than with one.
     """
     return (
         keys.device.type == "cpu"

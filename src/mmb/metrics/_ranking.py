@@ -11,18 +11,18 @@ from mmb.metrics._keys import encode, sort_rows
 
 @dataclass(frozen=True)
 class Sorted:
-    """Labelled entries of each task by falling score, task after task in one flat list."""
+    """Labeled entries of each task by falling score, task after task in one flat list."""
 
     keys: Tensor  # [e] integers in falling order of the scores
     positive: Tensor  # [e] whether the entry is a positive
-    labelled: Tensor  # [m] how many entries each task has
+    labeled: Tensor  # [m] how many entries each task has
     one_task: bool  # whether the inputs were [n]
 
     def ties_next(self) -> Tensor:
         """Whether an entry is tied with the next one of its task, `[e]`."""
         ties = torch.zeros_like(self.positive)
         torch.eq(self.keys[1:], self.keys[:-1], out=ties[:-1])
-        ends = self.labelled.cumsum(0)[self.labelled > 0] - 1
+        ends = self.labeled.cumsum(0)[self.labeled > 0] - 1
         ties[ends] = False
         return ties
 
@@ -62,22 +62,22 @@ class Ranks:
 
 
 def sort(scores: Tensor, labels: Tensor) -> Sorted:
-    """Check both arguments and sort each task's labelled entries."""
+    """Check both arguments and sort each task's labeled entries."""
     check_pair(scores, labels)
     one_task = scores.dim() == 1
     scores, labels = scores.detach(), labels.detach()
     if one_task:
         scores, labels = scores[:, None], labels[:, None]
-    positive, labelled = check_labels(labels)
-    check_scores(scores, labelled)
+    positive, labeled = check_labels(labels)
+    check_scores(scores, labeled)
     keys, positive = encode(scores.T), positive.T.contiguous()  # [m, n]: sorts are fastest along rows
-    if labelled is None:
+    if labeled is None:
         counts = torch.full(keys.shape[:1], keys.shape[1], device=keys.device)
     else:
-        labelled = labelled.T.contiguous()
-        counts = _count(labelled)
-        # Missing entries go last: they get the greatest integer, bit by bit (on a CPU faster than by a mask).
-        gap = labelled.to(keys.dtype).sub_(1)  # all bits of a missing entry, none of another
+        labeled = labeled.T.contiguous()
+        counts = labeled.sum(1, dtype=torch.int32).long()  # booleans sum much faster in 32 bits
+        # Missing entries go last: they get the greatest integer, bit by bit, which is faster than by a mask.
+        gap = labeled.to(keys.dtype).sub_(1)  # all bits for a missing entry, none for another
         keys.bitwise_or_(gap).bitwise_xor_(gap.bitwise_and_(torch.iinfo(keys.dtype).min))
     return Sorted(*sort_rows(keys, positive, counts), counts, one_task)
 
@@ -85,10 +85,10 @@ def sort(scores: Tensor, labels: Tensor) -> Sorted:
 def rank(entries: Sorted) -> Ranks:
     """Count, for each positive, the entries of each class above it and at or above it."""
     at = entries.positive.nonzero().squeeze(1)
-    ends = entries.labelled.cumsum(0)
+    ends = entries.labeled.cumsum(0)
     positives = torch.searchsorted(at, ends).diff(prepend=ends.new_zeros(1))
     task = torch.repeat_interleave(positives)
-    above = at - (ends - entries.labelled)[task]
+    above = at - (ends - entries.labeled)[task]
     tp_above = torch.arange(len(at), device=at.device) - (positives.cumsum(0) - positives)[task]
     through, tp = above + 1, tp_above + 1
 
@@ -112,11 +112,6 @@ def rank(entries: Sorted) -> Ranks:
         tp=tp,
         tied=tied,
         positives=positives.double(),
-        negatives=(entries.labelled - positives).double(),
+        negatives=(entries.labeled - positives).double(),
         one_task=entries.one_task,
     )
-
-
-def _count(mask: Tensor) -> Tensor:
-    # A task has fewer than 2^31 entries, and booleans sum many times faster in 32 bits than in 64.
-    return mask.sum(1, dtype=torch.int32).long()

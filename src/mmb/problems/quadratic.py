@@ -215,27 +215,27 @@ class Quadratic(KnownProblem):
             raise ValueError(
                 "the constants are of problems with both duals and a lower level; one is missing"
             )
-        up, low = self._upper, self._lower
-        # Joint second derivatives of f over (x, alpha, y), and of g over (x, y).
-        zero = torch.zeros_like(up["pull_lower"].mT)
-        eye_dual = torch.eye(up["offset"].shape[1]).to(zero).expand(len(zero), -1, -1)
-        eye_lower = torch.eye(up["target"].shape[1]).to(zero).expand(len(zero), -1, -1)
-        mixed = torch.zeros(len(zero), up["center"].shape[1], up["target"].shape[1]).to(zero)
-        rows = [
-            torch.cat([up["curvature"], up["pull_x"].mT, mixed], dim=2),
-            torch.cat([up["pull_x"], -self.mu_f * eye_dual, up["pull_lower"]], dim=2),
-            torch.cat([mixed.mT, up["pull_lower"].mT, self.curvature * eye_lower], dim=2),
-        ]
-        smoothness_upper = _norm(torch.cat(rows, dim=1))
-        cross = -low["map"].mT @ low["hessian"]
-        top = torch.cat([low["map"].mT @ low["hessian"] @ low["map"], cross], dim=2)
-        smoothness_lower = _norm(torch.cat([top, torch.cat([cross.mT, low["hessian"]], dim=2)], dim=1))
+        low = self._lower
         dual, y = self.dual_star(self.x_star), self.lower_star(self.x_star)
         assert dual is not None
         assert y is not None
-        grad_x = (up["curvature"] @ (self.x_star - up["center"]).unsqueeze(-1)).squeeze(-1)
-        grad_x = grad_x + (up["pull_x"].mT @ dual.unsqueeze(-1)).squeeze(-1)
-        grad_y = self.curvature * (y - up["target"]) + (up["pull_lower"].mT @ dual.unsqueeze(-1)).squeeze(-1)
+        x = self.x_star.expand(len(y), -1)
+        upper_batch, lower_batch = self.exact(self._all())
+
+        def f(joint: tuple[Tensor, ...], batch: dict[str, Tensor]) -> Tensor:
+            return upper(*joint, batch)
+
+        def g(joint: tuple[Tensor, ...], batch: dict[str, Tensor]) -> Tensor:
+            return lower(*joint, batch)
+
+        grad_x, _, grad_y = torch.vmap(torch.func.grad(f))((x, dual, y), upper_batch)
+        second_f = torch.vmap(torch.func.jacrev(torch.func.grad(f)))((x, dual, y), upper_batch)
+        second_g = torch.vmap(torch.func.jacrev(torch.func.grad(g)))((x, y), lower_batch)
+        smoothness_upper, smoothness_lower = (
+            _norm(torch.cat([torch.cat(row, dim=2) for row in second], dim=1))
+            for second in (second_f, second_g)
+        )
+        cross = second_g[0][1]
         slope = max(float(part.norm(dim=1).max()) for part in (grad_x, grad_y))
         disturbance = self.hessian_noise / math.sqrt(3)  # standard deviation of e
         away = (1 + _norm(low["map"])) * radius  # |y - y_i(x)| within the region
