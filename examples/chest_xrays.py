@@ -1,6 +1,6 @@
-"""Chest X-rays: DenseNet121 on CheXpert, with cross-entropy first and then for partial AUC.
+"""Chest X-rays: DenseNet121 on CheXpert, trained with cross-entropy first and then for partial AUC.
 
-CheXpert must be had from its publisher; tell where it is once, and train:
+Get CheXpert from its publisher. Say once where it is, and train:
 
     mmb data get chexpert --from FOLDER
     python examples/chest_xrays.py
@@ -28,7 +28,7 @@ def epoch(
     sampler: mmb.auc.RichRowSampler,
     generator: torch.Generator,
 ) -> dict[str, float]:
-    """One pass over the training rows; worker processes decode images ahead."""
+    """One pass over the training rows; worker processes decode images in advance."""
     model.train()
     numbers: dict[str, Tensor] = {}
     draws = list(sampler)  # which rows, and how much they count
@@ -62,18 +62,18 @@ def main(
     """Train, and return AUC, partial AUC and false positive rate of each observation on the test images.
 
     Args:
-        root: Where data is kept; `$MMB_DATA` or `~/.cache/mmb` by default.
+        root: The folder of the data; `$MMB_DATA` or `~/.cache/mmb` by default.
         network: `"densenet121"` or `"resnet18"`.
         batch_size: Images per step.
-        epochs: Passes with cross-entropy, and then for partial AUC.
-        device: Where to compute.
+        epochs: Number of passes with cross-entropy, and then for partial AUC.
+        device: The device to compute on.
         **options: Options of the data set, such as `size` or `uncertain`.
     """
     dataset = mmb.data.load("chexpert", root, **options).to(device)
     model = build(network, dataset, seed=0).to(device)
     labels = dataset.labels[dataset.split["train"]]
     sampler = mmb.auc.RichRowSampler(labels.cpu(), batch_size, rich_fraction=0)  # plain shuffled passes
-    generator = torch.Generator(device).manual_seed(0)  # of the augmentation
+    generator = torch.Generator(device).manual_seed(0)  # for the augmentation
 
     first, second = (mmb.auc.CrossEntropy(labels), mmb.auc.PartialAUC(labels, max_fpr=0.1))
     for objective, passes, lr in ((first, epochs[0], 1e-4), (second, epochs[1], 3e-5)):

@@ -1,8 +1,8 @@
-"""Learn the regularisation of many regressions at once: hyper-parameters by multi-block bilevel optimization.
+"""Learn the regularization of many regressions at once: hyperparameters by multi-block bilevel optimization.
 
 Each of `m` tasks fits a ridge regression on a few training rows (the lower level). All tasks share one
 penalty per feature, chosen so that their validation errors are small (the upper level). Only some features
-matter, the same ones in every task: penalties per feature can find that out, a single penalty cannot.
+matter, the same ones in every task. Penalties per feature can find them, and a single penalty cannot.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def validation_error(x: Tensor, dual: None, weights: Tensor, data: dict[str, Ten
 
 
 def training_loss(x: Tensor, weights: Tensor, data: dict[str, Tensor]) -> Tensor:
-    """Lower level: what one task's regression minimizes."""
+    """Lower level: the penalized training error of one task."""
     error = (data["inputs"] @ weights - data["targets"]).square().mean()
     return (error + (penalties(x) * weights.square()).sum()) / 2
 
@@ -37,7 +37,7 @@ def training_loss(x: Tensor, weights: Tensor, data: dict[str, Tensor]) -> Tensor
 def make_tasks(
     num_tasks: int, rows: int, features: int, relevant: int, generator: torch.Generator
 ) -> dict[str, Tensor]:
-    """Regressions with unit noise; only the first `relevant` features have weights."""
+    """Regressions with unit noise. Only the first `relevant` features have weights."""
     inputs = torch.randn(num_tasks, rows, features, generator=generator)
     weights = torch.randn(num_tasks, features, generator=generator) * (torch.arange(features) < relevant)
     noise = torch.randn(num_tasks, rows, generator=generator)
@@ -50,7 +50,7 @@ def pick(data: dict[str, Tensor], tasks: Tensor) -> dict[str, Tensor]:
 
 
 def ridge_error(penalty: Tensor, fit: dict[str, Tensor], test: dict[str, Tensor]) -> float:
-    """Mean squared error on test rows of regressions solved exactly with a penalty per feature."""
+    """Mean squared test error of regressions that are solved exactly with a penalty per feature."""
     gram = fit["inputs"].mT @ fit["inputs"] / fit["inputs"].shape[1] + torch.diag(penalty)
     moment = (fit["inputs"] * fit["targets"].unsqueeze(2)).mean(1)
     weights = torch.linalg.solve(gram, moment)
@@ -60,7 +60,7 @@ def ridge_error(penalty: Tensor, fit: dict[str, Tensor], test: dict[str, Tensor]
 def main(
     num_tasks: int = 500, features: int = 20, relevant: int = 5, steps: int = 1000, seed: int = 0
 ) -> dict[str, Any]:
-    """Learn penalties, and compare test errors with the best single penalty of a grid."""
+    """Learn penalties, and compare their test error with that of the best single penalty of a grid."""
     generator = torch.Generator().manual_seed(seed)
     rows = {"train": 25, "valid": 25, "test": 500}
     every = make_tasks(num_tasks, sum(rows.values()), features, relevant, generator)

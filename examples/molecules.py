@@ -1,8 +1,8 @@
-"""Molecules: from a CSV file with SMILES to a model, a page about it, and decisions for new molecules.
+"""Molecules: from a CSV file with SMILES to a model, a report page, and decisions for new molecules.
 
-The file has a column of SMILES and a column per task with 1, 0 or nothing where it was not measured.
-Molecules become Morgan fingerprints (or graphs), and are split by scaffold, so that test molecules look
-different from training ones. Two methods are trained on the same rows with the same network.
+The file has a column of SMILES and a column per task: 1, 0, or blank if it was not measured. Molecules become
+Morgan fingerprints (or graphs). They are split by scaffold, so that test molecules look different from training
+molecules. Two methods are trained on the same rows with the same network.
 
     python examples/molecules.py assays.csv new.csv
 """
@@ -21,13 +21,14 @@ def main(table: Path, new: Path, output: Path = Path("runs/molecules"), **change
     """Train with cross-entropy and for partial AUC, compare, and score new molecules with the better one.
 
     Args:
-        table: CSV file with a column `smiles`; all other columns are tasks.
-        new: CSV file with a column `smiles`, to be scored.
-        output: Folder of the runs.
+        table: A CSV file with a column `smiles`. All other columns are tasks.
+        new: A CSV file with a column `smiles`: the molecules to score.
+        output: The folder of the runs.
         **changes: Sections of the recipe that differ from those below.
 
     Returns:
-        Mean test partial AUC of each method, and how many new molecules were called positive for each task.
+        The mean test partial AUC of each method, the method used, and the number of new molecules called
+        positive for each task.
     """
     runs = {}
     for method in ("ce", "pauc"):
@@ -41,7 +42,7 @@ def main(table: Path, new: Path, output: Path = Path("runs/molecules"), **change
                     "bits": 1024,
                 },
                 "model": {"name": "mlp", "hidden": [256], "dropout": 0.5},
-                "sampler": {"batch_size": 128, "rich_fraction": 0.5},  # half of the rows: rare positives
+                "sampler": {"batch_size": 128, "rich_fraction": 0.5},  # half of the rows are rare positives
                 "optimizer": {"lr": 3e-3, "weight_decay": 1e-4},
                 "training": {"epochs": 15, "select": "pauc", "max_fpr": 0.1},
                 **changes,
@@ -53,7 +54,7 @@ def main(table: Path, new: Path, output: Path = Path("runs/molecules"), **change
     for entry in page["runs"]:
         print(f"{entry['name']}: {entry['verdict']}")
 
-    # Which one to use is decided on validation rows; test rows are for the number to report.
+    # Validation rows decide which one to use. Test rows give the number to report.
     results = {method: run.result() for method, run in runs.items()}
     better = max(runs, key=lambda method: results[method]["valid"]["pauc"])
     called = predict_file(runs[better], new, output / "scores.csv")

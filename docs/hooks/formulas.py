@@ -1,7 +1,7 @@
-"""Turns formulas into MathML while a page is built, so that they show without scripts or network.
+"""Turns formulas into MathML while a page is built, so that they show without scripts or a network.
 
-Formulas come out of Markdown as `<span class="arithmatex">` and `<div class="arithmatex">`. One that
-cannot be converted stops the build, and so does a dollar sign that was meant to start one.
+Markdown turns formulas into `<span class="arithmatex">` and `<div class="arithmatex">`. A formula that cannot be
+converted stops the build, and so does a stray dollar sign.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mkdocs.exceptions import PluginError
 _NAMESPACE = "http://www.w3.org/1998/Math/MathML"
 _FORMULA = re.compile(r'<(?:span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</(?:span|div)>', re.DOTALL)
 _NOT_PROSE = re.compile(r"<(pre|code|math|script)\b.*?</\1>|<[^>]*>", re.DOTALL)
-_LIMITS = {"min", "max", "arg", "∑", "∏"}  # what carries its index below itself in a displayed formula
+_LIMITS = {"min", "max", "arg", "∑", "∏"}  # these have their index below in a displayed formula
 
 ElementTree.register_namespace("", _NAMESPACE)
 
@@ -27,13 +27,13 @@ def mathml(formula: str, *, display: bool) -> str:
 
     Args:
         formula: The formula, without dollar signs.
-        display: In a paragraph of its own, where `&` aligns and a double backslash ends a line.
+        display: In its own paragraph, where `&` aligns and a double backslash ends a line.
 
     Returns:
         A `<math>` element.
 
     Raises:
-        ValueError: If there is something in it that the converter does not know.
+        ValueError: If the converter does not know a part of it.
     """
     known = formula.strip().replace(r"\arg", r"\operatorname{arg}").replace(r"\_", "_")
     known = re.sub(r"\\[bB]igg?[lr]?\s*(?=\\\|)", "", known)  # double bars have one size
@@ -45,11 +45,11 @@ def mathml(formula: str, *, display: bool) -> str:
     except Exception as error:
         raise ValueError(f"formula cannot be converted ({error!r}): {formula}") from error
     if "\\" in converted or formula.count("{") != formula.count("}"):
-        raise ValueError(f"formula has a command that is not known, or a brace alone: {formula}")
+        raise ValueError(f"formula has an unknown command or an unmatched brace: {formula}")
     for script in tree.iter(f"{{{_NAMESPACE}}}msub"):
         if display and script[0].text in _LIMITS:
             script.tag = f"{{{_NAMESPACE}}}munder"
-    for cell in tree.iter(f"{{{_NAMESPACE}}}mtd"):  # browsers align by style, and know no columnalign
+    for cell in tree.iter(f"{{{_NAMESPACE}}}mtd"):  # browsers align by style, not by columnalign
         cell.set("style", f"text-align: {cell.attrib.pop('columnalign', 'center')}; padding: 0.2em 0")
     return ElementTree.tostring(tree, encoding="unicode")
 

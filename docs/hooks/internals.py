@@ -1,6 +1,6 @@
-"""Adds a page with everything that docstrings refer to and no page of the reference describes.
+"""Adds a page with everything that docstrings link to but no page of the reference describes.
 
-So a docstring may link to any class or function of the package, and the link leads somewhere.
+So a docstring may link to any class or function of the package, and the link works.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 _PAGE = "reference/internals.md"
-_HEAD = "# Internals\n\nParts that others are built on, as far as the reference refers to them.\n"
+_HEAD = "# Internals\n\nThe reference links to these parts of the library. Their names may change.\n"
 
 
 def not_described(described: set[str], targets: set[str]) -> list[str]:
-    """Targets of links that are neither described themselves, nor by another of their names, nor in a part.
+    """Targets of links that no page describes, neither under another name nor as a part of something.
 
     Args:
         described: What the pages describe, such as `mmb.auc.Labels`, or a whole module.

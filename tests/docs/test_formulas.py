@@ -58,6 +58,6 @@ def test_a_bad_formula_stops_the_build(formulas):
 
 
 def test_a_dollar_sign_left_over_stops_the_build(formulas):
-    with pytest.raises(PluginError, match="not read as a formula"):
+    with pytest.raises(PluginError, match="formula"):
         formulas.on_page_content("<p>costs $x of</p>", page=PAGE)
     assert formulas.on_page_content("<p><code>$MMB_DATA</code></p>", page=PAGE)

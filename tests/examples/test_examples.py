@@ -59,7 +59,7 @@ def test_molecules_from_smiles_to_decisions(tmp_path, monkeypatch, capsys):
     assert min(found["test pauc"].values()) > 0.8
     rows = (tmp_path / "runs" / "scores.csv").read_text().splitlines()
     assert len(rows) == 4
-    assert rows[3].startswith("3,0")  # what is no molecule is said to be unusable
+    assert rows[3].startswith("3,0")  # flagged as unusable
     assert "<html" in (tmp_path / "runs" / "report.html").read_text()
 
 
