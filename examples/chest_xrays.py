@@ -17,7 +17,6 @@ from torch import Tensor, nn
 import mmb.auc
 import mmb.data
 import mmb.metrics
-from mmb.models import build
 
 
 def epoch(
@@ -70,7 +69,7 @@ def main(
         **options: Options of the data set, such as `size` or `uncertain`.
     """
     dataset = mmb.data.load("chexpert", root, **options).to(device)
-    model = build(network, dataset, seed=0).to(device)
+    model = mmb.models.build(network, dataset, seed=0).to(device)
     labels = dataset.labels[dataset.split["train"]]
     sampler = mmb.auc.RichRowSampler(labels.cpu(), batch_size, rich_fraction=0)  # plain shuffled passes
     generator = torch.Generator(device).manual_seed(0)  # for the augmentation

@@ -1,8 +1,8 @@
 """Molecules: from a CSV file with SMILES to a model, a report page, and decisions for new molecules.
 
 The file has a column of SMILES and a column per task: 1, 0, or blank if it was not measured. Molecules become
-Morgan fingerprints (or graphs). They are split by scaffold, so that test molecules look different from training
-molecules. Two methods are trained on the same rows with the same network.
+Morgan fingerprints (or graphs). They are split by scaffold, so that test molecules look different from
+training ones. Two methods are trained on the same rows with the same network.
 
     python examples/molecules.py assays.csv new.csv
 """

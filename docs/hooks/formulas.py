@@ -1,7 +1,7 @@
 """Turns formulas into MathML while a page is built, so that they show without scripts or a network.
 
-Markdown turns formulas into `<span class="arithmatex">` and `<div class="arithmatex">`. A formula that cannot be
-converted stops the build, and so does a stray dollar sign.
+Markdown turns formulas into `<span class="arithmatex">` and `<div class="arithmatex">`. A formula that cannot
+be converted stops the build, and so does a stray dollar sign.
 """
 
 from __future__ import annotations
