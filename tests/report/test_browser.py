@@ -6,7 +6,7 @@ import pytest
 
 from mmb._extras import require
 from mmb.report import write_report
-from mmb.report.page import page
+from mmb.report.page import page_text
 from mmb.training import Run, train
 from report.browser import Browser, find_browser
 from report.conftest import NAMES
@@ -166,7 +166,7 @@ def test_everything_can_be_reached_by_tab(small):
 
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("width", [360, 1100])
-def test_it_fits_phones_and_both_colour_schemes(small, width, dark):
+def test_it_fits_phones_and_both_color_schemes(small, width, dark):
     small.look_like(width, 740, dark)
     try:
         small.wait(f"document.documentElement.clientWidth >= {width - 20}")
@@ -179,7 +179,7 @@ def test_it_fits_phones_and_both_colour_schemes(small, width, dark):
             "['color', 'backgroundColor'].map(n => getComputedStyle(document.body)[n].match(/\\d+/g)[0] * 1)"
         )
         assert (ink > paper) == dark
-        small.wait("byId('roc-chart').layout.font.color === colour('ink')")
+        small.wait("byId('roc-chart').layout.font.color === themeColor('ink')")
     finally:
         small.look_like(1100, 800)
     assert small.errors == []
@@ -189,7 +189,7 @@ def test_it_fits_phones_and_both_colour_schemes(small, width, dark):
 def test_many_tasks_stay_responsive(browser, written, tmp_path, count):
     plotly = require("plotly.offline", extra="report").get_plotlyjs()
     path = tmp_path / "many.html"
-    path.write_text(page(many_tasks(written[1], count), plotly), encoding="utf-8")
+    path.write_text(page_text(many_tasks(written[1], count), plotly), encoding="utf-8")
     browser.look_like(1100, 800)
     browser.open(path)
     assert browser.errors == []
@@ -225,7 +225,7 @@ def test_many_tasks_stay_responsive(browser, written, tmp_path, count):
 def test_focus_walks_down_a_long_table(browser, written, tmp_path):
     path = tmp_path / "many.html"
     path.write_text(
-        page(many_tasks(written[1], 400), require("plotly.offline", extra="report").get_plotlyjs())
+        page_text(many_tasks(written[1], 400), require("plotly.offline", extra="report").get_plotlyjs())
     )
     browser.open(path)
     browser.run("document.querySelector('#table tbody button').focus()")

@@ -34,6 +34,6 @@ def test_the_result_as_json(runs, tmp_path, capsys):
 
 
 def test_a_folder_without_runs_is_refused(tmp_path):
-    with pytest.raises(RunError, match="no run in"):
+    with pytest.raises(RunError, match="no run"):
         call(tmp_path, "-o", tmp_path / "page.html")
     assert not (tmp_path / "page.html").exists()

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from mmb.report.page import embedded_json, page
+from mmb.report.page import embedded_json, page_text
 from report.conftest import NAMES, ODD
 
 
@@ -65,7 +65,7 @@ def test_the_page_runs_its_own_scripts_alone_and_asks_for_nothing(written):
 
 def test_titles_are_escaped_and_what_is_put_in_is_not_searched_again(written):
     _, content = written
-    text = page({**content, "data": "@@DATA@@<title>&"}, "/* @@SCRIPT@@ */")
+    text = page_text({**content, "data": "@@DATA@@<title>&"}, "/* @@SCRIPT@@ */")
     parts = Parts(text)
     assert parts.title.startswith("@@DATA@@<title>&:")
     assert len(parts.scripts) == 3

@@ -22,7 +22,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, console: Console) -> None:
     """Write the page and say what it says first."""
     from mmb.report import write_report
-    from mmb.report.runs import find_runs
+    from mmb.report.run_groups import find_runs
 
     runs = find_runs(options.runs)
     content = write_report(runs, options.output, options.max_fpr, console.say)

@@ -1,4 +1,4 @@
-"""The page a run leaves behind: what was run, whether it works, how good it is, what differs from others."""
+"""A page about runs: what was run, whether it works, how good it is, how it differs from others."""
 
 from mmb.report.page import write_report
 

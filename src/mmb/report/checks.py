@@ -1,42 +1,35 @@
-"""Is it working? What the log and the scores of a run say, in words, with what to do about it."""
+"""Is it working? What the log and the scores of a run show, in words, with what to do about it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from mmb import metrics
-from mmb.report.comparison import samples
+from mmb.metrics.titles import TITLES
+from mmb.report.comparison import AREAS, area_samples
 from mmb.report.intervals import FEWEST
-from mmb.report.scores import Scores
+from mmb.report.selected_scores import SelectedScores
 from mmb.training import Run
 from mmb.training.loop.threshold_log import Tracked
 
-Status = Literal["good", "remark", "bad"]
-TITLES = {"auc": "AUC", "pauc": "partial AUC"}
+_SMALL_SPREAD = 0.05  # of logits
 
 
-@dataclass(frozen=True)
-class Check:
-    """One thing that was looked at.
+class Check(NamedTuple):
+    """One thing that was checked: its status, a title of a few words, and what was found and what to do."""
 
-    Attributes:
-        status: How it is.
-        title: What it is about, a few words.
-        text: What was found, and what to do if it is not good.
-    """
-
-    status: Status
+    status: Literal["good", "remark", "bad"]
     title: str
     text: str
 
 
 @dataclass(frozen=True)
-class Facts:
+class RunFacts:
     """All that the checks look at.
 
     Attributes:
@@ -46,81 +39,69 @@ class Facts:
         max_fpr: Limit of the partial AUC.
         tracked: Tracked thresholds by step.
         rates: False positive rate on test rows of each task, at the thresholds of the validation rows.
-        highest: Upper end of each task's interval of the AUC; NaN where it has none.
+        highest: Upper end of each task's interval of the AUC; NaN if it has none.
     """
 
     run: Run
     log: Sequence[dict[str, Any]]
-    scores: Scores
+    scores: SelectedScores
     max_fpr: float
     tracked: dict[int, Tracked]
     rates: Tensor
     highest: Tensor
 
 
-def check(facts: Facts) -> dict[str, Any]:
-    """Look at a run.
-
-    Returns:
-        `"verdict"`: one sentence, `"status"`: of the whole, `"checks"`: a list of `Check` as dicts.
-    """
-    checks = [*_progress(facts), *_blocks(facts), *_tasks(facts)]
-    bad = [found for found in checks if found.status == "bad"]
-    remarks = [found for found in checks if found.status == "remark"]
+def check_run(facts: RunFacts) -> dict[str, Any]:
+    """A `"verdict"` of one sentence, its `"status"`, and the `"checks"` as dicts."""
+    checks = [*_progress(facts), *_thresholds(facts), *_duals(facts), *_tasks(facts)]
+    bad = [found.title for found in checks if found.status == "bad"]
+    remarks = [found.title for found in checks if found.status == "remark"]
     if bad:
-        status, verdict = "bad", f"Not working: {bad[0].title}."
+        status, verdict = "bad", f"Not working: {bad[0]}."
     elif remarks:
-        what = "; ".join(found.title for found in remarks)
-        status, verdict = "remark", f"Working, but see: {what}."
+        status, verdict = "remark", f"Working, but see: {'; '.join(remarks)}."
     else:
         status, verdict = "good", "Working: it learned, and nothing stands out."
-    return {"status": status, "verdict": verdict, "checks": [asdict(found) for found in checks]}
+    return {"status": status, "verdict": verdict, "checks": [found._asdict() for found in checks]}
 
 
-def _progress(facts: Facts) -> Iterator[Check]:
-    """Whether it ran to its end, learned, levelled off, and carries over to new rows."""
-    run, log = facts.run, facts.log
-    step = log[-1]["step"] if log else 0
+def _progress(facts: RunFacts) -> Iterator[Check]:
+    """Whether it ran to its end, learned, leveled off, and generalizes to new rows."""
+    run, log, logits, labels = facts.run, facts.log, facts.scores.logits, facts.scores.labels
     if not run.finished:
-        yield Check(
-            "remark",
-            "not finished",
-            f"The log ends at step {step}; shown are the best weights so far, of step {facts.scores.step}. "
-            f"Continue with `mmb resume`; if it stopped with an error, its message says what to change.",
+        text = (
+            f"The log ends at step {log[-1]['step'] if log else 0}; the page shows the best weights so far, "
+            f"of step {facts.scores.step}. Continue with `mmb resume`; if the run stopped with an error, its "
+            "message says what to change."
         )
-    name = "auc" if run.recipe.training.select == "ap" else run.recipe.training.select
+        yield Check("remark", "not finished", text)
+    select = run.recipe.training.select
+    name = select if select in AREAS else "auc"
     curve = [record[name] for record in log if record["kind"] == "valid" and record[name] is not None]
     if len(curve) < 2:
         yield Check("remark", "too few evaluations", "Set training.evaluate_every lower to see a curve.")
         return
-    labels = facts.scores.labels["valid"]
-    noise = samples(facts.scores.logits["valid"], labels, facts.max_fpr)[name].mean(labels)
+    noise = area_samples(logits["valid"], labels["valid"], facts.max_fpr)[name].mean(labels["valid"])
     error = float(noise.estimate().variance.sqrt())
     yield from _learning(curve, error, f"validation {TITLES[name]}", run.finished)
-    spread = float(facts.scores.logits["valid"].float().std(0).median())
-    if spread < 0.05:
+    spread = float(logits["valid"].float().std(0).median())
+    if spread < _SMALL_SPREAD:
         text = (
             f"The logits of a typical task differ by only {spread:.3f} (standard deviation) between rows. "
-            "Objectives that see the top negatives alone get stuck there on hard tasks: start from a model "
+            "Objectives that see only the top negatives get stuck there on hard tasks: start from a model "
             "trained with method=ce, raise objective.max_fpr, or, with method=mb, set objective.anneal=100."
         )
-        yield Check("remark", "all rows score alike", text)
-    areas = {
-        part: float(
-            metrics.roc_auc(
-                facts.scores.logits[part],
-                facts.scores.labels[part],
-                facts.max_fpr if name == "pauc" else None,
-            ).nanmean()
-        )
-        for part in ("train", "test")
-    }
-    both = f"Mean {TITLES[name]}: {areas['train']:.3f} on training rows, {areas['test']:.3f} on test rows."
-    if areas["train"] - areas["test"] > 0.1:
-        advice = " More weight decay or dropout, fewer steps or a smaller network may help."
-        yield Check("remark", "fits training rows better than test rows", both + advice)
+        yield Check("remark", "all rows have nearly the same score", text)
+    limit = facts.max_fpr if name == "pauc" else None
+    train, test = (
+        float(metrics.roc_auc(logits[part], labels[part], limit).nanmean()) for part in ("train", "test")
+    )
+    text = f"Mean {TITLES[name]}: {train:.3f} on training rows, {test:.3f} on test rows."
+    if train - test > 0.1:
+        advice = "More weight decay or dropout, fewer steps or a smaller network may help."
+        yield Check("remark", "fits training rows better than test rows", f"{text} {advice}")
     else:
-        yield Check("good", "carries over to test rows", both)
+        yield Check("good", "generalizes to test rows", text)
 
 
 def _learning(curve: list[float], error: float, name: str, finished: bool) -> Iterator[Check]:
@@ -136,7 +117,7 @@ def _learning(curve: list[float], error: float, name: str, finished: bool) -> It
         return
     else:
         advice = (
-            "Try another optimizer.lr (ten times higher, then lower), more steps, or method=ce as a check."
+            "Try another optimizer.lr (ten times higher, then lower), more steps, or method=ce to compare."
         )
         yield Check("bad", "does not learn", f"{said} {advice}")
         return
@@ -145,49 +126,48 @@ def _learning(curve: list[float], error: float, name: str, finished: bool) -> It
         text = f"The {name} still rose by {last - before:.3f} over the last evaluations: train longer."
         yield Check("remark", "still improving", text)
     elif best - last > 2 * error:
-        text = (
-            f"The {name} fell from {best:.3f} to {last:.3f}; the weights of the best evaluation were taken."
-        )
+        text = f"The {name} fell from {best:.3f} to {last:.3f}; the weights of the best evaluation are used."
         yield Check("remark", "past its best at the end", f"{text} training.patience stops in time.")
     else:
-        yield Check("good", "levelled off", f"The last evaluation gave {last:.3f}, the best {best:.3f}.")
+        yield Check("good", "leveled off", f"The last evaluation gave {last:.3f}, the best {best:.3f}.")
 
 
-def _blocks(facts: Facts) -> Iterator[Check]:
-    """Whether the objective's own variables keep up: thresholds and duals."""
-    objective = facts.run.recipe.objective
-    if facts.tracked:
-        step = min(facts.tracked, key=lambda one: abs(one - facts.scores.step))
-        aim = objective.get("max_fpr", facts.max_fpr)
-        found = facts.tracked[step]
-        soft, hard = (float(rate.double().nanmedian()) for rate in (found.soft_rate, found.rate))
-        text = (
-            f"At step {step}, the smoothed share of training negatives above the tracked threshold was "
-            f"{soft:.1%} in a typical task; {aim:.1%} is aimed at. Without smoothing it is {hard:.1%}"
-        )
-        if not aim / 2 <= soft <= 2 * aim:
-            advice = (
-                "Raise objective.lr_threshold or lower optimizer.lr; training.warm_start=true helps early."
-            )
-            yield Check("remark", "thresholds lag behind", f"{text}. {advice}")
-        elif not aim / 2 <= hard <= 2 * aim:
-            advice = "a lower objective.tau1 brings the two together."
-            yield Check("good", "thresholds keep up", f"{text}: {advice}")
-        else:
-            yield Check("good", "thresholds keep up", f"{text}.")
+def _thresholds(facts: RunFacts) -> Iterator[Check]:
+    """Whether the tracked thresholds keep up with the scores."""
+    if not facts.tracked:
+        return
+    step = min(facts.tracked, key=lambda one: abs(one - facts.scores.step))
+    aim = facts.run.recipe.objective.get("max_fpr", facts.max_fpr)
+    found = facts.tracked[step]
+    soft, hard = (float(rate.double().nanmedian()) for rate in (found.soft_rate, found.rate))
+    text = (
+        f"At step {step}, the smoothed share of training negatives above the tracked threshold was "
+        f"{soft:.1%} in a typical task; the target is {aim:.1%}. Without smoothing it is {hard:.1%}"
+    )
+    if not aim / 2 <= soft <= 2 * aim:
+        advice = "Raise objective.lr_threshold or lower optimizer.lr; training.warm_start=true helps early."
+        yield Check("remark", "thresholds lag behind", f"{text}. {advice}")
+    elif not aim / 2 <= hard <= 2 * aim:
+        advice = "a lower objective.tau1 brings the two together."
+        yield Check("good", "thresholds keep up", f"{text}: {advice}")
+    else:
+        yield Check("good", "thresholds keep up", f"{text}.")
+
+
+def _duals(facts: RunFacts) -> Iterator[Check]:
+    """Whether the dual variables keep up with the scores."""
     errors = [record["dual_error"] for record in facts.log if record.get("dual_error") is not None]
-    if errors:
-        limit = 0.1 * objective.get("margin", 1.0)
-        text = f"Duals are {errors[-1]:.3f} from where they belong, on average over tasks."
-        if errors[-1] <= limit:
-            yield Check("good", "duals keep up", text)
-        else:
-            yield Check(
-                "remark", "duals lag behind", f"{text} Raise objective.lr_dual, or lower optimizer.lr."
-            )
+    if not errors:
+        return
+    text = f"Duals are {errors[-1]:.3f} from their best values, on average over tasks."
+    if errors[-1] <= 0.1 * facts.run.recipe.objective.get("margin", 1.0):
+        yield Check("good", "duals keep up", text)
+    else:
+        advice = "Raise objective.lr_dual, or lower optimizer.lr."
+        yield Check("remark", "duals lag behind", f"{text} {advice}")
 
 
-def _tasks(facts: Facts) -> Iterator[Check]:
+def _tasks(facts: RunFacts) -> Iterator[Check]:
     """Whether decisions hold on test rows, and which tasks need a second look."""
     names, labels = facts.scores.task_names, facts.scores.labels
     positives, negatives = ((labels["test"] == sign).sum(0) for sign in (1, 0))
@@ -207,7 +187,7 @@ def _tasks(facts: Facts) -> Iterator[Check]:
         yield Check("good", "decisions hold on test rows", text)
     worse = facts.highest < 0.5
     if worse.any():
-        text = f"Ranked worse than by chance: {_some(names, worse)}. Are their labels the right way round?"
+        text = f"Ranked worse than by chance: {_some(names, worse)}. Are their labels the right way around?"
         yield Check("remark", "some tasks are worse than chance", text)
     few = torch.minimum(positives, negatives) < FEWEST
     if few.any():
@@ -221,6 +201,5 @@ def _tasks(facts: Facts) -> Iterator[Check]:
 def _some(names: list[str], mask: Tensor) -> str:
     """The first few names where a mask is true."""
     chosen = mask.nonzero().flatten().tolist()
-    return ", ".join(names[k] for k in chosen[:5]) + (
-        f" and {len(chosen) - 5} more" if len(chosen) > 5 else ""
-    )
+    more = f" and {len(chosen) - 5} more" if len(chosen) > 5 else ""
+    return ", ".join(names[k] for k in chosen[:5]) + more

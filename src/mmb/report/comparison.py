@@ -10,24 +10,18 @@ import torch
 from torch import Tensor
 
 from mmb import metrics
-from mmb.report.influence import influence
-from mmb.report.intervals import Estimate, Sample, benjamini_hochberg, holm, row_freedom
-from mmb.report.values import numbers
+from mmb.report.influence import row_influence
+from mmb.report.intervals import Sample, UncertainValue, benjamini_hochberg, holm, row_freedom
+from mmb.report.page_values import rounded
 
 AREAS = {short: metrics.SHORT_NAMES[short] for short in ("auc", "pauc")}
 """The metrics that get intervals."""
 
 
-def samples(logits: Tensor, labels: Tensor, max_fpr: float) -> dict[str, Sample]:
-    """What one run came to, for each metric with intervals.
-
-    Args:
-        logits: `[n, m]`.
-        labels: `[n, m]` with -1 for missing.
-        max_fpr: Limit of the partial AUC.
-    """
+def area_samples(logits: Tensor, labels: Tensor, max_fpr: float) -> dict[str, Sample]:
+    """The result of one run, for each metric with intervals, from its logits and labels `[n, m]`."""
     found = metrics.evaluate(logits, labels, max_fpr)
-    parts = influence(logits, labels, [1.0, max_fpr])
+    parts = row_influence(logits, labels, [1.0, max_fpr])
     freedom = row_freedom(labels)
     return {
         short: Sample(found[name].unsqueeze(0), part, freedom)
@@ -35,11 +29,13 @@ def samples(logits: Tensor, labels: Tensor, max_fpr: float) -> dict[str, Sample]
     }
 
 
-def compare(runs: Sequence[dict[str, Sample]], member: Sequence[int], labels: Tensor) -> dict[str, Any]:
+def compare_methods(
+    runs: Sequence[dict[str, Sample]], member: Sequence[int], labels: Tensor
+) -> dict[str, Any]:
     """Every method, and every pair of methods, as the page shows them.
 
     Args:
-        runs: `samples` of each run, on the test rows.
+        runs: `area_samples` of each run, on the test rows.
         member: The method of each run: 0 and up.
         labels: Of the test rows.
 
@@ -61,9 +57,9 @@ def compare(runs: Sequence[dict[str, Sample]], member: Sequence[int], labels: Te
             p_values.append(overall.p_value())
             tasks = methods[a][name].minus(methods[b][name])
             entry[name]["tasks"] = _difference(tasks)
-            entry[name]["tasks"]["adjusted"] = numbers(benjamini_hochberg(tasks.p_value()), 6)
+            entry[name]["tasks"]["adjusted"] = rounded(benjamini_hochberg(tasks.p_value()), 6)
         pairs.append(entry)
-    adjusted = numbers(holm(torch.stack(p_values)), 6) if p_values else []
+    adjusted = rounded(holm(torch.stack(p_values)), 6) if p_values else []
     for number, entry in enumerate(pairs):
         for offset, name in enumerate(AREAS):
             entry[name]["adjusted"] = adjusted[len(AREAS) * number + offset]
@@ -77,15 +73,15 @@ def _area(mean: Sample) -> dict[str, Any]:
     estimate = mean.estimate()
     low, high = estimate.share_interval()
     runs = mean.values
-    spread = numbers(runs.std()) if len(runs) > 1 else None
-    return {"value": numbers(estimate.value), "low": numbers(low), "high": numbers(high), "spread": spread}
+    spread = rounded(runs.std()) if len(runs) > 1 else None
+    return {"value": rounded(estimate.value), "low": rounded(low), "high": rounded(high), "spread": spread}
 
 
-def _difference(estimate: Estimate) -> dict[str, Any]:
+def _difference(estimate: UncertainValue) -> dict[str, Any]:
     low, high = estimate.interval()
     return {
-        "value": numbers(estimate.value),
-        "low": numbers(low),
-        "high": numbers(high),
-        "p": numbers(estimate.p_value(), 6),
+        "value": rounded(estimate.value),
+        "low": rounded(low),
+        "high": rounded(high),
+        "p": rounded(estimate.p_value(), 6),
     }

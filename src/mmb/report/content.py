@@ -11,13 +11,13 @@ from torch import Tensor
 
 import mmb
 from mmb._extras import require
-from mmb.report.checks import Facts, check
-from mmb.report.comparison import compare, samples
+from mmb.metrics.titles import TITLES
+from mmb.report.checks import RunFacts, check_run
+from mmb.report.comparison import area_samples, compare_methods
 from mmb.report.intervals import Sample
-from mmb.report.roc import page_curves
-from mmb.report.runs import methods_of, run_names
-from mmb.report.scores import Scores, run_scores
-from mmb.report.values import numbers
+from mmb.report.page_values import page_curves, rounded
+from mmb.report.run_groups import methods_of, run_names
+from mmb.report.selected_scores import SelectedScores, run_scores
 from mmb.training import METHODS, Run, RunError
 from mmb.training.loop import threshold_log
 from mmb.training.loop.evaluate import decision_thresholds, rates_at, task_metrics
@@ -31,20 +31,7 @@ _SERIES = {
 
 
 def page_content(runs: Sequence[Run], max_fpr: float | None, say: Callable[[str], None]) -> dict[str, Any]:
-    """Read, or compute, what a page on some runs shows.
-
-    Args:
-        runs: The runs; all on the same data.
-        max_fpr: Limit of the partial AUC; that of the first run by default.
-        say: Told what is being done.
-
-    Returns:
-        What is embedded in the page, plain JSON.
-
-    Raises:
-        RunError: If runs have different test rows or tasks, or none, or one has no checkpoint.
-        ValueError: If `max_fpr` is outside (0, 1].
-    """
+    """The content of a page about some runs, plain JSON; see `write_report` for the arguments."""
     max_fpr = runs[0].recipe.training.max_fpr if max_fpr is None else max_fpr
     if not 0 < max_fpr <= 1:
         raise ValueError(f"max_fpr must be in (0, 1], got {max_fpr}")
@@ -58,11 +45,11 @@ def page_content(runs: Sequence[Run], max_fpr: float | None, say: Callable[[str]
     labels = scores[0].labels["test"]
     if not bool((labels >= 0).any()):
         raise RunError(
-            f"the data of the run in {runs[0].path} has no labelled test rows, and those are what a page is "
-            f"about: give the data another split"
+            f"the data of the run in {runs[0].path} has no labeled test rows, which a page needs: "
+            f"split the data in another way"
         )
-    areas = [samples(found.logits["test"], labels, max_fpr) for found in scores]
-    compared = compare(areas, member, labels)
+    areas = [area_samples(found.logits["test"], labels, max_fpr) for found in scores]
+    compared = compare_methods(areas, member, labels)
     shown = [
         {"name": name, "method": kind, **run_content(run, found, area, max_fpr)}
         for run, found, area, name, kind in zip(runs, scores, areas, names, member, strict=True)
@@ -72,6 +59,7 @@ def page_content(runs: Sequence[Run], max_fpr: float | None, say: Callable[[str]
         "version": mmb.__version__,
         "written": _time(datetime.datetime.now().timestamp()),
         "max_fpr": max_fpr,
+        "titles": TITLES,
         "select": runs[0].recipe.training.select,
         "sizes": scores[0].sizes,
         "tasks": {
@@ -90,34 +78,34 @@ def page_content(runs: Sequence[Run], max_fpr: float | None, say: Callable[[str]
     }
 
 
-def run_content(run: Run, scores: Scores, areas: dict[str, Sample], max_fpr: float) -> dict[str, Any]:
+def run_content(run: Run, scores: SelectedScores, areas: dict[str, Sample], max_fpr: float) -> dict[str, Any]:
     """What the page shows of one run."""
     logits, labels = scores.logits["test"], scores.labels["test"]
     thresholds = decision_thresholds(scores.logits["valid"], scores.labels["valid"], [max_fpr])[0]
     fpr, tpr = (rate.where(thresholds.isfinite(), torch.nan) for rate in rates_at(logits, labels, thresholds))
     found = task_metrics(logits, labels, max_fpr)
-    tasks = {name: numbers(values) for name, values in found.items()}
+    tasks = {name: rounded(values) for name, values in found.items()}
     highest = torch.empty(0)
     for name, sample in areas.items():
         low, high = sample.estimate().share_interval()
-        tasks |= {f"{name}_low": numbers(low), f"{name}_high": numbers(high)}
+        tasks |= {f"{name}_low": rounded(low), f"{name}_high": rounded(high)}
         highest = high if name == "auc" else highest
-    tasks |= {"threshold": numbers(thresholds, 4), "fpr": numbers(fpr), "tpr": numbers(tpr)}
+    tasks |= {"threshold": rounded(thresholds, 4), "fpr": rounded(fpr), "tpr": rounded(tpr)}
     log = read_log(run.path)
     tracked = threshold_log.read(run.path) or scores.tracked
     return {
         "facts": run_facts(run, scores, log),
         "recipe": require("yaml", extra="training").safe_dump(to_plain(run.recipe), sort_keys=False),
-        "means": {name: numbers(values.nanmean()) for name, values in found.items()},
+        "means": {name: rounded(values.nanmean()) for name, values in found.items()},
         "curves": _curves(log),
         "tasks": tasks,
         "roc": page_curves(logits, labels, max_fpr),
         "tracked": _tracked(tracked),
-        **check(Facts(run, log, scores, max_fpr, tracked, fpr, highest)),
+        **check_run(RunFacts(run, log, scores, max_fpr, tracked, fpr, highest)),
     }
 
 
-def run_facts(run: Run, scores: Scores, log: Sequence[dict[str, Any]]) -> dict[str, str]:
+def run_facts(run: Run, scores: SelectedScores, log: Sequence[dict[str, Any]]) -> dict[str, str]:
     """What was run, where, when and with what."""
     recipe = run.recipe
     rows = ", ".join(f"{count} {part}" for part, count in scores.sizes.items())
@@ -132,7 +120,7 @@ def run_facts(run: Run, scores: Scores, log: Sequence[dict[str, Any]]) -> dict[s
     planned = next((record.get("steps") for record in log if record["kind"] == "start"), None)
     done = log[-1]["step"] if log else 0
     facts["steps"] = f"{done} of {planned}" if planned else str(done)
-    facts["weights"] = f"of step {scores.step}, selected by validation {recipe.training.select}"
+    facts["weights"] = f"of step {scores.step}, selected by validation {TITLES[recipe.training.select]}"
     seconds = next((record["seconds"] for record in reversed(log) if record.get("seconds")), None)
     if run.finished:
         result = run.result()
@@ -145,8 +133,8 @@ def run_facts(run: Run, scores: Scores, log: Sequence[dict[str, Any]]) -> dict[s
     return facts
 
 
-def _check_same(one: Run, first: Scores, other: Run, scores: Scores) -> None:
-    """Refuse to put runs side by side that were judged on different rows."""
+def _check_same(one: Run, first: SelectedScores, other: Run, scores: SelectedScores) -> None:
+    """Refuse to compare runs that are judged on different rows."""
     same = scores.task_names == first.task_names and torch.equal(scores.labels["test"], first.labels["test"])
     if not same:
         raise RunError(
@@ -156,7 +144,7 @@ def _check_same(one: Run, first: Scores, other: Run, scores: Scores) -> None:
 
 
 def _curves(log: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Columns of the log, by what the lines are about."""
+    """Columns of the log, by the kind of its lines."""
     curves = {}
     for kind, wanted in _SERIES.items():
         lines = _spaced([record for record in log if record["kind"] == kind], 1000)
@@ -166,7 +154,7 @@ def _curves(log: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _tracked(tracked: dict[int, threshold_log.Tracked]) -> dict[str, Any]:
-    """Thresholds and quantiles, a list per step of a number per task; shares above them at the last step."""
+    """Thresholds and quantiles, a list of tasks per step; shares above them at the last step."""
     steps = _spaced(sorted(tracked), 50)
     over_time = {
         name: [_column(getattr(tracked[step], name)) for step in steps] for name in ("tracked", "quantile")
@@ -178,11 +166,11 @@ def _tracked(tracked: dict[int, threshold_log.Tracked]) -> dict[str, Any]:
 
 
 def _column(values: Tensor) -> Any:
-    return numbers(values.double(), 3)
+    return rounded(values.double(), 3)
 
 
 def _spaced(items: Sequence[Any], most: int) -> list[Any]:
-    """At most so many of some items, evenly spaced, the first and the last among them."""
+    """At most some number of items, evenly spaced, including the first and the last."""
     if len(items) <= most:
         return list(items)
     return [items[round(place * (len(items) - 1) / (most - 1))] for place in range(most)]

@@ -1,4 +1,4 @@
-"""How much each test row moves an AUC or a partial AUC: what intervals and paired tests are made of."""
+"""How much each test row moves an AUC or a partial AUC: the basis of intervals and paired tests."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 
-def influence(scores: Tensor, labels: Tensor, limits: Sequence[float]) -> list[Tensor]:
-    r"""Influence of every row on each task's standardised partial AUC, scaled so that variances are sums.
+def row_influence(scores: Tensor, labels: Tensor, limits: Sequence[float]) -> list[Tensor]:
+    r"""Influence of every row on each task's standardized partial AUC, scaled so that variances are sums.
 
     With $F(z)$ the share of a task's negatives above `z` and $S(z)$ the share of its positives
     above `z` (ties count half), and $S_c$ the true positive rate at `FPR = c`:
@@ -19,7 +19,7 @@ def influence(scores: Tensor, labels: Tensor, limits: Sequence[float]) -> list[T
     $$
 
     are the structural components of the area left of `c`; for `c = 1` they are those of DeLong, DeLong
-    and Clarke-Pearson (1988). Centred by class, divided by $\sqrt{n (n - 1)}$ of their class and by
+    and Clarke-Pearson (1988). Centered by class, divided by $\sqrt{n (n - 1)}$ of their class and by
     McClish's $2 (c - c^2/2)$, they are the result $D$, for which
 
     $$
@@ -27,17 +27,11 @@ def influence(scores: Tensor, labels: Tensor, limits: Sequence[float]) -> list[T
     \text{Var}(\text{pAUC}^a_k - \text{pAUC}^b_k) = \sum_i (D^a_{ik} - D^b_{ik})^2
     $$
 
-    and likewise for the mean over tasks, with the mean of $D$ over tasks: rows are what is drawn, so
-    models and tasks judged on the same rows are compared as such.
+    and likewise for the mean over tasks, with the mean of $D$ over tasks: the rows are the random sample, so
+    models and tasks judged on the same rows are compared by pairs.
 
-    Args:
-        scores: Float `[n, m]`, finite; higher means more likely positive.
-        labels: Integer `[n, m]`: 1, 0, or -1 for missing.
-        limits: Values of `c`, in (0, 1]; 1 is the whole AUC.
-
-    Returns:
-        Float64 `[n, m]` for each limit; zero where a label is missing, NaN for tasks that lack a class. A
-        class with a single row shows no spread, so it adds nothing.
+    The result is float64 `[n, m]` for each limit `c` in (0, 1] (1 is the whole AUC); zero where a label is
+    missing, NaN for tasks that lack a class. A class with a single row shows no spread, so it adds nothing.
     """
     positive, negative = (labels == 1).T.contiguous(), (labels == 0).T.contiguous()  # [m, n]
     scores = scores.T.contiguous()

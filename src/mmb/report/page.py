@@ -1,4 +1,4 @@
-"""The page: one file that needs nothing else, and runs nothing but its own three scripts."""
+"""The page: one file that needs nothing else, and runs only its own three scripts."""
 
 from __future__ import annotations
 
@@ -33,35 +33,31 @@ def write_report(
         runs: The runs, finished or not.
         path: The file to write.
         max_fpr: Limit of the partial AUC; that of the first run by default.
-        say: Told what is being done.
+        say: Called with a line of text at each step.
 
     Returns:
-        What the page shows.
+        The content of the page, plain JSON.
 
     Raises:
-        RunError: If runs have different test rows or tasks, or one has no checkpoint.
+        RunError: If runs have different test rows or tasks, or no labeled test rows, or one has no
+            checkpoint.
         ValueError: If `max_fpr` is outside (0, 1], or there is no run.
         ImportError: If plotly is not installed.
     """
     if not runs:
-        raise ValueError("runs: got none; give at least one")
-    plotly = require("plotly.offline", extra="report").get_plotlyjs()  # before any work: it may be missing
+        raise ValueError("runs: got none, expected at least one")
+    plotly = require("plotly.offline", extra="report").get_plotlyjs()  # first, since it may be missing
     content = page_content(runs, max_fpr, say)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, page(content, plotly))
+    write_whole(path, page_text(content, plotly))
     return content
 
 
-def page(content: dict[str, Any], plotly: str) -> str:
-    """The text of the page.
-
-    Args:
-        content: What it shows; any text in it is shown as text.
-        plotly: The charting library, JavaScript.
-    """
+def page_text(content: dict[str, Any], plotly: str) -> str:
+    """The HTML of a page, whose content is shown as text, and the JavaScript of its charting library."""
     files = resources.files("mmb.report") / "assets"
     scripts = [plotly, "\n".join((files / name).read_text(encoding="utf-8") for name in _SCRIPTS)]
-    # Scripts are named by their hash, so the browser runs no other, whatever a label should contain.
+    # Scripts are named by their hash, so the browser runs no others, whatever a label contains.
     allowed = " ".join(f"'sha256-{_hash(script)}'" for script in scripts)
     parts = {
         "TITLE": html.escape(f"{content['data']}: mmb report"),
@@ -72,12 +68,12 @@ def page(content: dict[str, Any], plotly: str) -> str:
         "SCRIPT": scripts[1],
     }
     frame = (files / "page.html").read_text(encoding="utf-8")
-    pieces = frame.split("@@")  # text, name, text, name, ..., text: what is put in is not searched again
+    pieces = frame.split("@@")  # text, name, text, ..., name, text: inserted parts are not searched again
     return "".join(parts[piece] if index % 2 else piece for index, piece in enumerate(pieces))
 
 
 def embedded_json(content: Any) -> str:
-    """JSON that can stand inside a script element: it has no `<`, `>`, `&` or line separator."""
+    """JSON that can stand inside a script element: without `<`, `>`, `&` and line separators."""
     text = json.dumps(content, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")

@@ -1,5 +1,5 @@
 "use strict";
-// Charts in the colours of the page, drawn again when those change.
+// Charts in the colors of the page, redrawn when those change.
 
 const drawn = new Map(); // id of a chart -> how to draw it
 
@@ -10,19 +10,19 @@ const PALETTE = {
 const DASHES = ["solid", "dash", "dot", "dashdot"];
 
 const darkMode = window.matchMedia("(prefers-color-scheme: dark)");
-const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+const themeColor = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
 function methodLine(index) {
   const palette = PALETTE[darkMode.matches ? "dark" : "light"];
   return { color: palette[index % palette.length], dash: DASHES[Math.floor(index / palette.length) % 4], width: 2 };
 }
 
-// Plotly reads a little HTML in its labels; this makes any text mean itself.
+// Plotly reads some HTML in its labels; this makes it show any text unchanged.
 const label = (text) => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
 
 function axis(title, more = {}) {
   return {
-    title: { text: label(title) }, gridcolor: colour("line"), linecolor: colour("line"), zerolinecolor: colour("line"),
+    title: { text: label(title) }, gridcolor: themeColor("line"), linecolor: themeColor("line"), zerolinecolor: themeColor("line"),
     automargin: true, ...more,
   };
 }
@@ -32,11 +32,11 @@ function draw(id, build) {
   const { traces, layout } = build();
   const touch = window.matchMedia("(pointer: coarse)").matches;
   Plotly.react(byId(id), traces, {
-    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: colour("ink"), size: 13 },
+    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: themeColor("ink"), size: 13 },
     margin: { l: 48, r: 12, t: 12, b: 44 }, hovermode: "closest",
     dragmode: touch ? false : "zoom", // a finger scrolls the page
     legend: { orientation: "h", yref: "container", yanchor: "top", y: 1, x: 0, bgcolor: "rgba(0,0,0,0)" },
-    hoverlabel: { bgcolor: colour("soft"), bordercolor: colour("line"), font: { color: colour("ink") }, align: "left" },
+    hoverlabel: { bgcolor: themeColor("soft"), bordercolor: themeColor("line"), font: { color: themeColor("ink") }, align: "left" },
     ...layout,
   }, { responsive: true, displayModeBar: false });
 }

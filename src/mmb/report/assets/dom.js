@@ -1,5 +1,5 @@
 "use strict";
-// Small helpers. Text only ever enters the page as text: nothing here parses HTML.
+// Small helpers. Text enters the page only as text: nothing here parses HTML.
 
 const byId = (id) => document.getElementById(id);
 

@@ -3,7 +3,7 @@
 
 const page = JSON.parse(byId("data").textContent);
 const LIMIT = page.max_fpr;
-const METRICS = { pauc: `pAUC (FPR ≤ ${LIMIT})`, auc: "AUC", ap: "AP" };
+const METRICS = { ...page.titles, pauc: `${page.titles.pauc} (FPR ≤ ${LIMIT})` };
 const SIGNIFICANT = 0.05;
 
 function showTitle() {
@@ -37,13 +37,14 @@ function showComparison() {
   };
   const several = page.methods.some((method) => method.runs > 1);
   plainTable(byId("methods"), "Mean over tasks on test rows, with 95 % interval",
-    ["method", "runs", "AUC", METRICS.pauc, "AP", ...(several ? ["AUC: spread over runs", "pAUC: spread over runs"] : [])],
+    ["method", "runs", METRICS.auc, METRICS.pauc, METRICS.ap,
+      ...(several ? ["auc", "pauc"].map((metric) => `${page.titles[metric]}: spread over runs`) : [])],
     page.methods.map((method, index) => [
       method.name, String(method.runs), withArea(method.auc), withArea(method.pauc), number(meanAP(index)),
       ...(several ? [number(method.auc.spread, 4), number(method.pauc.spread, 4)] : []),
     ]));
   byId("pairs-part").hidden = !page.pairs.length;
-  byId("compare-words").textContent = page.pairs.length ? inWords() : "One method: give more runs to compare.";
+  byId("compare-words").textContent = page.pairs.length ? inWords() : "There is only one method: give more runs to compare.";
   byId("compare-note").textContent = compareNote();
   if (!page.pairs.length) return;
   const rows = page.pairs.flatMap((pair) => ["pauc", "auc"].map((metric) => {
@@ -55,7 +56,7 @@ function showComparison() {
   plainTable(byId("pairs"), "Differences of means over tasks",
     ["difference", "metric", "value", "95 % interval", "p", "p, adjusted", "significant"], rows);
   fillSelect(byId("pair-choice"), page.pairs.map((pair) => `${page.methods[pair.a].name} − ${page.methods[pair.b].name}`));
-  byId("pair-metric").replaceChildren(make("option", { value: "pauc" }, METRICS.pauc), make("option", { value: "auc" }, "AUC"));
+  byId("pair-metric").replaceChildren(make("option", { value: "pauc" }, METRICS.pauc), make("option", { value: "auc" }, METRICS.auc));
   for (const id of ["pair-choice", "pair-metric"]) byId(id).addEventListener("change", showPair);
   showPair();
 }
@@ -80,8 +81,8 @@ function compareNote() {
     : `Intervals cover the noise of the test rows${single.length < page.methods.length ? "; that of training (seeds) too, except of" : ", not that of training: there is one run each of"} ${single.join(", ")}.`;
   return `${noise} Areas by DeLong's method and its extension to partial areas; all methods are judged on the same rows, so ` +
     "differences are paired. Adjusted p values account for many comparisons: over all pairs of methods and both metrics by " +
-    "Holm (any false claim has a chance of at most 5 %); over the tasks of one pair by Benjamini and Hochberg (of the claims, " +
-    "5 % are expected to be false). Tasks with fewer than 10 test positives or negatives are not tested.";
+    "Holm (any false claim has a chance of at most 5 %); over the tasks of one pair by Benjamini and Hochberg (5 % of " +
+    "the claims are expected to be false). Tasks with fewer than 10 test positives or negatives are not tested.";
 }
 
 function showPair() {
@@ -112,8 +113,8 @@ function showPair() {
       };
     };
     return {
-      traces: [part("significant", clear, methodLine(up >= down ? pair.a : pair.b).color), part("may be noise", (task) => !clear(task), colour("quiet"))],
-      layout: { xaxis: axis("tasks, by difference", { showgrid: false, zeroline: false }), yaxis: axis(`${a} − ${b}`, { zerolinecolor: colour("ink") }), showlegend: true },
+      traces: [part("significant", clear, methodLine(up >= down ? pair.a : pair.b).color), part("may be noise", (task) => !clear(task), themeColor("quiet"))],
+      layout: { xaxis: axis("tasks, by difference", { showgrid: false, zeroline: false }), yaxis: axis(`${a} − ${b}`, { zerolinecolor: themeColor("ink") }), showlegend: true },
     };
   });
   const chart = byId("pair-chart");
@@ -122,7 +123,7 @@ function showPair() {
 }
 
 const CURVES = [
-  ["valid", "pauc", `validation ${METRICS.pauc}`], ["valid", "auc", "validation AUC"], ["valid", "ap", "validation AP"],
+  ["valid", "pauc", `validation ${METRICS.pauc}`], ["valid", "auc", `validation ${METRICS.auc}`], ["valid", "ap", `validation ${METRICS.ap}`],
   ["train", "loss", "training loss"], ["train", "gap", "gap of the mean scores"], ["train", "dual_error", "distance of the duals"],
   ["train", "gradient_norm", "norm of the gradient"],
 ];
@@ -165,12 +166,12 @@ function showFacts() {
 function showTerms() {
   const terms = {
     AUC: "Chance that a positive scores higher than a negative of the same task; a tie counts half.",
-    pAUC: `Area under the ROC curve over false positive rates up to ${LIMIT}, standardised as McClish does: 1 is perfect, 0.5 is chance.`,
-    AP: "Average precision: mean over a task's positives of the precision at their score.",
-    threshold: `Lowest logit above which at most ${LIMIT} of a task's validation negatives are; a row above it is called positive.`,
+    pAUC: `Area under the ROC curve over false positive rates up to ${LIMIT}, standardized by McClish: 1 is perfect, 0.5 is chance.`,
+    AP: "Average precision: the mean precision at the scores of a task's positives.",
+    threshold: `The lowest logit that at most ${LIMIT} of a task's validation negatives exceed; rows above it are called positive.`,
     "FPR, TPR": "Shares of the test negatives and test positives above that threshold.",
-    "mean over tasks": "Of the tasks that have both classes among the test rows.",
-    "tracked threshold": "What a partial AUC method holds, during training, for the quantile of the scores of a task's training negatives.",
+    "mean over tasks": "Over the tasks with both classes among the test rows.",
+    "tracked threshold": "The estimate that a partial AUC method keeps, during training, of a quantile of the scores of a task's training negatives.",
   };
   byId("terms").replaceChildren(...Object.entries(terms).flatMap(([name, text]) => [make("dt", {}, name), make("dd", {}, text)]));
 }

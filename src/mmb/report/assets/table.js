@@ -77,7 +77,7 @@ class TaskTable {
     this.show(true);
   }
 
-  show(anew = false) {
+  show(rebuild = false) {
     const total = this.order.length;
     let [start, end] = [0, total];
     if (total > ALL_UP_TO) {
@@ -86,11 +86,11 @@ class TaskTable {
       end = Math.min(total, first + Math.ceil(this.scroll.clientHeight / ROW_HEIGHT) + SPARE);
     }
     const rows = (from, to) => this.order.slice(from, to).map((task, index) => this.row(task, from + index));
-    if (anew || start >= this.end || end <= this.start) {
+    if (rebuild || start >= this.end || end <= this.start) {
       const focused = this.body.contains(document.activeElement) ? document.activeElement.dataset.task : null;
       this.body.replaceChildren(...rows(start, end));
       if (focused !== null) this.body.querySelector(`[data-task="${focused}"]`)?.focus({ preventScroll: true });
-    } else { // rows that stay are not touched, so one that has the focus keeps it
+    } else { // rows that stay are not touched, so the focus stays
       for (; this.start < start; this.start++) this.body.firstChild.remove();
       for (; this.end > end; this.end--) this.body.lastChild.remove();
       this.body.prepend(...rows(start, this.start));

@@ -1,5 +1,5 @@
 "use strict";
-// The table of tasks, and one task looked at closely.
+// The table of tasks, and one task in detail.
 
 let tableRun = 0;
 let chosenTask = 0;
@@ -15,9 +15,9 @@ function showTable() {
     { title: "Task", text: true, key: (task) => names[task], hint: "Name of the task" },
     count("Test +", "test_positives", "Positives among the test rows"),
     count("Test −", "test_negatives", "Negatives among the test rows"),
-    value("AUC", "auc", "On test rows"),
-    value("pAUC", "pauc", `On test rows, FPR up to ${LIMIT}, McClish-standardised`),
-    value("AP", "ap", "Average precision on test rows"),
+    value(page.titles.auc, "auc", "On test rows"),
+    value(page.titles.pauc, "pauc", `On test rows, FPR up to ${LIMIT}, McClish-standardized`),
+    value(page.titles.ap, "ap", "Average precision on test rows"),
     value("Threshold", "threshold", `Logit at a false positive rate of ${LIMIT} on validation rows`),
     value("FPR", "fpr", "Achieved on test rows at the threshold"),
     value("TPR", "tpr", "Achieved on test rows at the threshold"),
@@ -74,7 +74,7 @@ function showRoc() {
   byId("roc-chart").setAttribute("aria-label", `ROC curves of ${page.tasks.name[task]}; the table below has the numbers`);
   draw("roc-chart", () => {
     const seen = new Set();
-    const traces = [{ type: "scatter", mode: "lines", x: [0, 1], y: [0, 1], line: { color: colour("quiet"), dash: "dot", width: 1 }, hoverinfo: "skip", showlegend: false }];
+    const traces = [{ type: "scatter", mode: "lines", x: [0, 1], y: [0, 1], line: { color: themeColor("quiet"), dash: "dot", width: 1 }, hoverinfo: "skip", showlegend: false }];
     for (const run of page.runs) {
       if (!run.roc[task]) continue;
       const { fpr, tpr } = decodeCurve(run.roc[task]);
@@ -96,7 +96,7 @@ function showRoc() {
       traces,
       layout: {
         xaxis: axis("false positive rate", { range: [-0.01 * right, 1.01 * right] }), yaxis: axis("true positive rate", { range: [-0.01, 1.01] }),
-        shapes: [{ type: "rect", x0: 0, x1: LIMIT, y0: 0, y1: 1, yref: "paper", fillcolor: colour("band"), line: { width: 0 }, layer: "below" }],
+        shapes: [{ type: "rect", x0: 0, x1: LIMIT, y0: 0, y1: 1, yref: "paper", fillcolor: themeColor("band"), line: { width: 0 }, layer: "below" }],
         annotations: missing,
       },
     };
@@ -111,8 +111,8 @@ function showTaskValues() {
     const value = number(run.tasks[name][task]);
     return known(low) ? `${value} (${range(low, run.tasks[`${name}_high`][task])})` : value;
   };
-  plainTable(byId("task-values"), `${page.tasks.name[task]}: ${counts}. 95 % intervals cover the noise of these rows. A ring in the chart is the threshold.`,
-    ["run", "AUC", METRICS.pauc, "AP", "threshold", "FPR", "TPR"],
+  plainTable(byId("task-values"), `${page.tasks.name[task]}: ${counts}. 95 % intervals cover the noise of these rows. Rings in the chart mark thresholds.`,
+    ["run", METRICS.auc, METRICS.pauc, METRICS.ap, "threshold", "FPR", "TPR"],
     page.runs.map((run) => [run.name, area(run, "auc"), area(run, "pauc"),
       ...["ap", "threshold", "fpr", "tpr"].map((name) => number(run.tasks[name][task]))]));
 }
@@ -120,7 +120,7 @@ function showTaskValues() {
 function showTracked() {
   const chosen = byId("tracked-run").value;
   if (chosen === "") {
-    byId("tracked-note").textContent = "No run here tracks thresholds: partial AUC methods do.";
+    byId("tracked-note").textContent = "No run on this page tracks thresholds; partial AUC methods do.";
     return;
   }
   const run = page.runs[Number(chosen)];
@@ -136,7 +136,7 @@ function showTracked() {
     const mode = run.tracked.step.length > 60 ? "lines" : "lines+markers";
     return {
       traces: [
-        { type: "scatter", mode, x: run.tracked.step, y: series("quantile"), name: "true quantile", line: { color: colour("quiet"), width: 2 } },
+        { type: "scatter", mode, x: run.tracked.step, y: series("quantile"), name: "true quantile", line: { color: themeColor("quiet"), width: 2 } },
         { type: "scatter", mode, x: run.tracked.step, y: series("tracked"), name: "tracked", line: { ...line, dash: "dash" } },
       ],
       layout: { xaxis: axis("steps"), yaxis: axis("logit"), hovermode: "x unified", showlegend: true },
@@ -146,7 +146,7 @@ function showTracked() {
     const last = pick(run.tracked[name]);
     return known(last) ? (100 * last).toFixed(1) : "–";
   };
-  const few = run.tracked.step.length < 4 ? " Only the checkpoints that are still there are shown." : "";
-  byId("tracked-note").textContent = `At the last point, ${percent("rate")} % of the training negatives (of a sample of the rows) ` +
-    `are above the tracked threshold; smoothed as in training it is ${percent("soft_rate")} %, which is what tracking aims with.${few}`;
+  const few = run.tracked.step.length < 4 ? " Only checkpoints that still exist are shown." : "";
+  byId("tracked-note").textContent = `At the last point, ${percent("rate")} % of the training negatives (in a sample of the rows) ` +
+    `are above the tracked threshold; smoothed as in training it is ${percent("soft_rate")} %, which tracking brings to its target.${few}`;
 }

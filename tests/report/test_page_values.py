@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from mmb import metrics
-from mmb.report.roc import POINTS, page_curves, thin
+from mmb.report.page_values import POINTS, page_curves, thin_curves
 
 
 def area(fpr, tpr, limit=1.0):
@@ -27,7 +27,7 @@ def scores_and_labels(rows, tasks, rate=0.3, decimals=None):
 def test_thinned_curves_keep_their_areas(decimals):
     scores, labels = scores_and_labels(5000, 4, decimals=decimals)
     scores[:, 1] = torch.linspace(0, 1, 5000)  # by chance: half of its many corners on each side
-    fpr, tpr = thin(scores, labels, 0.1)
+    fpr, tpr = thin_curves(scores, labels, 0.1)
     assert fpr.shape[1] <= POINTS
     for task in range(4):
         whole = metrics.roc_curve(scores[:, task], labels[:, task])
@@ -43,7 +43,7 @@ def test_curves_with_few_corners_are_exact_beside_long_ones():
     scores, labels = scores_and_labels(3000, 2)
     labels[:, 0] = 0
     labels[:5, 0] = 1
-    fpr, tpr = thin(scores, labels, 0.1)
+    fpr, tpr = thin_curves(scores, labels, 0.1)
     whole = metrics.roc_curve(scores[:, 0], labels[:, 0])
     count = len(whole.fpr)
     assert count < POINTS < (metrics.roc_curve(scores[:, 1], labels[:, 1]).fpr < 1).sum()

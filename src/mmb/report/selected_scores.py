@@ -1,4 +1,4 @@
-"""What the selected weights of a run say about its rows: computed once, kept in the run's folder."""
+"""Scores of a run's selected weights: computed once, kept in the run's folder."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FILE = "report.safetensors"
 
 
 @dataclass(frozen=True)
-class Scores:
+class SelectedScores:
     """Scores of the selected weights, on the host.
 
     Attributes:
@@ -34,9 +34,9 @@ class Scores:
         task_names: One name per task.
         sizes: Number of rows of each part of the data.
         logits: `[n, m]` for "train" (a sample), "valid" and "test".
-        labels: The same, with -1 for missing.
+        labels: Of the same rows, with -1 for missing.
         train_counts: Positives and negatives of each task among all training rows, `[2, m]`.
-        tracked: TrackedThresholds beside their quantiles at the steps whose checkpoints are still there.
+        tracked: Thresholds and their quantiles at the steps whose checkpoints still exist.
     """
 
     step: int
@@ -49,11 +49,7 @@ class Scores:
 
 
 def selected_checkpoint(run: Run) -> Path:
-    """The checkpoint of the selected weights; of an unfinished run, of the best so far.
-
-    Raises:
-        RunError: If there is none.
-    """
+    """The checkpoint of the selected weights; in an unfinished run, of the best so far."""
     if run.finished:
         return run.best_checkpoint()
     kept = checkpoint.steps(run.checkpoints)
@@ -64,20 +60,20 @@ def selected_checkpoint(run: Run) -> Path:
     return run.checkpoints / f"{best:08d}"
 
 
-def run_scores(run: Run) -> Scores:
-    """Scores of a run, from its folder if they were computed before for these weights.
+def run_scores(run: Run) -> SelectedScores:
+    """Scores of a run, from its folder if they were computed for these weights before.
 
     Raises:
         RunError: If the run has no checkpoint.
         CheckpointError: If it is damaged.
-        DataError: If the scores have to be computed and the data is missing.
+        DataError: If the scores must be computed and the data is missing.
     """
     selected = selected_checkpoint(run)
     mark = _mark(selected)
     return _read(run.path / _FILE, mark) or _compute(run, selected, mark)
 
 
-def _compute(run: Run, selected: Path, mark: str) -> Scores:
+def _compute(run: Run, selected: Path, mark: str) -> SelectedScores:
     with run.own_data(), own_randomness(run.recipe.seed, find_device(run.recipe.training.device)):
         job = make_job(run.recipe)
     tracked = {}
@@ -93,7 +89,7 @@ def _compute(run: Run, selected: Path, mark: str) -> Scores:
     load_weights(job, selected)
     pairs = {"train": training_scores(job), **{part: part_logits(job, part) for part in ("valid", "test")}}
     labels = job.dataset.labels[job.dataset.split["train"].to(job.dataset.device)]
-    scores = Scores(
+    scores = SelectedScores(
         step=int(selected.name),
         task_names=list(job.dataset.task_names),
         sizes={part: len(rows) for part, rows in job.dataset.split.items()},
@@ -107,19 +103,19 @@ def _compute(run: Run, selected: Path, mark: str) -> Scores:
 
 
 def _mark(selected: Path) -> str:
-    """What tells the weights of a checkpoint from all others; nothing does where it is lost."""
+    """A digest that identifies the weights of a checkpoint; empty if the checkpoint is lost."""
     manifest = selected / "manifest.json"
     return hashlib.sha256(manifest.read_bytes()).hexdigest() if manifest.exists() else ""
 
 
-def _write(path: Path, mark: str, scores: Scores) -> None:
+def _write(path: Path, mark: str, scores: SelectedScores) -> None:
     tensors = {"train_counts": scores.train_counts}
     tensors |= {f"logits/{part}": values.contiguous() for part, values in scores.logits.items()}
     tensors |= {f"labels/{part}": values.contiguous() for part, values in scores.labels.items()}
     tensors |= {f"tracked/{step}": torch.stack(list(found)) for step, found in scores.tracked.items()}
     facts = {"mark": mark, "step": scores.step, "task_names": scores.task_names, "sizes": scores.sizes}
     save = require("safetensors.torch", extra="training").save_file
-    # a folder that is only to be read: compute them again next time
+    # a read-only folder: compute them again next time
     with (
         suppress(OSError, require("safetensors", extra="training").SafetensorError),
         replacing(path) as place,
@@ -127,8 +123,8 @@ def _write(path: Path, mark: str, scores: Scores) -> None:
         save(tensors, place, {"facts": json.dumps(facts)})
 
 
-def _read(path: Path, mark: str) -> Scores | None:
-    """The scores in a file, unless they are of other weights or cannot be read."""
+def _read(path: Path, mark: str) -> SelectedScores | None:
+    """The scores in a file; None if they are of other weights or cannot be read."""
     library = require("safetensors", extra="training")
     try:
         with library.safe_open(path, "pt") as file:
@@ -143,7 +139,7 @@ def _read(path: Path, mark: str) -> Scores | None:
         kind, _, key = name.partition("/")
         if key:
             groups[kind][key] = values
-    return Scores(
+    return SelectedScores(
         **facts,
         train_counts=tensors["train_counts"],
         logits=groups["logits"],

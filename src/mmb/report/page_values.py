@@ -1,8 +1,10 @@
-"""ROC curves small enough for a page: at most 200 points a task, four bytes each."""
+"""Numbers and ROC curves as the page gets them: rounded, and small."""
 
 from __future__ import annotations
 
 import base64
+import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,24 +12,29 @@ from torch import Tensor
 from mmb.metrics import roc_curve
 
 POINTS = 200
+"""Largest number of points of a curve, four bytes each."""
+
+
+def rounded(values: Tensor, digits: int = 5) -> Any:
+    """A tensor as nested lists, or a number, with some decimal places; None for NaN and infinity."""
+    return _rounded(values.tolist(), digits)
+
+
+def _rounded(value: Any, digits: int) -> Any:
+    if isinstance(value, list):
+        return [_rounded(item, digits) for item in value]
+    if isinstance(value, float):
+        return round(value, digits) if math.isfinite(value) else None
+    return value
 
 
 def page_curves(scores: Tensor, labels: Tensor, max_fpr: float) -> list[str | None]:
-    """The ROC curve of each task as base64: pairs of little-endian uint16, 65535 standing for a rate of 1.
-
-    Args:
-        scores: `[n, m]`.
-        labels: `[n, m]` with -1 for missing.
-        max_fpr: Up to here the curve gets half of its points.
-
-    Returns:
-        One text per task; None for tasks without a curve.
-    """
-    fpr, tpr = thin(scores, labels, max_fpr)
+    """ROC curves in base64: pairs of little-endian uint16, 65535 for a rate of 1; None if a task has none."""
+    fpr, tpr = thin_curves(scores, labels, max_fpr)
     codes = (torch.stack([fpr, tpr], 2) * 65535).round()  # [m, points, 2]
     there = codes.isfinite().flatten(1).all(1)
     codes = codes.where(there[:, None, None], 0).to(torch.int32)
-    # A curve that ends early repeats its last point: the page does not need to know.
+    # A curve that ends early repeats its last point, which the page does not need.
     last = (codes != 65535).any(2).sum(1) + 1
     raw = torch.stack([codes & 255, codes >> 8], 3).to(torch.uint8).flatten(1).numpy()
     size = (4 * last.clamp(max=codes.shape[1])).tolist()
@@ -37,38 +44,29 @@ def page_curves(scores: Tensor, labels: Tensor, max_fpr: float) -> list[str | No
     ]
 
 
-def thin(scores: Tensor, labels: Tensor, max_fpr: float, points: int = POINTS) -> tuple[Tensor, Tensor]:
-    """ROC curves of at most `points` points, for plots.
+def thin_curves(scores: Tensor, labels: Tensor, max_fpr: float) -> tuple[Tensor, Tensor]:
+    """False and true positive rates, `[m, k]` with k at most `POINTS`; NaN for tasks without a curve.
 
     A curve with more corners than that is replaced by points at equal steps along it, by the measure
     `FPR + TPR`: half of them up to `max_fpr`, half beyond. A cut corner costs at most an eighth of the
-    square of a step in area, and corners to both sides cancel.
-
-    Args:
-        scores: `[n, m]`.
-        labels: `[n, m]` with -1 for missing.
-        max_fpr: Where the two halves meet.
-        points: How many points are left.
-
-    Returns:
-        False and true positive rates, `[m, k]` with k at most `points`; NaN for tasks without a curve.
+    square of a step in area, and corners on both sides cancel.
     """
     curve = roc_curve(scores, labels)
     fpr, tpr = curve.fpr, curve.tpr
     corners = (fpr + tpr < 2).sum(1) + 1
-    if fpr.shape[1] <= points:
+    if fpr.shape[1] <= POINTS:
         return fpr, tpr
     along = (fpr + tpr).nan_to_num(0.0)  # never falls
     middle = along.where(fpr <= max_fpr, 0.0).amax(1, keepdim=True)
-    share = torch.linspace(0, 1, points // 2, dtype=torch.float64)
-    rest = torch.linspace(0, 1, points - points // 2 + 1, dtype=torch.float64)[1:]
+    share = torch.linspace(0, 1, POINTS // 2, dtype=torch.float64)
+    rest = torch.linspace(0, 1, POINTS - POINTS // 2 + 1, dtype=torch.float64)[1:]
     wanted = torch.cat([middle * share, middle + (2 - middle) * rest], 1)
     right = torch.searchsorted(along, wanted).clamp(1, along.shape[1] - 1)
     start, end = along.gather(1, right - 1), along.gather(1, right)
     weight = ((wanted - start) / (end - start)).nan_to_num(0.0)
-    few = corners[:, None] <= points
+    few = corners[:, None] <= POINTS
     thinned = [
-        torch.where(few, rate[:, :points], rate.gather(1, right - 1).lerp(rate.gather(1, right), weight))
+        torch.where(few, rate[:, :POINTS], rate.gather(1, right - 1).lerp(rate.gather(1, right), weight))
         for rate in (fpr, tpr)
     ]
     return thinned[0], thinned[1]

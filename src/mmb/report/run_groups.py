@@ -1,4 +1,4 @@
-"""Which runs a page is about, what they are called, and which of them are repetitions of each other."""
+"""Which runs a page is about, what they are called, and which of them repeat each other."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from mmb.training.recipes.resolution import to_plain
 
 
 def find_runs(paths: Sequence[Path]) -> list[Run]:
-    """Open runs, and those in the folder of a comparison, where baselines come before the paper's methods.
+    """Open runs, and those in the folder of a comparison, baselines before the paper's methods.
 
     Raises:
-        RunError: If there is no run in a folder, or its recipe cannot be read.
+        RunError: If a folder holds no run, or a recipe cannot be read.
     """
     order = list(METHODS)
     found: dict[Path, Run] = {}
@@ -26,18 +26,16 @@ def find_runs(paths: Sequence[Path]) -> list[Run]:
         # The first phase of a run is part of it.
         opened = [Run.open(one) for one in inside if one == path or one.name != "pretrain"]
         if not opened:
-            raise RunError(f"there is no run in {path}, nor in a folder of it")
+            raise RunError(f"no run in {path}, nor in its folders; give the folder of a run")
         opened.sort(key=lambda run: (order.index(run.recipe.method), run.path))
         found |= {run.path.resolve(): run for run in opened}
     return list(found.values())
 
 
 def methods_of(runs: Sequence[Run]) -> tuple[list[str], list[int]]:
-    """Group runs that differ in nothing but their seed.
+    """Names of the methods (groups of runs that differ only in their seeds), and the method of each run.
 
-    Returns:
-        A name for each method: its title and, where another one has the same title, the keys of the recipe
-        by which they differ; and the method of each run.
+    A name is the title and, if another method has the same title, the keys of the recipe that differ.
     """
     recipes = [flatten(to_plain(run.recipe)) for run in runs]
     for keys in recipes:
@@ -55,7 +53,7 @@ def methods_of(runs: Sequence[Run]) -> tuple[list[str], list[int]]:
 
 
 def run_names(runs: Sequence[Run], methods: Sequence[str], member: Sequence[int]) -> list[str]:
-    """A name for each run: that of its method and its seed, with the folder where that is not enough."""
+    """A name for each run: that of its method and its seed, with the folder if that is not unique."""
     names = [f"{methods[k]}, seed {run.recipe.seed}" for run, k in zip(runs, member, strict=True)]
     return [
         f"{name} ({run.path})" if names.count(name) > 1 else name
@@ -65,8 +63,8 @@ def run_names(runs: Sequence[Run], methods: Sequence[str], member: Sequence[int]
 
 def _name(kind: dict[str, Any], kinds: list[dict[str, Any]]) -> str:
     title = METHODS[kind["method"]].title
-    alike = [other for other in kinds if other["method"] == kind["method"]]
-    differing = [key for key in kind if any(other.get(key) != kind[key] for other in alike)]
+    same_title = [other for other in kinds if other["method"] == kind["method"]]
+    differing = [key for key in kind if any(other.get(key) != kind[key] for other in same_title)]
     shown = [f"{key}={kind[key]}" for key in differing[:3]]
     if len(differing) > len(shown):
         shown.append("...")
