@@ -77,7 +77,7 @@ def _compute(run: Run, selected: Path, mark: str) -> SelectedScores:
     with run.own_data(), own_randomness(run.recipe.seed, find_device(run.recipe.training.device)):
         job = make_job(run.recipe)
     tracked = {}
-    if hasattr(job.objective, "threshold"):
+    if hasattr(job.objective, "tracked"):
         for path in checkpoint.steps(run.checkpoints):
             try:
                 load_weights(job, path)

@@ -12,9 +12,9 @@ from typing import Any
 from mmb.training.recipes.nested import Fragment, flatten
 
 # A key never moves to another section.
-_KEYS: dict[str, str] = {}
-_KEYS_OF_METHOD: dict[str, dict[str, str]] = {}
-_VALUES: dict[str, dict[str, str]] = {}  # by new keys
+_KEYS = {"objective.scores": "objective.transform"}
+_KEYS_OF_METHOD = {"sopa-s": {"objective.momentum": "objective.beta"}}
+_VALUES = {"objective.transform": {"recentred": "recentered"}}  # by new keys
 
 
 def old_names(fragment: Mapping[str, Any]) -> Iterator[str]:

@@ -187,7 +187,8 @@ def load_newest(folder: Path, say: Callable[[str], None], ranks: Ranks = ONE) ->
 
     Raises:
         CheckpointError: If there are checkpoints, but all are damaged.
-        RunError: If an earlier version wrote them, so that training would not continue exactly.
+        RunError: If another version wrote them in another format, so that training would not continue
+            exactly.
     """
     if ranks.is_main:
         for leftover in folder.glob(f"{_UNFINISHED}*"):
@@ -195,18 +196,18 @@ def load_newest(folder: Path, say: Callable[[str], None], ranks: Ranks = ONE) ->
     paths = ranks.from_main(steps(folder))
     for path in reversed(paths):
         try:
-            state, manifest = load(path, ranks), verify(path, [])
+            manifest = verify(path, [])
+            if manifest["format"] == _FORMAT:
+                return load(path, ranks)
         except CheckpointError as error:
             say(f"{error}; going back to the checkpoint before it")
             continue
-        if manifest["format"] < _FORMAT:
-            run, version = folder.parent, manifest["version"]
-            again = command("train", run / "recipe.yaml", "--output", "FOLDER")
-            raise RunError(
-                f"the run in {run} was started by mmb {version}; mmb {mmb.__version__} cannot continue it "
-                f"exactly: finish it with mmb {version}, or train it again with `{again}`"
-            )
-        return state
+        run, version = folder.parent, manifest["version"]
+        again = command("train", run / "recipe.yaml", "--output", "FOLDER")
+        raise RunError(
+            f"the run in {run} was started by mmb {version}; mmb {mmb.__version__} cannot continue it "
+            f"exactly: finish it with mmb {version}, or train it again with `{again}`"
+        )
     if paths:
         raise CheckpointError(f"all {len(paths)} checkpoints in {folder} are damaged: start another run")
     return None

@@ -1,0 +1,54 @@
+"""Old names in recipes are refused with the new ones, and translated in recipes that were stored."""
+
+import pytest
+
+from mmb.training import RecipeError, resolve, with_overrides
+from mmb.training.recipes.renamed import translate
+from mmb.training.recipes.resolution import to_plain
+
+
+@pytest.mark.parametrize(
+    ("method", "override", "new"),
+    [
+        ("pauc", "objective.scores=logit", "objective.transform"),
+        ("pauc", "objective.transform=recentred", "recentered"),
+        ("sopa-s", "objective.momentum=0.5", "objective.beta"),
+        ("pauc", "grid={objective.lr_dual objective.scores: [logit]}", "objective.transform"),
+        ("pauc", "grid={objective.transform: [logit, recentred]}", "recentered"),
+        ("pauc", "pretrain={method: sopa-s, objective: {momentum: 0.5}}", "objective.beta"),
+    ],
+)
+def test_an_old_name_is_refused_with_the_new_one(method, override, new):
+    base = {"method": method, "data": {"name": "digits"}}
+    with pytest.raises(RecipeError, match=f"is now .*{new}"):
+        resolve(with_overrides(base, [override]))
+
+
+def test_names_that_mean_something_else_stay():
+    base = {"method": "pauc", "data": {"name": "digits"}}
+    assert resolve(with_overrides(base, ["optimizer.momentum=0.5"])).optimizer.momentum == 0.5
+
+
+def test_a_stored_recipe_is_translated_with_all_its_parts():
+    stored = {
+        "method": "sopa-s",
+        "data": {"name": "digits", "seed": 3},
+        "objective": {"scores": "recentred", "momentum": 0.4, "margin": 2.0},
+        "optimizer": {"momentum": 0.9},
+        "grid": {"objective.scores objective.momentum": ["recentred", 1]},
+        "pretrain": {"method": "auc", "objective": {"scores": "logit"}},
+        "note": "recentred",
+    }
+    fresh = translate(stored)
+    assert fresh == {
+        **stored,
+        "objective": {"transform": "recentered", "beta": 0.4, "margin": 2.0},
+        "grid": {"objective.transform objective.beta": ["recentered", 1]},
+        "pretrain": {"method": "auc", "objective": {"transform": "logit"}},
+    }
+    assert translate(fresh) == fresh
+
+
+def test_a_recipe_of_today_is_not_changed():
+    plain = to_plain(resolve({"method": "sopa-s", "data": {"name": "digits"}}))
+    assert translate(plain) == plain

@@ -1,0 +1,78 @@
+"""Runs of version 0.1.0: finished ones are used as they are, others are not continued."""
+
+import hashlib
+import json
+import shutil
+
+import pytest
+import yaml
+from safetensors.torch import load_file, save_file
+
+from mmb.report.selected_scores import run_scores
+from mmb.training import CheckpointError, Run, RunError, evaluate_run, predict_file, train
+from mmb.training.runs import checkpoint
+from tiny_runs import tiny_recipe
+
+
+def age(path):
+    """Rewrite the folder of a run as version 0.1.0 wrote it."""
+    recipe = yaml.safe_load((path / "recipe.yaml").read_text())
+    recipe["objective"]["scores"] = recipe["objective"].pop("transform").replace("recentered", "recentred")
+    (path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    for folder in checkpoint.steps(path / "checkpoints"):
+        manifest = json.loads((folder / "manifest.json").read_text())
+        del manifest["format"], manifest["version"]
+        tensors = load_file(folder / "tensors.safetensors")
+        old = {name.replace("objective.tracked.", "objective.threshold."): t for name, t in tensors.items()}
+        assert old.keys() != tensors.keys()
+        save_file(old, folder / "tensors.safetensors")
+        text = (folder / "state.json").read_text().replace("objective.tracked.", "objective.threshold.")
+        (folder / "state.json").write_text(text.replace('"tracked.', '"threshold.'))
+        for name, entry in manifest["files"].items():
+            content = (folder / name).read_bytes()
+            entry |= {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+        (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+@pytest.fixture(scope="module")
+def new(tmp_path_factory):
+    recipe = tiny_recipe("pauc", objective={"transform": "recentered"}, training={"steps": 10})
+    run = Run.create(tmp_path_factory.mktemp("runs") / "new", recipe)
+    train(run)
+    return run
+
+
+@pytest.fixture
+def old(new, tmp_path):
+    age(shutil.copytree(new.path, tmp_path / "old"))
+    return Run.open(tmp_path / "old")
+
+
+def test_a_finished_run_is_used_as_it_is(new, old, tmp_path):
+    assert old.recipe == new.recipe
+    assert evaluate_run(old, "test")["mean"] == new.result()["test"]
+    (tmp_path / "rows.csv").write_text(",".join(f"x{j}" for j in range(8)) + "\n" + "0.5," * 7 + "1\n")
+    for run in (old, new):
+        predict_file(run, tmp_path / "rows.csv", tmp_path / run.path.name / "out.csv")
+    written = [(tmp_path / name / "out.csv").read_text() for name in ("old", "new")]
+    assert written[0] == written[1]
+    shutil.copytree(new.path, tmp_path / "copy")
+    tracked = [run_scores(run).tracked for run in (old, Run.open(tmp_path / "copy"))]
+    assert tracked[0].keys() == tracked[1].keys() != set()
+    assert all((tracked[0][step].tracked == tracked[1][step].tracked).all() for step in tracked[0])
+
+
+def test_an_unfinished_run_is_not_continued(old):
+    (old.path / "result.json").unlink()
+    with pytest.raises(RunError, match=r"mmb 0\.1\.0.*mmb train"):
+        train(old)
+
+
+def test_a_checkpoint_of_a_later_version_is_refused(new, tmp_path):
+    copy = Run.open(shutil.copytree(new.path, tmp_path / "later"))
+    manifest = checkpoint.steps(copy.checkpoints)[-1] / "manifest.json"
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "format": 99, "version": "9.0"}))
+    with pytest.raises(CheckpointError, match=r"install mmb 9\.0"):
+        checkpoint.load(manifest.parent)
+    with pytest.raises(RunError, match=r"mmb 9\.0"):
+        checkpoint.load_newest(copy.checkpoints, pytest.fail)
