@@ -10,7 +10,7 @@ import torch.distributed as dist
 from mmb import auc
 from mmb.auc.sharded import ShardedObjective, owned_heads
 from mmb.distributed import Shard
-from mmb.training.processes.pieces import places
+from mmb.training.processes.sharded_state import places
 from objective_bank import OBJECTIVES, Data, estimate, make_data, randomise_state
 
 NAMES = [*OBJECTIVES, "compositional"]

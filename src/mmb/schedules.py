@@ -26,3 +26,8 @@ def value_at(schedule: Schedule | None, step: int, name: str, most: float = math
         expected = "a finite number of at least 0" if math.isinf(most) else f"a number from 0 to {most:g}"
         raise ValueError(f"{name}: expected {expected} at every step, got {given!r} at step {step}")
     return value
+
+
+def half_cosine(share: float) -> float:
+    """Half a cosine: from 1 at 0 down to 0 at 1."""
+    return 0.5 * (1 + math.cos(math.pi * share))

@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeAlias
 
 import torch
@@ -30,6 +30,7 @@ __all__ = [
     "block_norm",
     "by_place",
     "gather",
+    "map_tensors",
     "norm",
     "ravel_blocks",
     "scale_blocks",
@@ -119,3 +120,17 @@ def tensors(value: Any) -> Iterator[Tensor]:
     if isinstance(value, list | tuple):
         for part in value:
             yield from tensors(part)
+
+
+def map_tensors(function: Callable[[Tensor], Tensor], value: Any) -> Any:
+    """The same nest of dataclasses, mappings, lists and tuples, with a function applied to its tensors."""
+    if isinstance(value, Tensor):
+        return function(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        parts = {field.name: map_tensors(function, getattr(value, field.name)) for field in fields(value)}
+        return replace(value, **parts)
+    if isinstance(value, Mapping):
+        return {key: map_tensors(function, part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map_tensors(function, part) for part in value)
+    return value

@@ -92,7 +92,7 @@ def test_minibatch_share_falls_from_all_negatives_with_every_visit():
     tasks = torch.tensor([2, 0])
     for visit in range(6):
         share = max(0.25 ** (visit / 4), 0.25)
-        assert objective.share.tolist() == pytest.approx([share, 1.0, share], rel=1e-6)
+        assert objective.current_share.tolist() == pytest.approx([share, 1.0, share], rel=1e-6)
         fixed = auc.MiniBatchPartialAUC(data.labels, max_fpr=share).double()
         sampled = scores.T[tasks], data.labels.T[tasks], tasks
         before = objective.eval()(*sampled)
@@ -101,7 +101,7 @@ def test_minibatch_share_falls_from_all_negatives_with_every_visit():
     assert auc.MiniBatchPartialAUC(data.labels).state_dict() == {}
     again = auc.MiniBatchPartialAUC(data.labels, max_fpr=0.25, anneal=4).double()
     again.load_state_dict(objective.state_dict())
-    assert torch.equal(again.share, objective.share)
+    assert torch.equal(again.current_share, objective.current_share)
     with pytest.raises(ValueError, match="anneal must be a number of batches"):
         auc.MiniBatchPartialAUC(data.labels, anneal=-1)
 

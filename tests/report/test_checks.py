@@ -3,9 +3,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from mmb.auc import ThresholdReport
 from mmb.report.checks import RunFacts, _learning, check_run
 from mmb.report.selected_scores import SelectedScores
-from mmb.training.loop.threshold_log import Tracked
 
 
 def titles(checks):
@@ -47,7 +47,7 @@ def facts(flip=False, shift=0.0, soft=0.1, dual_error=0.01, positives=60, spread
     recipe = SimpleNamespace(training=training, objective={"max_fpr": 0.1, "margin": 1.0})
     log = [{"kind": "valid", "step": k, "pauc": 0.5 + 0.3 * min(k, 1)} for k in range(5)]
     log.append({"kind": "train", "step": 5, "dual_error": dual_error})
-    tracked = {90: Tracked(*torch.tensor([[0.0] * 3, [0.0] * 3, [0.1] * 3, [soft] * 3]))}
+    tracked = {90: ThresholdReport(*torch.tensor([[0.0] * 3, [0.0] * 3, [0.1] * 3, [soft] * 3]))}
     run = SimpleNamespace(finished=True, recipe=recipe)
     return RunFacts(run, log, scores, 0.1, tracked, torch.full((3,), 0.1 + shift), highest)
 

@@ -9,7 +9,10 @@ from mmb.auc.minmax import MinMaxAUC
 from mmb.auc.objective import Objective
 from mmb.auc.pairwise import PairwisePartialAUC
 from mmb.auc.partial import PartialAUC
-from mmb.auc.sampling import RichRowSampler, TaskSampler
+from mmb.auc.parts.tracked_thresholds import ThresholdReport
+from mmb.auc.parts.weighted_scores import WeightedScores
+from mmb.auc.sampling import Draw, RichRowSampler, RowDraw, Sampler, TaskDraw, TaskSampler
+from mmb.auc.sharded import ShardedObjective
 
 __all__ = [
     "SOPA",
@@ -17,6 +20,7 @@ __all__ = [
     "CompositionalAUC",
     "CrossEntropy",
     "DenseBatch",
+    "Draw",
     "Focal",
     "HeadCompositionalAUC",
     "Labels",
@@ -26,7 +30,13 @@ __all__ = [
     "PairwisePartialAUC",
     "PartialAUC",
     "RichRowSampler",
+    "RowDraw",
     "SOPAs",
+    "Sampler",
+    "ShardedObjective",
     "TaskBatch",
+    "TaskDraw",
     "TaskSampler",
+    "ThresholdReport",
+    "WeightedScores",
 ]

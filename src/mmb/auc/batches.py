@@ -22,7 +22,6 @@ class TaskBatch:
             per positive.
         lower: An independent batch of the same tasks for the lower level (compositional training).
         weights: `[k]`: importance of each task, where some are drawn more often; ones if absent.
-        drawn: int64: all tasks that were drawn, where these are one process's share of them.
     """
 
     inputs: Any
@@ -31,7 +30,6 @@ class TaskBatch:
     rows: Tensor | None = None
     lower: TaskBatch | None = None
     weights: Tensor | None = None
-    drawn: Tensor | None = None
 
 
 @dataclass(frozen=True)

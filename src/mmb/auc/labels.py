@@ -45,15 +45,7 @@ class Labels:
             UserWarning: Once, listing the tasks that are left out.
         """
         self.values = as_labels(matrix)
-        self.positives = (self.values == 1).sum(0)
-        self.negatives = (self.values == 0).sum(0)
-        self.num_rows, self.num_tasks = self.values.shape
-        self.positive_rate = self.positives.double() / self.num_rows
-        self.negative_rate = self.negatives.double() / self.num_rows
-        self.usable = (self.positives > 0) & (self.negatives > 0)
-        self.num_usable = int(self.usable.sum())
-        self._whole: Labels | None = None  # of which these are some columns, and from where on
-        self._start = 0
+        self._count((self.values == 1).sum(0), (self.values == 0).sum(0), len(self.values))
         if not bool((self.positives + self.negatives).any()):
             raise ValueError(
                 "labels: every label is missing; at least one task needs a positive and a negative"
@@ -72,6 +64,24 @@ class Labels:
                 UserWarning,
                 stacklevel=2,
             )
+
+    @classmethod
+    def of_counts(cls, positives: Tensor, negatives: Tensor, num_rows: int) -> Labels:
+        """Labels of which only the counts per task `[m]` are known; nothing is checked."""
+        labels = cls.__new__(cls)
+        labels.values = torch.empty(0, len(positives), dtype=torch.int8, device=positives.device)
+        labels._count(positives, negatives, num_rows)
+        return labels
+
+    def _count(self, positives: Tensor, negatives: Tensor, num_rows: int) -> None:
+        self.positives, self.negatives = positives, negatives
+        self.num_rows, self.num_tasks = num_rows, len(positives)
+        self.positive_rate = positives.double() / num_rows
+        self.negative_rate = negatives.double() / num_rows
+        self.usable = (positives > 0) & (negatives > 0)
+        self.num_usable = int(self.usable.sum())
+        self._whole: Labels | None = None  # of which these are some columns, and from where on
+        self._start = 0
 
     def columns(self, start: int, stop: int) -> Labels:
         """The tasks `start` to `stop - 1` alone, counted as a part of the whole.
@@ -94,9 +104,7 @@ class Labels:
         """
         if self._whole is not None:
             return self._whole.task_weights(power)[self._start : self._start + self.num_tasks]
-        share = self.positive_rate / (self.positive_rate + self.negative_rate)
-        weight = torch.where(self.usable, share, 1.0) ** -power * self.usable
-        return weight * (self.num_usable / weight.sum())
+        return task_weights(self.positives, self.negatives, power)
 
     @property
     def device(self) -> torch.device:
@@ -105,6 +113,14 @@ class Labels:
 
     def __repr__(self) -> str:
         return f"Labels(rows={self.num_rows}, tasks={self.num_tasks}, usable={self.num_usable})"
+
+
+def task_weights(positives: Tensor, negatives: Tensor, power: float) -> Tensor:
+    """(Positive share of labels)^-power `[m]`, of mean one over tasks with both classes; zero for others."""
+    usable = (positives > 0) & (negatives > 0)
+    share = positives.double() / (positives.double() + negatives.double())
+    weight = torch.where(usable, share, 1.0) ** -power * usable
+    return weight * (usable.sum() / weight.sum().clamp(min=torch.finfo(weight.dtype).tiny))
 
 
 def _few(items: list[int], most: int = 20) -> str:

@@ -26,6 +26,8 @@ class MarginObjective(ScoreObjective):
         ValueError: If `transform` is unknown, or `lr_dual` outside (0, 1).
     """
 
+    rate_names: tuple[str, ...] = ("lr_dual",)
+
     dual: Tensor
 
     def __init__(
@@ -75,9 +77,9 @@ class MarginObjective(ScoreObjective):
 
     @torch.no_grad()
     def place(self, mean_positive: Tensor, mean_negative: Tensor) -> None:
-        """Warm start: put means `[m]` and dual there; a class without rows (NaN) is taken to be as the other.
+        """Warm start: put means `[m]` and dual there; a class without rows (NaN) takes the mean of the other.
 
-        Its mean would else stay where scores of a model that knows nothing are, and pull all scores there.
+        Its own mean belongs to a model that knows nothing yet, and would pull all scores there.
         """
         a = torch.where(mean_positive.isfinite(), mean_positive, mean_negative)
         b = torch.where(mean_negative.isfinite(), mean_negative, mean_positive)
@@ -93,4 +95,4 @@ class MarginObjective(ScoreObjective):
         """
         gap = self.mean_positive - self.mean_negative
         error = (self.dual - self.project_dual(self.margin - gap)).abs()
-        return {"gap": self.task_mean(gap), "dual_error": self.task_mean(error)}
+        return {"gap": self.task_mean(gap), "dual_error": self.task_mean(error), **super().diagnostics()}

@@ -1,18 +1,25 @@
-"""The interface every objective implements, and the one step they all share: from a batch to entries."""
+"""The interface every objective implements, and the step they all share: from a batch to weighted scores."""
 
 from __future__ import annotations
 
-from typing import Any
+import warnings
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from mmb.auc.batches import Batch, TaskBatch
-from mmb.auc.labels import Labels
+from mmb.auc.labels import Labels, task_weights
 from mmb.auc.parts.autograd import Gradients, with_gradient
+from mmb.auc.parts.per_positive import PerPositive
+from mmb.auc.parts.tracked_thresholds import ThresholdReport
 from mmb.auc.parts.weighted_scores import WeightedScores, check_fed
+from mmb.auc.sampling import Draw
 from mmb.label_values import MISSING
 from mmb.models.multitask import flatten_tasks
+
+_Part = TypeVar("_Part", bound=Draw | Batch)
 
 
 class Objective(nn.Module):
@@ -25,26 +32,45 @@ class Objective(nn.Module):
     \qquad \omega_k \propto (\text{positive rate of } k)^{-g}
     $$
 
-    over the batch's tasks `I`, task weights normalised to mean one over the usable tasks. Dense batches
-    contain all usable tasks; their entries are weighted by class rates, so that the estimate stays unbiased.
+    over the batch's tasks `I`, with task weights of mean one over the usable tasks. Dense batches contain all
+    usable tasks; their entries are weighted by class rates, so that the estimate stays unbiased.
 
     In training mode a call also moves the block state (dual variables, thresholds) of the sampled tasks, as
-    batch normalisation does; in `eval()` mode state is left alone.
+    batch normalization does. In `eval()` mode it leaves the state alone.
+
+    **To write one**, implement `loss` with plain autograd, or `estimate` in closed form; that is all a new
+    objective needs. Everything else the trainer, the estimator, capture, sharding, reports and logs ask for
+    is an attribute or a method below, with a default that is right for an objective without block state.
 
     Args:
-        labels: The training labels: a [`Labels`][mmb.auc.labels.Labels], or a matrix to make one from.
-        task_weighting: `g` in [-1, 1]; zero weighs tasks equally, a positive `g` gives rare tasks more
-            weight, a negative one common tasks. Objectives that average over each class on its own, such
-            as those for AUC, already give a rare task's few positives as much weight as a common task's
-            many, and its estimate is the noisier: there a negative `g` can help.
+        labels: The training labels: a [`Labels`][mmb.auc.Labels], or a matrix to make one from.
+        task_weighting: `g` in [-1, 1]. Zero weighs tasks equally, a positive `g` gives rare tasks more
+            weight, a negative one common tasks. Objectives that average over each class separately, such as
+            those for AUC, already give a rare task's few positives as much weight as a common task's many,
+            and its estimate is noisier: there a negative `g` can help.
+
+    Attributes:
+        by_entry: Whether the loss is a sum over single entries, such as cross-entropy. Processes then share
+            the rows of a dense batch without exchanging logits.
+        evaluates_model: Whether `backward` evaluates the model itself, with changed heads or weights, so that
+            scores alone are not enough. The constructor of such an objective takes the model.
+        weights_per_task: Whether every task is evaluated with its own weights (compositional training).
+            Task-sampled batches then keep tasks apart and have a second set of rows for the lower level.
+        rate_names: Names of the attributes that are step sizes of block variables.
 
     Raises:
         ValueError: If `task_weighting` is outside [-1, 1].
     """
 
+    by_entry: bool = False
+    evaluates_model: bool = False
+    weights_per_task: bool = False
+    rate_names: tuple[str, ...] = ()
+
     task_weight: Tensor
     positives: Tensor
     negatives: Tensor
+    num_rows: float
 
     def __init__(self, labels: Labels | Tensor, task_weighting: float = 0.0) -> None:
         super().__init__()
@@ -54,6 +80,7 @@ class Objective(nn.Module):
                 "more weight, negative ones common tasks"
             )
         labels = labels if isinstance(labels, Labels) else Labels(labels)
+        self.task_weighting = task_weighting
         self.num_rows, self.num_tasks = labels.num_rows, labels.num_tasks
         self.num_usable = labels.num_usable
         dtype = torch.get_default_dtype()
@@ -63,6 +90,8 @@ class Objective(nn.Module):
             "negatives": labels.negatives.clamp(min=1),
         }.items():
             self.register_buffer(name, value.to(dtype), persistent=False)
+
+    # -- The estimate ----------------------------------------------------------------------------------------
 
     def loss(self, entries: WeightedScores) -> Tensor:
         """The loss of one batch, its gradient the estimate; moves block state when `self.training`.
@@ -76,19 +105,6 @@ class Objective(nn.Module):
     def estimate(self, entries: WeightedScores) -> tuple[Tensor, Gradients]:
         """The value of the loss and its derivatives; moves block state when `self.training`."""
         raise NotImplementedError(f"{type(self).__name__} implements neither loss nor estimate")
-
-    def memory_bytes(self) -> int:
-        """Size of the state, of which all but a few numbers is that of blocks: duals, thresholds, copies."""
-        return sum(state.numel() * state.element_size() for state in self.state_dict().values())
-
-    def task_mean(self, values: Tensor) -> Tensor:
-        """Mean over the tasks that are trained, of one value `[m]` for each; zero if none is."""
-        trained = self.task_weight > 0
-        return torch.where(trained, values, 0.0).sum() / trained.sum().clamp(min=1)
-
-    def diagnostics(self) -> dict[str, Tensor]:
-        """Numbers that tell whether training works, from the state alone: scalars on the state's device."""
-        return {}
 
     def forward(
         self,
@@ -124,11 +140,15 @@ class Objective(nn.Module):
         Args:
             model: Maps inputs to logits `[n, m]`. If it has `task_scores(inputs, tasks)`, task-sampled
                 batches compute the sampled heads alone.
-            batch: A [`TaskBatch`][mmb.auc.batches.TaskBatch] or [`DenseBatch`][mmb.auc.batches.DenseBatch].
+            batch: A [`TaskBatch`][mmb.auc.TaskBatch] or [`DenseBatch`][mmb.auc.DenseBatch].
 
         Returns:
             Detached numbers worth logging, left on the device; `"loss"` is always among them.
+
+        Warns:
+            UserWarning: Once, if the optimizer does not move the objective's own parameters.
         """
+        self.check_optimized(model)
         scores = model_scores(model, batch, self.num_tasks)
         tasks = batch.tasks if isinstance(batch, TaskBatch) else None
         loss: Tensor = self(scores, batch.labels, tasks, batch.weights, batch.rows)
@@ -143,12 +163,12 @@ class Objective(nn.Module):
         weights: Tensor | None = None,
         rows: Tensor | None = None,
     ) -> WeightedScores:
-        """Check what was fed and weigh its entries; arguments as in `forward`."""
+        """Check a batch and weigh its entries; arguments as in `forward`."""
         if self.num_tasks == 1 and tasks is None:
             scores, labels = (part.unsqueeze(1) if part.dim() == 1 else part for part in (scores, labels))
         check_fed(scores, labels, tasks, weights, rows, self.num_tasks)
         scores = scores.to(torch.promote_types(scores.dtype, self.task_weight.dtype))
-        # arithmetic instead of comparisons: on a CPU several times faster
+        # arithmetic instead of comparisons: several times faster on a CPU
         signs = labels.to(scores.dtype)
         signs = signs.nan_to_num(nan=float(MISSING)) if labels.is_floating_point() else signs
         positive, negative = signs.clamp(min=0), 1 - signs * signs
@@ -170,6 +190,148 @@ class Objective(nn.Module):
         sampled = (positive.sum(0) + negative_mass > 0) & (task_weight > 0)
         scale = torch.where(sampled, task_weight / count, 0.0)
         return WeightedScores(scores, positive, negative, negative_mass, scale, sampled, tasks, rows)
+
+    def check_optimized(self, model: nn.Module) -> None:
+        """Warn once if the optimizer resets the gradients of the model but not those of the objective."""
+        own = [parameter for parameter in self.parameters() if parameter.grad is not None]
+        if not own or self._warned or any(weight.grad is not None for weight in model.parameters()):
+            return
+        self._warned = True
+        warnings.warn(
+            "the optimizer does not move the objective's own parameters, so that they stay where they are: "
+            "give it [*model.parameters(), *objective.parameters()]",
+            stacklevel=3,
+        )
+
+    _warned = False
+
+    # -- What the labels say -----------------------------------------------------------------------------
+
+    def set_class_counts(self, positives: Tensor, negatives: Tensor, num_rows: float) -> None:
+        """Use other class counts than those of the labels, for data that comes in parts or has weights.
+
+        Args:
+            positives: Weight of the positive labels of each task, `[m]`.
+            negatives: The same for the negative ones. Tasks that lack a class are left out of training.
+            num_rows: Weight of all rows.
+        """
+        usable = (positives > 0) & (negatives > 0)
+        self.num_rows, self.num_usable = num_rows, int(usable.sum())
+        for state, counts in ((self.positives, positives), (self.negatives, negatives)):
+            state.copy_(torch.where(counts > 0, counts, 1.0))
+        self.task_weight.copy_(task_weights(positives, negatives, self.task_weighting))
+
+    def task_mean(self, values: Tensor) -> Tensor:
+        """Mean over the trained tasks of one value `[m]` for each; zero if no task is trained."""
+        trained = self.task_weight > 0
+        return torch.where(trained, values, 0.0).sum() / trained.sum().clamp(min=1)
+
+    # -- Block state -------------------------------------------------------------------------------------
+
+    def warm_start(self, scores: Tensor, labels: Tensor) -> None:
+        """Put block variables where they belong for the current model; here there are none.
+
+        Args:
+            scores: Logits `[n, m]`.
+            labels: `[n, m]` with gaps. Tasks without labels here keep their state.
+        """
+
+    def start_at(self, model: nn.Module) -> None:
+        """Put block state that follows the model's weights at those; here there is none."""
+
+    def prefetch(self, tasks: Tensor) -> None:
+        """Start bringing the block state of the next batch's tasks (`[k]`, on the host) to the device."""
+
+    def block_rates(self) -> dict[str, float]:
+        """The step sizes of block variables, by name."""
+        return {
+            f"{prefix}.{name}".lstrip("."): getattr(module, name)
+            for prefix, module in self.named_modules()
+            for name in getattr(module, "rate_names", ())
+        }
+
+    def set_block_rates(self, rates: Mapping[str, float]) -> None:
+        """Set step sizes of block variables, by the names of `block_rates`."""
+        for name, rate in rates.items():
+            prefix, _, own = name.rpartition(".")
+            setattr(self.get_submodule(prefix), own, rate)
+
+    def per_positive_state(self) -> list[str]:
+        """Entries of the state dict with a row per positive label, in order of rows, then tasks.
+
+        All others have a row per task.
+        """
+        found = (prefix for prefix, module in self.named_modules() if isinstance(module, PerPositive))
+        return [f"{prefix}.value" for prefix in found]
+
+    # -- Memory and capture ------------------------------------------------------------------------------
+
+    def memory_bytes(self) -> int:
+        """Size of the state, nearly all of which belongs to blocks: duals, thresholds, copies."""
+        return sum(state.numel() * state.element_size() for state in self.state_dict().values())
+
+    def memory_note(self) -> str | None:
+        """One line on what the block state takes in memory, if that is worth knowing before training."""
+        return None
+
+    @classmethod
+    def check_memory(cls, model: nn.Module, options: Mapping[str, Any], sharers: int = 1) -> None:
+        """Refuse block state that cannot fit in memory, before it is made; by default all fits.
+
+        Args:
+            model: The model that is trained, with the heads of this process's tasks.
+            options: Options of the constructor.
+            sharers: How many processes of this machine make one.
+
+        Raises:
+            NoRoomError: Saying what would fit.
+        """
+
+    @classmethod
+    def capture_problem(cls, options: Mapping[str, Any]) -> str | None:
+        """Why a step with these options cannot be captured as a CUDA graph; None if it can."""
+        return None
+
+    # -- What is logged and reported ---------------------------------------------------------------------
+
+    def diagnostics(self) -> dict[str, Tensor]:
+        """Numbers that tell whether training works, from the state alone: scalars on the state's device."""
+        return {}
+
+    def thresholds(self, scores: Tensor | None = None, labels: Tensor | None = None) -> Tensor | None:
+        """Each task's tracked operating point `[m]`, a logit; None if the objective tracks none."""
+        return None
+
+    def threshold_report(self, scores: Tensor, labels: Tensor) -> ThresholdReport | None:
+        """Tracked thresholds beside what they should be for the logits and labels `[n, m]` of some rows."""
+        return None
+
+    # -- Many processes: an objective has all tasks, unless it is sharded ------------------------------------
+
+    @property
+    def own_tasks(self) -> slice:
+        """The tasks whose state this process has."""
+        return slice(0, self.num_tasks)
+
+    def share(self, part: _Part) -> _Part:
+        """What this process works on out of a draw or a batch that all of them have."""
+        return part
+
+    def input_rows(self, num_rows: int) -> slice:
+        """Which rows of a dense batch this process evaluates."""
+        return slice(0, num_rows)
+
+    def gather_tasks(self, values: Tensor) -> Tensor:
+        """Values of all tasks `[m, ...]`, from those of the tasks of each process."""
+        return values
+
+    def gradient_norm(self, model: nn.Module) -> Tensor:
+        """Norm of the gradients of the model and the objective, of all processes together."""
+        parameters = [*model.parameters(), *self.parameters()]
+        return nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+
+    def average_running_statistics(self, model: nn.Module) -> None:
+        """Make the running statistics of batch normalization the same in all processes."""
 
 
 def model_scores(model: nn.Module, batch: Batch, num_tasks: int) -> Tensor:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import torch
+from collections.abc import Mapping
+from typing import Any
+
 from torch import Tensor
 
 from mmb._numbers import check_whole
 from mmb.auc.labels import Labels
-from mmb.auc.objective import Objective
 from mmb.auc.parts.autograd import Gradients
 from mmb.auc.parts.pairs import Pairs, Surrogate, check_surrogate, pair_loss
-from mmb.auc.parts.tracked_thresholds import Gradient, TrackedThresholds, check_gradient, held_out
+from mmb.auc.parts.tracked_thresholds import Gradient, TrackedThresholds, check_gradient
 from mmb.auc.parts.weighted_scores import WeightedScores
+from mmb.auc.threshold_objective import ThresholdObjective
 
 
-class PairwisePartialAUC(Objective):
+class PairwisePartialAUC(ThresholdObjective):
     r"""AUC within a range of false positive rates, by pairs instead of a min-max form.
 
     The same tracked thresholds as [`PartialAUC`][mmb.auc.partial.PartialAUC] (on logits `z`) select the
@@ -104,25 +106,9 @@ class PairwisePartialAUC(Objective):
         value = (entries.scale[pairs.columns] * (selected * loss).sum(1)).sum()
         return value, [(logits, d_logits * entries.scale)]
 
-    @torch.no_grad()
-    def thresholds(self, scores: Tensor | None = None, labels: Tensor | None = None) -> Tensor:
-        """Each task's operating point `[m]` at `max_fpr`; see `PartialAUC.thresholds`."""
-        given = held_out(scores, labels)
-        if given is not None:
-            return self.tracked.quantiles(self.entries(*given), given[0])[:, 0]
-        return self.tracked.operating.clone()
-
-    @torch.no_grad()
-    def warm_start(self, scores: Tensor, labels: Tensor) -> None:
-        """Put thresholds at the empirical quantiles for the current model.
-
-        Args:
-            scores: Logits `[n, m]`.
-            labels: `[n, m]` with gaps. Tasks without negatives here keep their thresholds.
-        """
-        entries = self.entries(scores, labels).averaged()
-        self.tracked.warm_start(entries, entries.logits)
-
-    def diagnostics(self) -> dict[str, Tensor]:
-        """`threshold`: mean over tasks, a logit."""
-        return {"threshold": self.task_mean(self.thresholds())}
+    @classmethod
+    def capture_problem(cls, options: Mapping[str, Any]) -> str | None:
+        """A step can be captured if the number of pairs is fixed."""
+        if options.get("capacity") is None:
+            return "needs a fixed number of pairs: set objective.capacity"
+        return None

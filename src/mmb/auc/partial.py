@@ -10,12 +10,13 @@ from mmb.auc.labels import Labels
 from mmb.auc.margin_objective import MarginObjective
 from mmb.auc.parts.autograd import Gradients
 from mmb.auc.parts.margin_loss import margin_terms
-from mmb.auc.parts.tracked_thresholds import Gradient, TrackedThresholds, check_gradient, held_out
+from mmb.auc.parts.tracked_thresholds import Gradient, TrackedThresholds, check_gradient
 from mmb.auc.parts.weighted_scores import WeightedScores
 from mmb.auc.score_objective import Transform
+from mmb.auc.threshold_objective import ThresholdObjective
 
 
-class PartialAUC(MarginObjective):
+class PartialAUC(MarginObjective, ThresholdObjective):
     r"""AUC within a range of false positive rates `[min_fpr, max_fpr]`, for every task.
 
     Only the negatives ranked in that range count. Each task tracks the score threshold $\lambda$ at
@@ -100,7 +101,8 @@ class PartialAUC(MarginObjective):
     def estimate(self, entries: WeightedScores) -> tuple[Tensor, Gradients]:
         """$L_k$ averaged over the tasks of the batch, at dual and thresholds before their steps."""
         a, b, dual = (entries.gather(s) for s in (self.mean_positive, self.mean_negative, self.dual))
-        cut, score, slope = self.cut_and_score(entries)
+        score, slope = self.squash(entries)
+        cut = score if self.transform == "sigmoid" else entries.logits
         tracking = self.tracked.look(entries, cut)
         terms = margin_terms(score, entries.positive, tracking.selected, a, b, dual, self.margin)
         d_logits = terms.d_score * slope
@@ -114,37 +116,9 @@ class PartialAUC(MarginObjective):
             self.tracked.step(entries, tracking)
         return self.conclude(entries, dual, terms, d_logits)
 
-    def cut_and_score(self, entries: WeightedScores) -> tuple[Tensor, Tensor, Tensor]:
-        """`z`, which the thresholds cut, `h`, which the loss compares, and the slope of `h`."""
-        score, slope = self.squash(entries)
-        return score if self.transform == "sigmoid" else entries.logits, score, slope
-
-    @torch.no_grad()
-    def thresholds(self, scores: Tensor | None = None, labels: Tensor | None = None) -> Tensor:
-        """Each task's operating point `[m]` at `max_fpr`, on the scale of the model's output.
-
-        Deploy it as `model(x) > thresholds`: about `max_fpr` of the negatives pass.
-
-        Args:
-            scores: Logits `[n, m]` of held-out rows, to place the thresholds by.
-            labels: Their labels `[n, m]`, with gaps.
-
-        Returns:
-            With scores and labels, the empirical quantiles of their negatives (NaN for tasks without any).
-            Without, the tracked operating points: those of the training batches, up to the noise of tracking.
-
-        Raises:
-            ValueError: If only one of scores and labels is given.
-        """
-        given = held_out(scores, labels)
-        if given is not None:
-            return self.tracked.quantiles(self.entries(*given), given[0])[:, 0]
-        return self.tracked.operating.clone()
-
-    @torch.no_grad()
-    def diagnostics(self) -> dict[str, Tensor]:
-        """As `MarginObjective`, and `threshold`: mean over tasks, a logit."""
-        return {**super().diagnostics(), "threshold": self.task_mean(self.thresholds())}
+    def cut(self, entries: WeightedScores) -> Tensor:
+        """`z`, which the thresholds cut: probabilities, or logits."""
+        return torch.sigmoid(entries.logits) if self.transform == "sigmoid" else entries.logits
 
     @torch.no_grad()
     def warm_start(self, scores: Tensor, labels: Tensor) -> None:
@@ -155,10 +129,10 @@ class PartialAUC(MarginObjective):
             labels: `[n, m]` with gaps. Tasks without labels here keep their means and dual, tasks without
                 negatives their thresholds.
         """
+        super().warm_start(scores, labels)  # the thresholds
         entries = self.entries(scores, labels).averaged()
-        cut, score, _ = self.cut_and_score(entries)
-        self.tracked.warm_start(entries, cut)
-        weights = self.tracked.look(entries, cut).selected
+        score, _ = self.squash(entries)
+        weights = self.tracked.look(entries, self.cut(entries)).selected
         mean_positive = (entries.positive * score).sum(0)
         mean_negative = (weights * score).sum(0) / weights.sum(0)
         self.place(mean_positive, mean_negative)

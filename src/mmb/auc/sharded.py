@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from inspect import signature
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -14,22 +14,42 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
-from mmb.auc.baselines import CrossEntropy
 from mmb.auc.batches import Batch, DenseBatch, TaskBatch
-from mmb.auc.compositional.heads import HeadCompositionalAUC
-from mmb.auc.compositional.whole_network import CompositionalAUC
 from mmb.auc.labels import Labels
 from mmb.auc.objective import Objective, model_scores
-from mmb.auc.sampling import TaskDraw
+from mmb.auc.parts.tracked_thresholds import ThresholdReport
+from mmb.auc.sampling import Draw, TaskDraw
 from mmb.distributed import Shard, gather_rows, rows_to_blocks, sum_gradients
 from mmb.models.multitask import MultiTask
 from mmb.trees import tree_map
 
-_OfTasks = TypeVar("_OfTasks", TaskBatch, TaskDraw)
+_Part = TypeVar("_Part", bound=Draw | Batch)
 _NEW_NAME = "forward_sync_buffers"  # in newer versions of torch
 _BUFFERS_APART: dict[str, Any] = {
     _NEW_NAME if _NEW_NAME in signature(DistributedDataParallel).parameters else "broadcast_buffers": False
 }
+
+
+@dataclass(frozen=True)
+class SharedTaskBatch(TaskBatch):
+    """One process's share of a task-sampled batch.
+
+    Attributes:
+        all_tasks: int64: the tasks of the whole batch, whose heads' gradients are summed.
+    """
+
+    all_tasks: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class SharedTaskDraw(TaskDraw):
+    """One process's share of a draw; `all_tasks` as in `SharedTaskBatch`."""
+
+    all_tasks: Tensor | None = None
+
+    def with_inputs(self, inputs: Any, lower_inputs: Any = None) -> SharedTaskBatch:
+        """The batch, from the model input of these rows and of those for the lower level."""
+        return SharedTaskBatch(**vars(super().with_inputs(inputs, lower_inputs)), all_tasks=self.all_tasks)
 
 
 class ShardedObjective(Objective):
@@ -83,10 +103,10 @@ class ShardedObjective(Objective):
         self.shard = Shard.of_this_process(labels.num_tasks, group)
         self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
         self.inner = make(labels.columns(self.shard.start, self.shard.stop))
-        self._by_entry = isinstance(self.inner, CrossEntropy)
-        self._own_weights = isinstance(self.inner, CompositionalAUC | HeadCompositionalAUC)
-        if self._by_entry:
+        if self.inner.by_entry:
             self.inner = make(labels)
+        self.by_entry, self.evaluates_model = self.inner.by_entry, self.inner.evaluates_model
+        self.weights_per_task = self.inner.weights_per_task
         for name, parameter in self.inner.named_parameters():
             if parameter.dim() == 0 or len(parameter) != len(self.shard):
                 raise ValueError(
@@ -97,37 +117,40 @@ class ShardedObjective(Objective):
         self.rows_seen = 0
         self._parallel: list[DistributedDataParallel] = []  # in a list: it is no part of this module
 
-    def share(self, batch: Batch) -> Batch:
-        """What this process works on out of a batch that all of them have, to be given to `backward`.
+    def share(self, part: _Part) -> _Part:
+        """What this process works on out of a draw or a batch that all of them have.
+
+        Of tasks, those it owns, or an even part where the objective has no state. `weights` makes up for
+        their number: what processes get from their shares adds up to what one would get from all. Rows keep
+        all their labels; only their inputs are divided (`input_rows`).
 
         Args:
-            batch: Inputs are tensors, or a nest of them. (Where inputs are costly, share the draw instead:
-                `share_tasks` and `input_rows`.)
+            part: A draw, or a batch whose inputs are tensors or a nest of them.
         """
-        if isinstance(batch, TaskBatch):
-            return self.share_tasks(batch)
-        here = self.input_rows(len(batch.labels))
-        return replace(batch, inputs=tree_map(lambda leaf: leaf[here], batch.inputs))
+        shared: Any = part
+        if isinstance(part, DenseBatch):
+            here = self.input_rows(len(part.labels))
+            shared = replace(part, inputs=tree_map(lambda leaf: leaf[here], part.inputs))
+        elif isinstance(part, TaskBatch | TaskDraw):
+            keep, weights = self._tasks_here(part.tasks, part.weights)
+            kind = SharedTaskBatch if isinstance(part, TaskBatch) else SharedTaskDraw
+            chosen = vars(_choose(part, keep)) | {"weights": weights}
+            shared = kind(**chosen, all_tasks=part.tasks)
+        return cast(_Part, shared)
 
-    def share_tasks(self, batch: _OfTasks) -> _OfTasks:
-        """The tasks of a batch or draw that are for this process.
-
-        They are those it owns, or an even part where the objective has no state. `weights` makes up for
-        their number: what processes get from their shares adds up to what one would get from all.
-        """
-        tasks = batch.tasks
-        if self._by_entry:
+    def _tasks_here(self, tasks: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Places of this process's tasks among the sampled ones, and their importance."""
+        if self.by_entry:
             keep = torch.arange(len(tasks), device=tasks.device)[self.rank :: self.size]
         else:
             keep = ((tasks >= self.shard.start) & (tasks < self.shard.stop)).nonzero().squeeze(1)
-        weights = torch.ones(len(keep), dtype=self.inner.task_weight.dtype, device=tasks.device)
-        weights = weights if batch.weights is None else batch.weights[keep].to(weights.dtype)
-        chosen = _choose(batch, keep)
-        return replace(chosen, weights=weights * (len(keep) / len(tasks)), drawn=tasks)
+        own = torch.ones(len(keep), dtype=self.inner.task_weight.dtype, device=tasks.device)
+        own = own if weights is None else weights[keep].to(own.dtype)
+        return keep, own * (len(keep) / len(tasks))
 
     def input_rows(self, num_rows: int) -> slice:
-        """Which rows of a dense batch this process evaluates; never none, if only for company."""
-        if self._own_weights:
+        """Which rows of a dense batch this process evaluates: at least one, since no model takes none."""
+        if self.evaluates_model:
             return slice(0, num_rows)
         sizes = self._divided(num_rows)
         start = sum(sizes[: self.rank])
@@ -135,9 +158,8 @@ class ShardedObjective(Objective):
 
     def prefetch(self, tasks: Tensor) -> None:
         """Start bringing the state of the next share's tasks to the device, where the objective does so."""
-        ahead = getattr(self.inner, "prefetch", None)
-        if ahead is not None and len(tasks):
-            ahead(self._local(tasks))
+        if len(tasks):
+            self.inner.prefetch(self._local(tasks))
 
     def forward(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Not for this objective: gradients must be summed after the model's backward.
@@ -157,17 +179,17 @@ class ShardedObjective(Objective):
         Returns:
             Detached numbers worth logging, those of all tasks, the same on every process.
         """
-        if isinstance(batch, DenseBatch) and not self._own_weights:
+        if isinstance(batch, DenseBatch) and not self.evaluates_model:
             return self._dense(model, batch)
-        loss = self._apart(model, batch) if self._own_weights else self._sampled(model, batch)
+        loss = self._apart(model, batch) if self.evaluates_model else self._sampled(model, batch)
         for parameter in self.inner.parameters():  # as if the tasks had been there, unsampled
             parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
         names, numbers = self._numbers(loss)
         weights = [p for p in model.parameters() if p.requires_grad]
-        drawn = batch.drawn if isinstance(batch, TaskBatch) else None
-        heads = [model.weight, model.bias] if isinstance(model, MultiTask) and drawn is not None else []
-        drawn = None if drawn is None else drawn.to(numbers.device, non_blocking=True)
-        summed = sum_gradients(weights, numbers, self.shard.group, heads, drawn)
+        sampled = batch.all_tasks if isinstance(batch, SharedTaskBatch) else None
+        heads = [model.weight, model.bias] if isinstance(model, MultiTask) and sampled is not None else []
+        sampled = None if sampled is None else sampled.to(numbers.device, non_blocking=True)
+        summed = sum_gradients(weights, numbers, self.shard.group, heads, sampled)
         return dict(zip(names, summed.unbind(), strict=True))
 
     def _sampled(self, model: nn.Module, batch: Batch) -> Tensor:
@@ -219,7 +241,7 @@ class ShardedObjective(Objective):
             )
         self.rows_seen += mine
         labels, weights, rows = batch.labels, batch.weights, batch.rows
-        if self._by_entry:
+        if self.by_entry:
             here = slice(start, start + mine)
             weights = torch.ones_like(labels[:, 0]) if weights is None else weights
             labels, weights = labels[here], weights[here].to(self.inner.task_weight.dtype) * (mine / count)
@@ -248,11 +270,11 @@ class ShardedObjective(Objective):
         return sizes + [0] * (self.size - parts)
 
     def _local(self, tasks: Tensor) -> Tensor:
-        return tasks if self._by_entry else tasks - self.shard.start
+        return tasks if self.by_entry else tasks - self.shard.start
 
     def _columns(self, values: Any) -> Any:
         """The columns of the tasks of `inner`, where there are columns."""
-        if self._by_entry or values is None or values.dim() != 2:
+        if self.by_entry or values is None or values.dim() != 2:
             return values
         return values[:, self.shard.start : self.shard.stop]
 
@@ -275,7 +297,63 @@ class ShardedObjective(Objective):
 
     def gather_tasks(self, values: Tensor) -> Tensor:
         """Values `[m, ...]` of all tasks, from those of the tasks of each process."""
-        return values if self._by_entry else gather_rows(values, self.shard.sizes(), self.shard.group)
+        return values if self.by_entry else gather_rows(values, self.shard.sizes(), self.shard.group)
+
+    @property
+    def own_tasks(self) -> slice:
+        """The tasks whose state this process has."""
+        return slice(self.shard.start, self.shard.stop)
+
+    def warm_start(self, scores: Tensor, labels: Tensor) -> None:
+        """Place the block variables of this process's tasks by logits and labels of all tasks."""
+        if len(self.shard):
+            self.inner.warm_start(self._columns(scores), self._columns(labels))
+
+    def start_at(self, model: nn.Module) -> None:
+        """Put block state that follows the model's weights at those."""
+        self.inner.start_at(owned_heads(model, self.shard) if self.evaluates_model else model)
+
+    def set_class_counts(self, positives: Tensor, negatives: Tensor, num_rows: float) -> None:
+        """Not for this objective: every process has the counts of its tasks from the labels.
+
+        Raises:
+            TypeError: Always.
+        """
+        raise TypeError("ShardedObjective takes its class counts from the labels it is made with")
+
+    def thresholds(self, scores: Tensor | None = None, labels: Tensor | None = None) -> Tensor | None:
+        """Those of all tasks; every process must ask."""
+        own = self.inner.thresholds(self._columns(scores), self._columns(labels))
+        return None if own is None else self.gather_tasks(own)
+
+    def threshold_report(self, scores: Tensor, labels: Tensor) -> ThresholdReport | None:
+        """Those of all tasks; every process must ask."""
+        tracked = self.inner.thresholds()
+        if tracked is None:
+            return None
+        found = ThresholdReport(*[tracked.float()] * 4)
+        if len(self.shard):
+            report = self.inner.threshold_report(self._columns(scores), self._columns(labels))
+            found = found if report is None else report
+        return ThresholdReport(*(self.gather_tasks(values) for values in found))
+
+    def per_positive_state(self) -> list[str]:
+        """As those of one process, under the names they have there."""
+        return self.inner.per_positive_state()
+
+    def memory_note(self) -> str | None:
+        """As of one process, about the tasks of this one."""
+        return self.inner.memory_note()
+
+    def gradient_norm(self, model: nn.Module) -> Tensor:
+        """Norm of all gradients: those of the model are the same everywhere, those of tasks are summed."""
+        shared, own = (
+            nn.utils.get_total_norm([p.grad for p in part.parameters() if p.grad is not None]).square()
+            for part in (model, self.inner)
+        )
+        own = own.to(shared.device)
+        dist.all_reduce(own, group=self.shard.group)
+        return (shared + own).sqrt()
 
     def diagnostics(self) -> dict[str, Tensor]:
         """Those of all tasks; every process must ask."""
@@ -302,21 +380,6 @@ class ShardedObjective(Objective):
                 dist.all_reduce(buffer, dist.ReduceOp.MAX, group=self.shard.group)
 
 
-def own_tasks(objective: Objective) -> Objective:
-    """The objective of the tasks of this process, which are all of them unless it is sharded."""
-    return objective.inner if isinstance(objective, ShardedObjective) else objective
-
-
-def of_own_tasks(objective: Objective, values: Tensor) -> Tensor:
-    """The columns of `own_tasks` out of `[n, m]`."""
-    return objective._columns(values) if isinstance(objective, ShardedObjective) else values
-
-
-def of_all_tasks(objective: Objective, values: Tensor) -> Tensor:
-    """Values `[m, ...]` of all tasks, from those of `own_tasks`; every process must ask."""
-    return objective.gather_tasks(values) if isinstance(objective, ShardedObjective) else values
-
-
 def owned_heads(model: nn.Module, shard: Shard) -> MultiTask:
     """The model with the heads of some tasks alone: the same encoder, and views of the heads' weights.
 
@@ -340,16 +403,16 @@ def owned_heads(model: nn.Module, shard: Shard) -> MultiTask:
     return part
 
 
-def _choose(batch: _OfTasks, keep: Tensor) -> _OfTasks:
-    """Some tasks of a batch or draw, by their places in it; importance weights are left alone."""
-    changes: dict[str, Any] = {"tasks": batch.tasks[keep], "labels": batch.labels[keep]}
-    if batch.rows is not None:
-        changes["rows"] = batch.rows[keep]
-    if batch.lower is not None:
-        changes["lower"] = _choose(batch.lower, keep)
-    if isinstance(batch, TaskBatch):
-        changes["inputs"] = tree_map(lambda leaf: leaf[keep], batch.inputs)
-    return replace(batch, **changes)
+def _choose(part: Any, keep: Tensor) -> Any:
+    """Some tasks of a batch or draw, by their places in it; importance is left alone."""
+    changes: dict[str, Any] = {"tasks": part.tasks[keep], "labels": part.labels[keep]}
+    if part.rows is not None:
+        changes["rows"] = part.rows[keep]
+    if part.lower is not None:
+        changes["lower"] = _choose(part.lower, keep)
+    if isinstance(part, TaskBatch):
+        changes["inputs"] = tree_map(lambda leaf: leaf[keep], part.inputs)
+    return replace(part, **changes)
 
 
 def _sum_bucket(group: Any, bucket: Any) -> torch.futures.Future[Tensor]:

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-import math
+import inspect
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from itertools import chain, islice, repeat
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from mmb.auc import CrossEntropy, DenseBatch, MinMaxAUC, Objective, PairwisePartialAUC, PartialAUC
-from mmb.auc.sampling import RichRowSampler, RowDraw
+from mmb.auc import (
+    CrossEntropy,
+    Labels,
+    MinMaxAUC,
+    Objective,
+    PairwisePartialAUC,
+    PartialAUC,
+    RichRowSampler,
+    RowDraw,
+)
 from mmb.estimators.inputs import Rows
 from mmb.estimators.model_mix import ModelMix, PiecewiseLinear
+from mmb.schedules import half_cosine
 
 OBJECTIVES: dict[str, Callable[..., Objective]] = {
     "ce": CrossEntropy,
@@ -23,7 +33,6 @@ OBJECTIVES: dict[str, Callable[..., Objective]] = {
 }
 
 
-_WARM_STARTED = (MinMaxAUC, PartialAUC, PairwisePartialAUC)
 _RICH = 0.5  # share of the rows of a step that are positives of some task
 
 
@@ -89,11 +98,11 @@ class Network:
             num_inputs, hidden, num_tasks, dropout, encoding
         ).float()  # whatever the default
         self.kinds = len(self.model.models)
-        both = torch.tensor([[0], [1]], dtype=torch.int8)  # the true ones: `see`
-        both = both.expand(2, self.kinds * num_tasks)
-        options = {"max_fpr": max_fpr} if objective.startswith("pauc") else {}
-        self.warm_up = CrossEntropy(both).float()
-        self.objective = OBJECTIVES[objective](both, **options).float()
+        none = torch.zeros(self.kinds * num_tasks)
+        unseen = Labels.of_counts(none, none, num_rows=0)  # the true counts come with `see`
+        limited = "max_fpr" in inspect.signature(OBJECTIVES[objective]).parameters
+        self.warm_up = CrossEntropy(unseen).float()
+        self.objective = OBJECTIVES[objective](unseen, **{"max_fpr": max_fpr} if limited else {}).float()
         self.mass = torch.zeros(2, num_tasks, dtype=torch.float64)  # of the negatives, of the positives
         self.num_rows = 0.0
         self.alpha, self.steps_done = alpha, 0
@@ -110,11 +119,8 @@ class Network:
         self.num_rows += float(weights.sum())
         self.mass += class_mass(labels, weights)
         for objective in (self.warm_up, self.objective):
-            objective.num_rows = self.num_rows  # type: ignore[assignment]  # weights need not be whole
-            objective.num_usable = self.kinds * int(self.usable.sum())
-            objective.negatives.copy_(torch.where(self.mass[0] > 0, self.mass[0], 1.0).repeat(self.kinds))
-            objective.positives.copy_(torch.where(self.mass[1] > 0, self.mass[1], 1.0).repeat(self.kinds))
-            objective.task_weight.copy_(self.usable.repeat(self.kinds))
+            negatives, positives = self.mass.repeat(1, self.kinds)
+            objective.set_class_counts(positives, negatives, self.num_rows)
         # the loss is a mean over kinds and tasks of means over labels: the penalty fades as labels come
         share = self.alpha / (self.kinds * float(self.mass.sum()))
         for group, penalty in zip(self.optimizer.param_groups, self.model.penalties, strict=False):
@@ -122,9 +128,8 @@ class Network:
 
     def place_objective(self, part: Part) -> None:
         """Put the objective's means, duals and thresholds where they belong for the weights as they are."""
-        if isinstance(self.objective, _WARM_STARTED):
-            scores = part.rows.scores(self.model).float()
-            self.objective.warm_start(scores, part.labels.repeat(1, self.kinds))
+        scores = part.rows.scores(self.model).float()
+        self.objective.warm_start(scores, part.labels.repeat(1, self.kinds))
 
     def train(
         self,
@@ -157,7 +162,7 @@ class Network:
                 group["lr"] = lr * (_one_cycle((step + 1) / steps) if decay else 1.0)
             importance = part.weights[draw.rows] * (1.0 if draw.weights is None else draw.weights)
             labels = part.labels[draw.rows].repeat(1, self.kinds)
-            batch = DenseBatch(part.rows.take(draw.rows), labels, importance)
+            batch = replace(draw, weights=importance).with_inputs(part.rows.take(draw.rows), labels)
             self.optimizer.zero_grad()
             objective = self.warm_up if self.steps_done < warm_up_steps else self.objective
             objective.backward(self.model, batch)
@@ -188,4 +193,4 @@ def _draws(labels: Tensor, batch_size: int, generator: torch.Generator) -> Itera
 
 def _one_cycle(share: float) -> float:
     """Factor of the step size: a rise over the first twentieth, times half a cosine down to zero."""
-    return min(1.0, share / 0.05) * 0.5 * (1 + math.cos(math.pi * share))
+    return min(1.0, share / 0.05) * half_cosine(share)

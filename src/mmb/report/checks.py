@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from mmb import metrics
+from mmb.auc import ThresholdReport
 from mmb.metrics.titles import TITLES
 from mmb.report.comparison import AREAS, area_samples
 from mmb.report.intervals import FEWEST
 from mmb.report.selected_scores import SelectedScores
 from mmb.training import Run
-from mmb.training.loop.threshold_log import Tracked
 
 _SMALL_SPREAD = 0.05  # of logits
 
@@ -46,7 +46,7 @@ class RunFacts:
     log: Sequence[dict[str, Any]]
     scores: SelectedScores
     max_fpr: float
-    tracked: dict[int, Tracked]
+    tracked: dict[int, ThresholdReport]
     rates: Tensor
     highest: Tensor
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 import mmb
 from mmb._extras import require
+from mmb.auc import ThresholdReport
 from mmb.metrics.titles import TITLES
 from mmb.report.checks import RunFacts, check_run
 from mmb.report.comparison import area_samples, compare_methods
@@ -153,7 +154,7 @@ def _curves(log: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return curves
 
 
-def _tracked(tracked: dict[int, threshold_log.Tracked]) -> dict[str, Any]:
+def _tracked(tracked: dict[int, ThresholdReport]) -> dict[str, Any]:
     """Thresholds and quantiles, a list of tasks per step; shares above them at the last step."""
     steps = _spaced(sorted(tracked), 50)
     over_time = {

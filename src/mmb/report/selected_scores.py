@@ -13,12 +13,13 @@ from torch import Tensor
 
 from mmb._atomic_files import replacing
 from mmb._extras import require
+from mmb.auc import ThresholdReport
 from mmb.training import Run, RunError
 from mmb.training.loop.evaluate import part_logits
 from mmb.training.loop.outcome import load_weights
 from mmb.training.loop.randomness import own_randomness
 from mmb.training.loop.setup import find_device, make_job
-from mmb.training.loop.threshold_log import Tracked, look, training_scores
+from mmb.training.loop.threshold_log import training_scores
 from mmb.training.processes.commands import command
 from mmb.training.runs import checkpoint
 
@@ -45,7 +46,7 @@ class SelectedScores:
     logits: dict[str, Tensor]
     labels: dict[str, Tensor]
     train_counts: Tensor
-    tracked: dict[int, Tracked]
+    tracked: dict[int, ThresholdReport]
 
 
 def selected_checkpoint(run: Run) -> Path:
@@ -77,15 +78,15 @@ def _compute(run: Run, selected: Path, mark: str) -> SelectedScores:
     with run.own_data(), own_randomness(run.recipe.seed, find_device(run.recipe.training.device)):
         job = make_job(run.recipe)
     tracked = {}
-    if hasattr(job.objective, "tracked"):
+    if job.objective.thresholds() is not None:
         for path in checkpoint.steps(run.checkpoints):
             try:
                 load_weights(job, path)
             except checkpoint.CheckpointError:
                 continue  # only the selected one is needed
-            found = look(job, *training_scores(job))
+            found = job.objective.threshold_report(*training_scores(job))
             if found is not None:
-                tracked[int(path.name)] = Tracked(*(values.cpu() for values in found))
+                tracked[int(path.name)] = ThresholdReport(*(values.cpu() for values in found))
     load_weights(job, selected)
     pairs = {"train": training_scores(job), **{part: part_logits(job, part) for part in ("valid", "test")}}
     labels = job.dataset.labels[job.dataset.split["train"].to(job.dataset.device)]
@@ -145,6 +146,7 @@ def _read(path: Path, mark: str) -> SelectedScores | None:
         logits=groups["logits"],
         labels=groups["labels"],
         tracked={
-            step: Tracked(*groups["tracked"][str(step)]) for step in sorted(map(int, groups["tracked"]))
+            step: ThresholdReport(*groups["tracked"][str(step)])
+            for step in sorted(map(int, groups["tracked"]))
         },
     )

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from mmb.training.loop.compiled_backward import TracedBackward
+from mmb.training.loop.compiled_backward import CompiledBackward
 
 
 class Penalised(nn.Module):
@@ -49,7 +49,7 @@ def test_a_step_that_does_not_compile_is_run_as_it_is(monkeypatch):
 def check_calls():
     batch = torch.randn(4, 3, generator=torch.Generator().manual_seed(1))
     (model, objective), (plain_model, plain) = parts(), parts()
-    traced = TracedBackward(objective, model)
+    traced = CompiledBackward(objective, model)
     for _ in range(3):
         found, expected = traced(batch), plain.backward(plain_model, batch)
         torch.testing.assert_close(found, expected)

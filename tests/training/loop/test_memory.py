@@ -69,7 +69,7 @@ def test_the_next_tasks_are_told_before_each_batch_and_reading_ahead_changes_not
     with own_randomness(0, make_job(recipe).dataset.device):
         job = make_job(recipe)
     told = []
-    job.feed.prefetch = lambda tasks: told.append(tasks.tolist())
+    job.objective.prefetch = lambda tasks: told.append(tasks.tolist())
     batches = iter(job.feed)
     used = [next(batches).tasks.tolist() for _ in range(5)]
     assert told[:4] == used[1:]

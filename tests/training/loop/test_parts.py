@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from mmb.auc import Labels
+from mmb.auc import CrossEntropy, Labels
 from mmb.auc.sampling import RichRowSampler, TaskSampler
 from mmb.data import Dataset
 from mmb.training.loop.evaluate import decision_thresholds, rates_at
@@ -150,7 +150,7 @@ def make_feed(kind, ahead):
         if kind == "rows"
         else TaskSampler(train, 2, 4, independent_lower=True, generator=2)
     )
-    return Feed(dataset, sampler, torch.Generator().manual_seed(3)), dataset
+    return Feed(dataset, sampler, torch.Generator().manual_seed(3), CrossEntropy(train)), dataset
 
 
 def tensors_of(batch):

@@ -16,7 +16,7 @@ from mmb.training.loop.outcome import evaluate_run
 from mmb.training.loop.randomness import own_randomness
 from mmb.training.loop.setup import Job, make_job
 from mmb.training.processes.group import ProcessError, Ranks, joined
-from mmb.training.processes.pieces import places
+from mmb.training.processes.sharded_state import places
 from mmb.training.runs import checkpoint
 from mmb.training.runs.log import read_log
 from processes import in_processes

@@ -9,7 +9,7 @@ import torch
 
 from mmb.training import CheckpointError
 from mmb.training.processes.group import Ranks
-from mmb.training.processes.pieces import Piece, Pieces
+from mmb.training.processes.sharded_state import Piece, Pieces
 from mmb.training.runs import checkpoint, tensor_files
 from processes import in_processes
 

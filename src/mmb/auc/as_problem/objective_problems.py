@@ -224,7 +224,7 @@ def _minibatch(
     objective: MiniBatchPartialAUC, score: Score, x: Tree, dual: None, lower: None, batch: One
 ) -> Tensor:
     h = squashed(objective, score(x["model"], batch["inputs"], batch["task"]), batch)
-    share = own_value(objective.share, batch["task"]) if objective.anneal else objective.max_fpr
+    share = own_value(objective.current_share, batch["task"]) if objective.anneal else objective.max_fpr
     top = top_part(h.detach().unsqueeze(1), batch["negative"].unsqueeze(1), share).squeeze(1)
     tiny = torch.finfo(h.dtype).tiny
     positive, top = (w / w.sum().clamp(min=tiny) for w in (batch["positive"], top))

@@ -26,6 +26,8 @@ class CrossEntropy(Objective):
         task_weighting: See [`Objective`][mmb.auc.objective.Objective].
     """
 
+    by_entry = True
+
     def __init__(self, labels: Labels | Tensor, *, task_weighting: float = 0.0) -> None:
         super().__init__(labels, task_weighting)
 

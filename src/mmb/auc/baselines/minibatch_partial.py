@@ -42,7 +42,7 @@ class MiniBatchPartialAUC(ScoreObjective):
         ValueError: If `max_fpr` is outside (0, 1] or `anneal` is negative.
     """
 
-    share: Tensor
+    current_share: Tensor
 
     @renamed_arguments(scores="transform")
     def __init__(
@@ -62,12 +62,12 @@ class MiniBatchPartialAUC(ScoreObjective):
             raise ValueError(f"anneal must be a number of batches, 0 or more, got {anneal}")
         self.max_fpr, self.anneal = max_fpr, anneal
         if anneal:
-            self.register_buffer("share", torch.ones_like(self.task_weight))
+            self.register_buffer("current_share", torch.ones_like(self.task_weight))
 
     def estimate(self, entries: WeightedScores) -> tuple[Tensor, Gradients]:
         """$L_k$ averaged over the tasks of the batch; tasks that lack a class here count zero."""
         score, slope = self.squash(entries)
-        share = entries.gather(self.share) if self.anneal else self.max_fpr
+        share = entries.gather(self.current_share) if self.anneal else self.max_fpr
         positive, top = _normalised(entries.positive), _normalised(top_part(score, entries.negative, share))
         both = (positive.sum(0) > 0) & (top.sum(0) > 0)
         mean_positive, mean_top = (positive * score).sum(0), (top * score).sum(0)
@@ -78,7 +78,9 @@ class MiniBatchPartialAUC(ScoreObjective):
         scale = torch.where(both, entries.scale, 0.0)
         value = (scale * (variance + shortfall**2)).sum()
         if self.training and isinstance(share, Tensor):
-            entries.scatter_(self.share, (share * self.max_fpr ** (1 / self.anneal)).clamp(min=self.max_fpr))
+            entries.scatter_(
+                self.current_share, (share * self.max_fpr ** (1 / self.anneal)).clamp(min=self.max_fpr)
+            )
         return value, [(entries.logits, d_score * slope * (2 * scale))]
 
 

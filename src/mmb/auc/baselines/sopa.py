@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from torch import Tensor
 
 from mmb._renamed import renamed_arguments
@@ -37,6 +40,8 @@ class SOPA(ScoreObjective):
         ValueError: If an argument is out of its range.
     """
 
+    rate_names = ("lr_positive",)
+
     @renamed_arguments(scores="transform")
     def __init__(
         self,
@@ -56,6 +61,11 @@ class SOPA(ScoreObjective):
             raise ValueError(f"lr_positive must be positive, got {lr_positive}")
         self.max_fpr, self.lr_positive = max_fpr, lr_positive
         self.level = PerPositive(labels, self.task_weight, start=0.0)  # s
+
+    @classmethod
+    def capture_problem(cls, options: Mapping[str, Any]) -> str | None:
+        """A step cannot be captured: its number of pairs changes."""
+        return "needs a fixed number of pairs, which this objective does not have: take pauc-pairwise"
 
     def estimate(self, entries: WeightedScores) -> tuple[Tensor, Gradients]:
         """$L_k$ averaged over the tasks of the batch, at the variables before their step."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -59,6 +61,11 @@ class SOPAs(ScoreObjective):
             raise ValueError(f"beta must be in (0, 1], got {beta}")
         self.temperature, self.beta = temperature, beta
         self.log_mean = PerPositive(labels, self.task_weight, start=-math.inf)  # log u; unseen at -inf
+
+    @classmethod
+    def capture_problem(cls, options: Mapping[str, Any]) -> str | None:
+        """A step cannot be captured: its number of pairs changes."""
+        return "needs a fixed number of pairs, which this objective does not have: take pauc-pairwise"
 
     def estimate(self, entries: WeightedScores) -> tuple[Tensor, Gradients]:
         """$L_k$ averaged over the tasks of the batch."""

@@ -108,6 +108,9 @@ class HeadCompositionalAUC(MinMaxAUC):
         TypeError: If the model is no `MultiTask`.
     """
 
+    evaluates_model = True
+    rate_names = ("lr_dual", "lr_lower")
+
     offset: Tensor
 
     @renamed_arguments(scores="transform")
@@ -154,6 +157,7 @@ class HeadCompositionalAUC(MinMaxAUC):
             TypeError: If model or batch are not of the kind needed.
             ValueError: If they do not fit together; no state has changed then.
         """
+        self.check_optimized(model)
         heads = self._heads(model)
         tasks = batch.tasks if isinstance(batch, TaskBatch) else None
         lower = batch.lower if isinstance(batch, TaskBatch) and batch.lower is not None else batch

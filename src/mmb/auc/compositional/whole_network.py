@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal, NoReturn
 
@@ -17,6 +18,7 @@ from mmb.auc.minmax import MinMaxAUC
 from mmb.auc.parts.autograd import Gradients
 from mmb.auc.parts.weighted_scores import WeightedScores
 from mmb.auc.score_objective import Transform
+from mmb.memory import free_bytes, readable_bytes
 from mmb.models.multitask import MultiTask
 
 
@@ -97,6 +99,10 @@ class CompositionalAUC(MinMaxAUC):
         NoRoomError: If the copies do not fit in memory; the message says what would.
     """
 
+    evaluates_model = True
+    weights_per_task = True
+    rate_names = ("lr_dual", "lr_lower")
+
     @renamed_arguments(scores="transform")
     def __init__(
         self,
@@ -126,6 +132,30 @@ class CompositionalAUC(MinMaxAUC):
             raise ValueError(
                 f"model has {len(model.weight)} heads but the labels have {self.num_tasks} tasks"
             )
+
+    @classmethod
+    def check_memory(cls, model: nn.Module, options: Mapping[str, Any], sharers: int = 1) -> None:
+        """Refuse weight copies that cannot fit; the constructor checks for one process."""
+        if isinstance(model, MultiTask):  # of another model the constructor tells
+            size = WeightCopies.measure(model, options.get("copies_dtype"), options.get("copies_device"))
+            size.check(sharers if size.device.type == "cpu" else 1)  # each process has its own GPU
+
+    @classmethod
+    def capture_problem(cls, options: Mapping[str, Any]) -> str | None:
+        """A step can be captured if the weight copies are on the GPU."""
+        if options.get("copies_device") is not None:
+            return "needs weight copies on the GPU: set objective.copies_device=null"
+        return None
+
+    def memory_note(self) -> str:
+        """What the weight copies take in this process, and what memory is left."""
+        free = free_bytes(self.copies.stacked.device)
+        left = "" if free is None else f"; {readable_bytes(free)} are left"
+        return f"{self.copies.footprint} per process{left}"
+
+    def start_at(self, model: nn.Module) -> None:
+        """Put every copy at the model's current weights."""
+        self.copies.reset(self.copies.check(model))
 
     def prefetch(self, tasks: Tensor) -> None:
         """Start bringing copies that are in host memory to the device, one step ahead.
@@ -161,6 +191,7 @@ class CompositionalAUC(MinMaxAUC):
             TypeError: If model or batch are not of the kind needed.
             ValueError: If they do not fit together; no state has changed then.
         """
+        self.check_optimized(model)
         model = self.copies.check(model)
         lower = batch.lower if isinstance(batch, TaskBatch) and batch.lower is not None else batch
         tasks = batch.tasks if isinstance(batch, TaskBatch) else None

@@ -35,6 +35,23 @@ class Tracking(NamedTuple):
     selected: Tensor
 
 
+class ThresholdReport(NamedTuple):
+    """Tracked thresholds beside what they should be, on the scale of the logits.
+
+    Attributes:
+        tracked: What the objective holds, `[m]`.
+        quantile: The true quantile of the scores of the negatives, `[m]`; NaN without negatives.
+        rate: Share of the negatives above what is tracked, `[m]`.
+        soft_rate: The same, smoothed as the objective does it, `E_-[sigmoid((z - threshold) / tau1)]`:
+            tracking brings this to the rate aimed at.
+    """
+
+    tracked: Tensor
+    quantile: Tensor
+    rate: Tensor
+    soft_rate: Tensor
+
+
 class TrackedThresholds(nn.Module):
     r"""For each task the score thresholds at the ends of a range of false positive rates, tracked by SGD.
 
@@ -73,6 +90,8 @@ class TrackedThresholds(nn.Module):
     Raises:
         ValueError: If a number is out of its range.
     """
+
+    rate_names = ("lr", "lr_operating")
 
     value: Tensor
     hessian: Tensor
@@ -209,6 +228,19 @@ class TrackedThresholds(nn.Module):
         point = self.quantiles(entries, entries.logits)[:, 0]
         self.operating.copy_(torch.where(there[:, 0], point, self.operating))
 
+    def report(self, entries: WeightedScores, z: Tensor) -> ThresholdReport:
+        """Compare with the scores of some rows.
+
+        Args:
+            entries: All tasks, with weights that sum to one (`WeightedScores.averaged`).
+            z: The scores the thresholds cut, `[rows, m]`.
+        """
+        rate = (entries.negative * (entries.logits > self.operating)).sum(0)
+        soft = self.rates[0] * entries.negative_mass - self.look(entries, z).slope[0]  # at tau2 = 0
+        soft = soft.where(rate.isfinite(), torch.nan)
+        quantile = self.quantiles(entries, entries.logits)[:, 0]
+        return ThresholdReport(self.operating.float(), quantile.float(), rate.float(), soft.float())
+
     def quantiles(self, entries: WeightedScores, z: Tensor) -> Tensor:
         """Empirical thresholds: quantiles of the negative scores.
 
@@ -226,12 +258,3 @@ def check_gradient(gradient: str) -> None:
     """Raise ValueError unless this is a known gradient variant."""
     if gradient not in get_args(Gradient):
         raise ValueError(f"gradient must be one of {', '.join(get_args(Gradient))}; got {gradient!r}")
-
-
-def held_out(scores: Tensor | None, labels: Tensor | None) -> tuple[Tensor, Tensor] | None:
-    """Both or None; ValueError if only one is given."""
-    if scores is not None and labels is not None:
-        return scores, labels
-    if scores is not None or labels is not None:
-        raise ValueError("thresholds needs both scores and labels of the held-out rows, or neither")
-    return None

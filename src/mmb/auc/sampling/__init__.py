@@ -1,7 +1,7 @@
 """Which rows, and for which tasks: task-sampled draws, rich rows, shuffled rows.
 
 A sampler is made from labels alone and yields small index tensors on the labels' device; a draw turns inputs
-into a batch. Nothing reaches back: data -> sampler -> batch. Every sampler has a generator of its own, never
+into a batch. Nothing reaches back: data -> sampler -> batch. Every sampler has its own generator, never
 waits for the device, and resumes mid-epoch with the very draws an uninterrupted run would have made.
 """
 
@@ -9,4 +9,6 @@ from mmb.auc.sampling.rows import RichRowSampler, RowDraw
 from mmb.auc.sampling.sampler import Sampler
 from mmb.auc.sampling.tasks import TaskDraw, TaskSampler
 
-__all__ = ["RichRowSampler", "RowDraw", "Sampler", "TaskDraw", "TaskSampler"]
+Draw = TaskDraw | RowDraw
+
+__all__ = ["Draw", "RichRowSampler", "RowDraw", "Sampler", "TaskDraw", "TaskSampler"]

@@ -40,12 +40,11 @@ class RowDraw:
         Returns:
             The batch, with inputs [n, ...] and labels [n, m].
         """
-        return DenseBatch(
-            inputs=tree_map(lambda leaf: leaf[self.rows], inputs),
-            labels=labels[self.rows],
-            weights=self.weights,
-            rows=self.rows,
-        )
+        return self.with_inputs(tree_map(lambda leaf: leaf[self.rows], inputs), labels[self.rows])
+
+    def with_inputs(self, inputs: Any, labels: Tensor) -> DenseBatch:
+        """The batch, from the model input and the labels `[n, m]` of these rows."""
+        return DenseBatch(inputs, labels, self.weights, self.rows)
 
 
 class RichRowSampler(Sampler[RowDraw]):

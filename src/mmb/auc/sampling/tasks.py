@@ -28,7 +28,6 @@ class TaskDraw:
         weights: Importance of each task, [k]: the mean over the draw of `weights * delta` has the mean of
             delta over all usable tasks as its expectation. None when tasks are drawn uniformly (all ones).
         lower: Rows drawn independently for the same tasks, for the lower level; None if not asked for.
-        drawn: All tasks that were drawn, where these are one process's share of them.
     """
 
     tasks: Tensor
@@ -36,7 +35,6 @@ class TaskDraw:
     labels: Tensor
     weights: Tensor | None = None
     lower: TaskDraw | None = None
-    drawn: Tensor | None = None
 
     def batch(self, inputs: Any, labels: Tensor | None = None) -> TaskBatch:
         """Look the rows up.
@@ -49,15 +47,16 @@ class TaskDraw:
         Returns:
             The batch, with inputs [k, r, ...].
         """
-        return TaskBatch(
-            inputs=tree_map(lambda leaf: leaf[self.rows], inputs),
-            labels=self.labels,
-            tasks=self.tasks,
-            rows=self.rows,
-            lower=None if self.lower is None else self.lower.batch(inputs),
-            weights=self.weights,
-            drawn=self.drawn,
+        upper, lower = (
+            None if draw is None else tree_map(lambda leaf, rows=draw.rows: leaf[rows], inputs)
+            for draw in (self, self.lower)
         )
+        return self.with_inputs(upper, lower)
+
+    def with_inputs(self, inputs: Any, lower_inputs: Any = None) -> TaskBatch:
+        """The batch, from the model input of these rows and of those for the lower level."""
+        lower = None if self.lower is None else self.lower.with_inputs(lower_inputs)
+        return TaskBatch(inputs, self.labels, self.tasks, self.rows, lower, self.weights)
 
 
 class TaskSampler(Sampler[TaskDraw]):

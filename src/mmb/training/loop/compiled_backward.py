@@ -19,7 +19,7 @@ from mmb.auc import Batch
 from mmb.auc.objective import Objective
 
 
-class TracedBackward:
+class CompiledBackward:
     """`objective.backward(model, batch)` of one batch, whose values change in place, as a compiled graph.
 
     The first call computes as usual and records; later ones run what was recorded on the values that

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from mmb.auc import CompositionalAUC
-from mmb.auc.sharded import ShardedObjective, of_own_tasks, own_tasks, owned_heads
-from mmb.models import MultiTask
 from mmb.training.loop.evaluate import row_logits
 from mmb.training.loop.setup import Job
 from mmb.training.runs import checkpoint
@@ -43,19 +40,9 @@ def take_over(job: Job, source: Run, heads: bool) -> None:
         what = f"{bad[0]} is missing or has another shape there" if bad else "the network has no encoder"
         raise RunError(f"the weights of {source.path} do not fit this network: {what}")
     job.model.load_state_dict({**own, **{name: weights[name] for name in names}})
-    objective, model = own_tasks(job.objective), job.model
-    if isinstance(objective, CompositionalAUC) and isinstance(model, MultiTask):  # copies start at the model
-        if isinstance(job.objective, ShardedObjective):
-            model = owned_heads(model, job.objective.shard)
-        objective.copies.reset(model)
+    job.objective.start_at(job.model)
 
 
 def warm_start(job: Job) -> None:
     """Place the objective's block variables by the scores of (at most 20,000) training rows."""
-    place = getattr(own_tasks(job.objective), "warm_start", None)
-    if place is None:
-        raise ValueError(f"method {job.recipe.method!r} has nothing to place: set training.warm_start=false")
-    found = row_logits(job, job.some_training_rows("warm_start", _ROWS))
-    logits, labels = (of_own_tasks(job.objective, values) for values in found)
-    if logits.numel():  # a process may have no tasks
-        place(logits, labels)
+    job.objective.warm_start(*row_logits(job, job.some_training_rows("warm_start", _ROWS)))

@@ -12,7 +12,6 @@ from typing import Any
 from mmb.training.loop import threshold_log
 from mmb.training.loop.evaluate import TrainingError, evaluate_part, recalibrate
 from mmb.training.loop.initial_weights import prepare_start
-from mmb.training.loop.memory_check import report_copies
 from mmb.training.loop.outcome import finish
 from mmb.training.loop.randomness import own_randomness
 from mmb.training.loop.setup import Job, find_device, make_job
@@ -95,7 +94,8 @@ def train(run: Run, watch: Watch | None = None) -> dict[str, Any]:
         evaluate_every = settings.evaluate_every or job.steps_per_epoch
         checkpoint_every = settings.checkpoint_every or evaluate_every
         take_step = make_step(job)
-        report_copies(job.objective, watch.note)
+        if note := job.objective.memory_note():
+            watch.note(note)
         watch.begin(run, progress.step, job.steps)
         with open_log(run, progress, ranks) as log:
             clock = Clock(progress)
@@ -150,7 +150,7 @@ def open_log(run: Run, progress: Progress, ranks: Ranks) -> RunLog:
 def evaluate(run: Run, job: Job, progress: Progress, log: RunLog, watch: Watch) -> bool:
     """Evaluate on the validation rows; True if that is the best so far."""
     settings = job.recipe.training
-    job.average_running_statistics()
+    job.objective.average_running_statistics(job.model)
     if settings.batch_norm == "recalibrate":
         recalibrate(job)
     valid = job.ranks.from_main(evaluate_part(job, "valid"))
@@ -175,7 +175,7 @@ def evaluate(run: Run, job: Job, progress: Progress, log: RunLog, watch: Watch) 
 def save(run: Run, job: Job, progress: Progress, log: RunLog) -> None:
     """Write a checkpoint, and delete those that are no longer needed."""
     progress.log_position = log.sync()
-    job.average_running_statistics()
+    job.objective.average_running_statistics(job.model)
     state = {
         "job": job.state_dict(),
         "progress": asdict(progress),

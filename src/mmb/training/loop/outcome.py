@@ -11,7 +11,6 @@ from typing import Any
 from torch import Tensor
 
 from mmb._atomic_files import write_whole
-from mmb.auc.sharded import of_all_tasks, own_tasks
 from mmb.training.loop.evaluate import (
     decision_thresholds,
     mean_metrics,
@@ -147,5 +146,5 @@ def _counts(job: Job) -> dict[str, list[int]]:
 
 def _tracked(job: Job) -> list[float] | None:
     """The thresholds that a partial AUC objective tracked during training, on the scale of the logits."""
-    thresholds = getattr(own_tasks(job.objective), "thresholds", None)
-    return None if thresholds is None else plain(of_all_tasks(job.objective, thresholds()))
+    thresholds = job.objective.thresholds()
+    return None if thresholds is None else plain(thresholds)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import warnings
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,20 +12,25 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mmb.auc import Labels, Objective
-from mmb.auc.sampling import RichRowSampler, TaskSampler
-from mmb.auc.sharded import ShardedObjective, owned_heads
+from mmb.auc import Labels, Objective, RichRowSampler, ShardedObjective, TaskSampler
+from mmb.auc.sharded import owned_heads
 from mmb.data import Dataset
 from mmb.distributed import Shard
 from mmb.models.batch_norm import freeze_batch_norm
-from mmb.training.loop.feed import Draws, Feed
-from mmb.training.loop.memory_check import check_room
+from mmb.training.loop.agreement import check_agreement
+from mmb.training.loop.feed import Feed
 from mmb.training.loop.randomness import derive_seed, random_state, separate_streams, set_random_state
+from mmb.training.loop.read_ahead import Draws
 from mmb.training.loop.step_sizes import step_size_factor
-from mmb.training.processes.group import ONE, Ranks, check_agreement
+from mmb.training.processes.group import ONE, Ranks
 from mmb.training.processes.sharded_state import Division
-from mmb.training.recipes.components import complete_model, load_data, make_model, make_objective
-from mmb.training.recipes.presets import METHODS
+from mmb.training.recipes.components import (
+    complete_model,
+    load_data,
+    make_model,
+    make_objective,
+    objective_class,
+)
 from mmb.training.recipes.recipe import OptimizerSettings, Recipe
 from mmb.training.runs.fingerprints import data_facts
 from mmb.training.runs.log import Window
@@ -62,13 +68,7 @@ class Job:
 
     def __post_init__(self) -> None:
         self._modules = {"model": self.model, "objective": self.objective}
-        # Step sizes of block variables (dual, threshold, weight copies), to be multiplied by the schedule.
-        self._block_rates = [
-            (module, name, value)
-            for module in self.objective.modules()
-            for name, value in vars(module).items()
-            if name.startswith("lr") and isinstance(value, float)
-        ]
+        self._block_rates = self.objective.block_rates()  # to be multiplied by the schedule
 
     def set_step_sizes(self, step: int) -> None:
         """Set all step sizes to what the schedule says for a step."""
@@ -77,8 +77,9 @@ class Job:
             lr = self.recipe.optimizer.lr * factor
             group["lr"] = group["lr"].fill_(lr) if isinstance(group["lr"], Tensor) else lr
         if self.recipe.schedule.decay_blocks:
-            for module, name, start in self._block_rates:
-                setattr(module, name, start * factor)
+            self.objective.set_block_rates(
+                {name: start * factor for name, start in self._block_rates.items()}
+            )
 
     def state_dict(self) -> dict[str, Any]:
         """All that is needed to continue bit for bit, beside the recipe and the counters of the loop.
@@ -116,11 +117,6 @@ class Job:
         train = self.dataset.split["train"]
         generator = torch.Generator().manual_seed(derive_seed(self.recipe.seed, purpose))
         return train[torch.randperm(len(train), generator=generator)[:most]]
-
-    def average_running_statistics(self) -> None:
-        """Make the statistics of batch normalisation the same in all processes."""
-        if isinstance(self.objective, ShardedObjective):
-            self.objective.average_running_statistics(self.model)
 
     @cached_property
     def data_facts(self) -> dict[str, str]:
@@ -171,9 +167,7 @@ def make_job(recipe: Recipe, ranks: Ranks = ONE) -> Job:
             dataset,
             sampler,
             augmentation,
-            METHODS[recipe.method].own_weights,
-            getattr(objective, "prefetch", None),
-            objective if isinstance(objective, ShardedObjective) else None,
+            objective,
             recipe.training.capture,
         ),
         steps=steps,
@@ -209,13 +203,14 @@ def divided_objective(recipe: Recipe, labels: Labels, model: nn.Module, ranks: R
     Raises:
         NoRoomError: If its block state cannot fit in memory.
     """
-    if ranks.size == 1:
-        check_room(recipe, model)
-        return make_objective(recipe, labels, model)
-    method = METHODS[recipe.method]
-    if method.own_weights or method.own_heads:
+    kind = objective_class(recipe.method)
+    if ranks.size > 1 and kind.evaluates_model:
         model = owned_heads(model, Shard.of_this_process(labels.num_tasks))
-    check_room(recipe, model)
+    # torchrun says how many processes share the host
+    kind.check_memory(model, recipe.objective, sharers=int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+    ranks.barrier()  # none takes memory before all have looked
+    if ranks.size == 1:
+        return make_objective(recipe, labels, model)
     return ShardedObjective(labels, lambda some: make_objective(recipe, some, model))
 
 
@@ -248,24 +243,15 @@ def check_capture(recipe: Recipe, device: torch.device, ranks: Ranks = ONE) -> N
         (f"needs a GPU, and the device is {device}", device.type != "cuda"),
         (f"needs one process, and there are {ranks.size}", ranks.size > 1),
         (
-            "needs weight copies on the GPU: set objective.copies_device=null",
-            recipe.objective.get("copies_device") is not None,
-        ),
-        (
             "fixes the step sizes of block variables: set schedule.decay_blocks=false",
             recipe.schedule.decay_blocks,
-        ),
-        (
-            "needs a fixed number of pairs: set objective.capacity",
-            recipe.method == "pauc-pairwise" and recipe.objective["capacity"] is None,
-        ),
-        (
-            f"needs a fixed number of pairs, which {recipe.method} has not: take pauc-pairwise",
-            recipe.method in ("sopa", "sopa-s"),
         ),
     ):
         if meets:
             raise ValueError(f"training.capture {problem}, or training.capture=false")
+    reason = objective_class(recipe.method).capture_problem(recipe.objective)
+    if reason is not None:
+        raise ValueError(f"training.capture {reason}, or training.capture=false")
 
 
 def rows_per_step(recipe: Recipe) -> int:
@@ -274,7 +260,7 @@ def rows_per_step(recipe: Recipe) -> int:
     if sampler.kind == "rows":
         return sampler.batch_size
     drawn = sampler.tasks_per_step * sampler.rows_per_task
-    return 2 * drawn if METHODS[recipe.method].own_weights else drawn
+    return 2 * drawn if objective_class(recipe.method).weights_per_task else drawn
 
 
 def make_sampler(recipe: Recipe, labels: Labels) -> Draws:
@@ -294,7 +280,7 @@ def make_sampler(recipe: Recipe, labels: Labels) -> Draws:
         tasks,
         settings.rows_per_task * settings.tasks_per_step // tasks,  # as many rows in all
         settings.positive_fraction,
-        independent_lower=METHODS[recipe.method].own_weights,
+        independent_lower=objective_class(recipe.method).weights_per_task,
         steps_per_epoch=math.ceil(labels.num_rows / rows_per_step(recipe)),
         generator=seed,
     )

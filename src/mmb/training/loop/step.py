@@ -15,19 +15,17 @@ import torch
 from torch import Tensor, nn
 
 from mmb.auc import Batch, DenseBatch
-from mmb.training.loop.compiled_backward import TracedBackward
+from mmb.training.loop.compiled_backward import CompiledBackward
 from mmb.training.loop.evaluate import autocast
 from mmb.training.loop.setup import Job
-from mmb.training.processes.group import clip_gradients
-from mmb.training.recipes.presets import METHODS
 from mmb.trees import tensors
 
-Estimate = Callable[[Batch], dict[str, Tensor]]  # adds to `.grad`, returns numbers worth logging
+BatchEstimate = Callable[[Batch], dict[str, Tensor]]  # adds to `.grad`, returns numbers worth logging
 _WARM_UP = 3  # steps before capture, in which kernels are compiled and the optimizer makes its state
 
 
 class Step:
-    """A step of a job as it stands in the book, kernel by kernel.
+    """A plain step of a job, kernel by kernel.
 
     Args:
         job: The parts of the run.
@@ -42,14 +40,21 @@ class Step:
         """Take a step on a batch; returns numbers worth logging, left on the device."""
         return self._estimate_and_move(partial(self.job.objective.backward, self.job.model), batch)
 
-    def _estimate_and_move(self, estimate: Estimate, batch: Batch) -> dict[str, Tensor]:
+    def _estimate_and_move(self, estimate: BatchEstimate, batch: Batch) -> dict[str, Tensor]:
         self.job.optimizer.zero_grad()
         with autocast(self.job.dataset.device, self._precision):
             numbers = estimate(batch)
         if self._clip is not None:
-            numbers["gradient_norm"] = clip_gradients(self.job.model, self.job.objective, self._clip)
+            numbers["gradient_norm"] = self._clip_gradients(self._clip)
         self.job.optimizer.step()
         return numbers
+
+    def _clip_gradients(self, limit: float) -> Tensor:
+        """Scale all gradients so that their norm, over all processes, is within a limit; returns the norm."""
+        norm = self.job.objective.gradient_norm(self.job.model)
+        parameters = [*self.job.model.parameters(), *self.job.objective.parameters()]
+        nn.utils.clip_grads_with_norm_(parameters, limit, norm)
+        return norm
 
 
 class CapturedStep(Step):
@@ -66,16 +71,14 @@ class CapturedStep(Step):
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
-        self._estimate: Estimate
-        if METHODS[job.recipe.method].own_weights:
-            self._estimate = TracedBackward(job.objective, job.model)
+        self._estimate: BatchEstimate
+        if job.objective.weights_per_task:
+            self._estimate = CompiledBackward(job.objective, job.model)
         else:
             network: Any = job.model
             if job.recipe.sampler.kind == "rows":
-                own_heads = METHODS[job.recipe.method].own_heads
-                network = (
-                    compiled_encoder(job.model) if own_heads else torch.compile(job.model, dynamic=False)
-                )
+                compiled = compiled_encoder if job.objective.evaluates_model else compiled_model
+                network = compiled(job.model)
             self._estimate = partial(job.objective.backward, network)
         self._stream = torch.cuda.Stream(job.dataset.device)  # type: ignore[no-untyped-call]
         self._warm = 0
@@ -124,6 +127,11 @@ def compiled_encoder(model: nn.Module) -> nn.Module:
     encoder: Any = torch.compile(model.get_submodule("encoder"), dynamic=False)
     network._modules = {**model._modules, "encoder": encoder}
     return network
+
+
+def compiled_model(model: nn.Module) -> Any:
+    """The same model, compiled."""
+    return torch.compile(model, dynamic=False)
 
 
 def make_step(job: Job) -> Step:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-
+from mmb.schedules import half_cosine
 from mmb.training.recipes.recipe import ScheduleSettings
 
 _START, _RISE = 1 / 25, 0.3  # of "one_cycle", as in torch.optim.lr_scheduler.OneCycleLR
@@ -33,16 +32,11 @@ def step_size_factor(settings: ScheduleSettings, step: int, steps: int, steps_pe
     if settings.name == "one_cycle":
         rise = _RISE * steps
         if step < rise:
-            return _START + (1 - _START) * _half_cosine(1 - step / rise)
-        return _half_cosine((step - rise) / max(steps - rise, 1))
+            return _START + (1 - _START) * half_cosine(1 - step / rise)
+        return half_cosine((step - rise) / max(steps - rise, 1))
     factor = 1.0
     if settings.name == "step":
         factor = settings.factor ** sum(step >= epoch * steps_per_epoch for epoch in settings.milestones)
     elif settings.name == "cosine":
-        factor = _half_cosine(step / steps)
+        factor = half_cosine(step / steps)
     return factor * min(1.0, (step + 1) / settings.warmup) if settings.warmup else factor
-
-
-def _half_cosine(share: float) -> float:
-    """From 1 at 0 down to 0 at 1."""
-    return 0.5 * (1 + math.cos(math.pi * share))

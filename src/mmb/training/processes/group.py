@@ -7,31 +7,21 @@ anything. The folder of the run must be the same for all of them, on machines wi
 from __future__ import annotations
 
 import os
-import platform
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 from torch.distributed.rendezvous import rendezvous
 
-import mmb
-from mmb.auc import Objective
-from mmb.auc.sharded import ShardedObjective
-from mmb.data import Dataset
 from mmb.distributed import gather_rows
 from mmb.training.processes.rendezvous import ProcessError, fresh_store
-from mmb.training.recipes.nested import difference, flatten
-from mmb.training.recipes.recipe import Recipe
-from mmb.training.runs.fingerprints import data_facts, fingerprint
-from mmb.trees import tensors
 
 _T = TypeVar("_T")
-_SAMPLE = 16  # rows of the data whose inputs are compared
 
 
 @dataclass(frozen=True)
@@ -184,50 +174,3 @@ def _lost(message: str) -> str | None:
     ):
         return "has ended"
     return None
-
-
-def clip_gradients(model: nn.Module, objective: Objective, limit: float) -> Tensor:
-    """Scale all gradients so that their norm, over all processes, is within a limit.
-
-    Args:
-        model: Its gradients are the same in all processes.
-        objective: Its gradients are those of its tasks; of a sharded one, each process has its own.
-        limit: Largest norm.
-
-    Returns:
-        The norm before.
-    """
-    parameters = [*model.parameters(), *objective.parameters()]
-    if not isinstance(objective, ShardedObjective):
-        return nn.utils.clip_grad_norm_(parameters, limit)
-    shared, own = (
-        nn.utils.get_total_norm([p.grad for p in part.parameters() if p.grad is not None]).square()
-        for part in (model, objective)
-    )
-    own = own.to(shared.device)
-    dist.all_reduce(own)
-    norm = (shared + own).sqrt()
-    nn.utils.clip_grads_with_norm_(parameters, limit, norm)
-    return norm
-
-
-def check_agreement(ranks: Ranks, recipe: Recipe, dataset: Dataset) -> None:
-    """Stop unless all processes have the same recipe, data and versions.
-
-    Raises:
-        ProcessError: Naming what differs, and what the processes have.
-    """
-    if ranks.size == 1:
-        return
-    rows = torch.linspace(0, len(dataset) - 1, min(_SAMPLE, len(dataset))).long()
-    facts = {**flatten(asdict(recipe)), **data_facts(dataset)}
-    facts["the inputs"] = fingerprint(list(tensors(dataset.batch(rows))))
-    facts |= {"mmb version": mmb.__version__, "torch version": torch.__version__}
-    facts["python version"] = platform.python_version()
-    everyone = ranks.gather(facts)
-    for rank, other in enumerate(everyone):
-        for key, (mine, others) in difference(everyone[0], other).items():
-            raise ProcessError(
-                f"processes disagree on {key}: process 0 has {mine}, process {rank} has {others}; "
-                "start all with the same recipe, data and versions"
-            )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch import nn
 
-import mmb.auc
 from mmb import data
 from mmb.auc import Labels, Objective
 from mmb.data import Dataset
@@ -35,9 +35,10 @@ def data_loader(name: str) -> Callable[..., Dataset]:
     return function
 
 
-def objective_class(method: str) -> Callable[..., Objective]:
+def objective_class(method: str) -> type[Objective]:
     """The class of a method's objective."""
-    found: Callable[..., Objective] = getattr(mmb.auc, METHODS[method].objective)
+    module, _, name = METHODS[method].objective.partition(":")
+    found: type[Objective] = getattr(importlib.import_module(module), name)
     return found
 
 
@@ -58,9 +59,9 @@ def make_model(section: Mapping[str, Any]) -> nn.Module:
 
 def make_objective(recipe: Recipe, labels: Labels, model: nn.Module) -> Objective:
     """Make the objective of a recipe's method."""
-    made = objective_class(recipe.method)
-    own = {"model": model} if "model" in inspect.signature(made).parameters else {}
-    return made(labels, **own, **recipe.objective)
+    kind: Callable[..., Objective] = objective_class(recipe.method)
+    own = {"model": model} if "model" in inspect.signature(kind).parameters else {}
+    return kind(labels, **own, **recipe.objective)
 
 
 def options(section: Mapping[str, Any]) -> dict[str, Any]:

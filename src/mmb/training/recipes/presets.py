@@ -18,45 +18,38 @@ class Method:
 
     Attributes:
         title: Name in tables.
-        objective: Name of the class in `mmb.auc`.
+        objective: Import path of its class, `"package.module:Class"`.
         defaults: Fragment of a recipe.
-        own_weights: Whether every task is evaluated with weights of its own (compositional training). Then
-            task-sampled batches keep tasks apart, and have a second, independent set of rows for the lower
-            level.
-        own_heads: Whether the objective evaluates heads of its own, and so needs those of its tasks.
     """
 
     title: str
     objective: str
     defaults: Fragment = field(default_factory=dict)
-    own_weights: bool = False
-    own_heads: bool = False
 
 
 METHODS: dict[str, Method] = {
-    "ce": Method("CE", "CrossEntropy"),
-    "focal": Method("Focal", "Focal"),
-    "auc": Method("mAUC", "MinMaxAUC"),
+    "ce": Method("CE", "mmb.auc:CrossEntropy"),
+    "focal": Method("mmb.auc:Focal", "mmb.auc:Focal"),
+    "auc": Method("mAUC", "mmb.auc:MinMaxAUC"),
     # Task-sampled: a dense batch would evaluate every task's copy on all of its rows. Offsets: copies of
     # weights fall behind where tasks are many.
     "auc-ct": Method(
         "mAUC-CT",
-        "CompositionalAUC",
+        "mmb.auc:CompositionalAUC",
         {"sampler": {"kind": "tasks"}, "objective": {"copies_as": "offsets"}},
-        own_weights=True,
     ),
-    "auc-ct-heads": Method("mAUC-CT, heads", "HeadCompositionalAUC", own_heads=True),
-    "pauc": Method("MMB-pAUC", "PartialAUC", {"objective": {"gradient": "practical"}}),
+    "auc-ct-heads": Method("mAUC-CT, heads", "mmb.auc:HeadCompositionalAUC"),
+    "pauc": Method("MMB-pAUC", "mmb.auc:PartialAUC", {"objective": {"gradient": "practical"}}),
     # From scratch, the selector must be soft enough to give all negatives a gradient.
     "pauc-full": Method(
         "MMB-pAUC, full",
-        "PartialAUC",
+        "mmb.auc:PartialAUC",
         {"objective": {"gradient": "full", "temperature": 0.2, "tau1": 0.2}},
     ),
-    "pauc-pairwise": Method("pairwise pAUC", "PairwisePartialAUC"),
-    "mb": Method("MB", "MiniBatchPartialAUC"),
-    "sopa": Method("SOPA", "SOPA"),
-    "sopa-s": Method("SOPA-s", "SOPAs"),
+    "pauc-pairwise": Method("pairwise pAUC", "mmb.auc:PairwisePartialAUC"),
+    "mb": Method("MB", "mmb.auc:MiniBatchPartialAUC"),
+    "sopa": Method("mmb.auc:SOPA", "mmb.auc:SOPA"),
+    "sopa-s": Method("SOPA-s", "mmb.auc:SOPAs"),
 }
 
 _FINGERPRINTS: Fragment = {

@@ -209,7 +209,8 @@ def make_parser(fragment: Fragment) -> Any:
         loader, builder = data_loader(_name(fragment, "data")), model_builder(_name(fragment, "model"))
     except ValueError as error:
         raise RecipeError(str(error)) from error
-    return _parser_for(loader, builder, objective_class(fragment["method"]))
+    objective: Callable[..., Any] = objective_class(fragment["method"])
+    return _parser_for(loader, builder, objective)
 
 
 @lru_cache(maxsize=64)  # studies resolve hundreds of recipes with a few of these

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from mmb.training.processes.pieces import Piece
+from mmb.training.processes.sharded_state import Piece
 
 _TENSOR, _PIECES, _TUPLE, _PAIRS = "$tensor", "$pieces", "$tuple", "$pairs"
 

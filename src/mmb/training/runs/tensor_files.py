@@ -18,7 +18,7 @@ from torch import Tensor
 
 from mmb._extras import require
 from mmb.training.processes.group import Ranks
-from mmb.training.processes.pieces import Piece, Pieces
+from mmb.training.processes.sharded_state import Piece, Pieces
 
 ALL = "tensors.safetensors"
 """The file of one process."""

@@ -18,7 +18,7 @@ from mmb._cores import available_cores
 from mmb.training.loop.loop import train
 from mmb.training.loop.watch import Watch
 from mmb.training.processes.workers import become_worker
-from mmb.training.recipes.presets import METHODS
+from mmb.training.recipes.components import objective_class
 from mmb.training.runs.checkpoint import steps
 from mmb.training.runs.run import Run
 from mmb.training.studies.reproduce.plan import ERROR, Planned
@@ -54,7 +54,7 @@ def train_all(planned: Sequence[Planned], jobs: int, watch: Watch, ended: Ended)
 
 
 def _turn(one: Planned) -> tuple[bool, bool]:
-    return one.after is not None, not METHODS[one.run.recipe.method].own_weights
+    return one.after is not None, not objective_class(one.run.recipe.method).weights_per_task
 
 
 class _Queue:

@@ -1,0 +1,65 @@
+"""What objectives with tracked thresholds share: operating points, and how well they are tracked."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from mmb.auc.objective import Objective
+from mmb.auc.parts.tracked_thresholds import ThresholdReport, TrackedThresholds
+from mmb.auc.parts.weighted_scores import WeightedScores
+
+
+class ThresholdObjective(Objective):
+    """An objective that tracks, for each task, the score threshold at a false positive rate."""
+
+    tracked: TrackedThresholds
+
+    def cut(self, entries: WeightedScores) -> Tensor:
+        """The scores `z` that the thresholds cut, `[rows, k]`; here the logits."""
+        return entries.logits
+
+    @torch.no_grad()
+    def thresholds(self, scores: Tensor | None = None, labels: Tensor | None = None) -> Tensor:
+        """Each task's operating point `[m]` at `max_fpr`, on the scale of the model's output.
+
+        Deploy it as `model(x) > thresholds`: about `max_fpr` of the negatives pass.
+
+        Args:
+            scores: Logits `[n, m]` of held-out rows, to place the thresholds by.
+            labels: Their labels `[n, m]`, with gaps.
+
+        Returns:
+            With scores and labels, the empirical quantiles of their negatives (NaN for tasks without any).
+            Without, the tracked operating points: those of the training batches, up to the noise of tracking.
+
+        Raises:
+            ValueError: If only one of scores and labels is given.
+        """
+        if scores is None and labels is None:
+            return self.tracked.operating.clone()
+        if scores is None or labels is None:
+            raise ValueError("thresholds needs both scores and labels of the held-out rows, or neither")
+        return self.tracked.quantiles(self.entries(scores, labels), scores)[:, 0]
+
+    @torch.no_grad()
+    def threshold_report(self, scores: Tensor, labels: Tensor) -> ThresholdReport:
+        """Tracked thresholds beside what they should be for the logits and labels `[n, m]` of some rows."""
+        entries = self.entries(scores, labels).averaged()
+        return self.tracked.report(entries, self.cut(entries))
+
+    @torch.no_grad()
+    def warm_start(self, scores: Tensor, labels: Tensor) -> None:
+        """Put thresholds at the empirical quantiles for the current model.
+
+        Args:
+            scores: Logits `[n, m]`.
+            labels: `[n, m]` with gaps. Tasks without negatives here keep their thresholds.
+        """
+        entries = self.entries(scores, labels).averaged()
+        self.tracked.warm_start(entries, self.cut(entries))
+
+    @torch.no_grad()
+    def diagnostics(self) -> dict[str, Tensor]:
+        """`threshold`: mean over the trained tasks, a logit."""
+        return {"threshold": self.task_mean(self.thresholds())}
