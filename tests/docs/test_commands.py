@@ -12,7 +12,9 @@ TEXTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 def shown(path):
     """Lines of a page's plain code blocks that call `mmb`, without comments and the dots of placeholders."""
-    for fence, block in re.findall(r"^```(.*?)\n(.*?)^```", path.read_text(), re.DOTALL | re.MULTILINE):
+    for fence, block in re.findall(
+        r"^```(.*?)\n(.*?)^```", path.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+    ):
         for line in [] if fence else block.splitlines():
             if found := re.match(r"(?:torchrun .*-m )?(mmb .*)", line.split("#")[0].strip()):
                 yield found[1].replace("[RUN ...]", "RUN")
@@ -32,7 +34,7 @@ def test_every_command_is_shown():
 
 
 def test_links_of_the_readme_lead_somewhere():
-    links = re.findall(r"\]\(([^)#]+)\)", (ROOT / "README.md").read_text())
+    links = re.findall(r"\]\(([^)#]+)\)", (ROOT / "README.md").read_text(encoding="utf-8"))
     assert len(links) > 5
     for link in links:
         assert (ROOT / link).exists(), link

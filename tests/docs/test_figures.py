@@ -5,7 +5,10 @@ import re
 
 from docs.conftest import ROOT
 
-CHOOSE, README = (ROOT / "docs" / "choose.md").read_text(), (ROOT / "README.md").read_text()
+CHOOSE, README = (
+    (ROOT / "docs" / "choose.md").read_text(encoding="utf-8"),
+    (ROOT / "README.md").read_text(encoding="utf-8"),
+)
 
 
 def table_rows(text, heading):
@@ -16,7 +19,7 @@ def table_rows(text, heading):
 
 
 def test_tox21():
-    measured = json.loads((ROOT / "results/tox21/summary.json").read_text())
+    measured = json.loads((ROOT / "results/tox21/summary.json").read_text(encoding="utf-8"))
     by_title = {found["title"]: found for found in measured.values()}
     rows = table_rows(CHOOSE, "| | AUC | pAUC |")
     assert len(rows) == 10
@@ -29,7 +32,7 @@ def test_tox21():
 
 def study_rows(title):
     """Rows of the table of a study on the page of results."""
-    page = (ROOT / "results" / "README.md").read_text()
+    page = (ROOT / "results" / "README.md").read_text(encoding="utf-8")
     return table_rows(page[page.index(f"## {title}\n") :], "| method | test AUC")
 
 
@@ -52,7 +55,7 @@ def test_molpcba():
 
 
 def test_speed_on_a_gpu():
-    log = (ROOT / "results/molpcba/speed/fused.txt").read_text()
+    log = (ROOT / "results/molpcba/speed/fused.txt").read_text(encoding="utf-8")
     rows = dict(re.findall(r"^(\S.*?\S)  +([\d. ]+)$", log, re.MULTILINE))
     *_, ms, _, _, _ = map(float, rows["CE"].split())  # then times CE, kernels, compilation
     assert f"{1024 / ms:.0f},000 molecules per second" in README
@@ -72,7 +75,7 @@ def test_cifar10():
 
 def test_estimator():
     measured, shown = (
-        table_rows((ROOT / path).read_text(), "| | rows to fit")
+        table_rows((ROOT / path).read_text(encoding="utf-8"), "| | rows to fit")
         for path in ("results/estimator/README.md", "docs/estimator.md")
     )
     assert measured
@@ -80,7 +83,7 @@ def test_estimator():
 
 
 def test_costs():
-    log = (ROOT / "results/objectives/objectives.txt").read_text().split("task-sampled")[0]
+    log = (ROOT / "results/objectives/objectives.txt").read_text(encoding="utf-8").split("task-sampled")[0]
     for name, shown in table_rows(CHOOSE, "| | cost | state").items():
         if name != "CompositionalAUC":
             columns = re.search(rf"^{name}\s+(.*)$", log, re.MULTILINE)[1]
@@ -90,10 +93,12 @@ def test_costs():
 
 
 def test_metrics_and_solver():
-    metrics = (ROOT / "results/metrics/metrics.txt").read_text()
+    metrics = (ROOT / "results/metrics/metrics.txt").read_text(encoding="utf-8")
     mine, theirs = re.search(r"2% positive\s+evaluate \(all three\)\s+([\d.]+)\s+([\d.]+)", metrics).groups()
     assert f"{float(mine) / 1000:.2f} s, against {float(theirs) / 1000:.1f} s" in README
-    solver = (ROOT / "results/solver/block_scaling.txt").read_text().split("processor time")[1]
+    solver = (
+        (ROOT / "results/solver/block_scaling.txt").read_text(encoding="utf-8").split("processor time")[1]
+    )
     for version in ("v1", "v2"):
         times = re.search(rf"^mmb {version}, 10 blocks (.*)$", solver, re.MULTILINE)[1].split()[:4]
         (shown,) = {f"{float(time):.1f} ms" for time in times}  # the same for every number of blocks

@@ -16,7 +16,7 @@ def docstrings():
     """Every docstring of the package, code taken out, with its place."""
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     for path in sorted((ROOT / "src").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             text = ast.get_docstring(node) if isinstance(node, kinds) else None
             if text and "$" in (plain := re.sub(r"`[^`]*`", "", text)):
                 yield f"{path.stem}:{getattr(node, 'name', 'module')}", plain

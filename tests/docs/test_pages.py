@@ -15,7 +15,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 def code_blocks(page):
     """Python blocks of a page itself; the files that it includes have their own tests."""
-    return re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    return re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
 
 
 @pytest.fixture
@@ -48,7 +48,8 @@ def test_pages_fetch_nothing(site):
     assert len(pages) > 15
     for page in pages:
         fetched = re.findall(
-            r'<(?:script|img|iframe|link)\b[^>]*(?:src|href)="(?:https?:)?//[^"]*"', page.read_text()
+            r'<(?:script|img|iframe|link)\b[^>]*(?:src|href)="(?:https?:)?//[^"]*"',
+            page.read_text(encoding="utf-8"),
         )
         assert not fetched, page.name
 
@@ -61,7 +62,7 @@ def test_every_public_name_is_in_the_reference(site):
     described = [
         pkgutil.resolve_name(anchor)
         for page in (site / "reference").glob("*.html")
-        for anchor in re.findall(r'id="(mmb[\w.]*)"', page.read_text())
+        for anchor in re.findall(r'id="(mmb[\w.]*)"', page.read_text(encoding="utf-8"))
         if "." in anchor
     ]
     missing = []

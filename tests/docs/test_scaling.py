@@ -12,8 +12,8 @@ from mmb import memory
 from mmb.auc.compositional.copies_memory import Footprint
 from mmb.memory import NoRoomError
 
-PAGE = (ROOT / "docs" / "scaling.md").read_text()
-LOG = (ROOT / "results/distributed/distributed.txt").read_text().splitlines()
+PAGE = (ROOT / "docs" / "scaling.md").read_text(encoding="utf-8")
+LOG = (ROOT / "results/distributed/distributed.txt").read_text(encoding="utf-8").splitlines()
 LINES = json.loads(LOG[-1])["lines"]
 
 
@@ -69,5 +69,5 @@ def test_speed_and_prediction_are_those_of_the_log():
         ]
         assert re.search(rf"{min(gains):.2f}\s+to {max(gains):.2f} times as fast", PAGE)
     ratios = [two["ms"] / two["predicted_ms"] for _, two in pairs]
-    assert f"{statistics.median(ratios):.2f} times the predicted ones in the median" in PAGE
-    assert f"between {min(ratios):.2f} and {max(ratios):.2f} times" in PAGE
+    assert re.search(rf"{statistics.median(ratios):.2f} times .* median", PAGE)
+    assert re.search(rf"between {min(ratios):.2f} and {max(ratios):.2f}", PAGE)

@@ -23,8 +23,10 @@ def example(name):
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.stem)
 def test_examples_are_short_and_on_a_page(path):
-    assert len(path.read_text().splitlines()) < 100
-    assert f'"examples/{path.name}"' in (ROOT / "docs" / "gallery" / f"{path.stem}.md").read_text()
+    assert len(path.read_text(encoding="utf-8").splitlines()) < 100
+    assert f'"examples/{path.name}"' in (ROOT / "docs" / "gallery" / f"{path.stem}.md").read_text(
+        encoding="utf-8"
+    )
 
 
 def test_hyperparameters_find_the_features_that_matter(capsys):
@@ -57,10 +59,10 @@ def test_molecules_from_smiles_to_decisions(tmp_path, monkeypatch, capsys):
     )
     assert set(found["test pauc"]) == {"ce", "pauc"}
     assert min(found["test pauc"].values()) > 0.8
-    rows = (tmp_path / "runs" / "scores.csv").read_text().splitlines()
+    rows = (tmp_path / "runs" / "scores.csv").read_text(encoding="utf-8").splitlines()
     assert len(rows) == 4
     assert rows[3].startswith("3,0")  # flagged as unusable
-    assert "<html" in (tmp_path / "runs" / "report.html").read_text()
+    assert "<html" in (tmp_path / "runs" / "report.html").read_text(encoding="utf-8")
 
 
 def test_chest_xrays_in_the_official_layout(tmp_path, capsys):
