@@ -4,7 +4,7 @@ import torch
 from mmb.data.inputs import featurize
 from mmb.data.inputs.featurize import Featurizer, parse
 from mmb.data.inputs.graphs import ATOM_DIMS, BOND_DIMS, GraphInputs
-from mmb.data.inputs.packed_bits import PackedBits
+from mmb.data.inputs.molecule_cache import PackedBits
 
 np = pytest.importorskip("numpy")
 Chem = pytest.importorskip("rdkit.Chem")

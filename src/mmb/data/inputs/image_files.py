@@ -36,12 +36,7 @@ class Decoder:
     fit: Literal["crop", "stretch"] = "crop"
 
     def __call__(self, path: Path) -> Tensor:
-        """Decode one file, `uint8 [c, size, size]`.
-
-        Raises:
-            MissingDataError: If it is not there.
-            DamagedDataError: If it cannot be decoded.
-        """
+        """Decode one file, `uint8 [c, size, size]`."""
         np = require("numpy", extra="vision")
         image_module = require("PIL.Image", extra="vision")
         square = (self.size, self.size)
@@ -166,11 +161,7 @@ class ImageEncoder:
     column: str = "path"
 
     def read(self, path: Path) -> tuple[ImageFiles, Tensor]:
-        """Inputs of every image, and which could be decoded (bool `[n]`); the others are black.
-
-        Args:
-            path: A folder, whose images are taken in the order of their names, or a CSV file.
-        """
+        """Inputs of every image of a folder (by name) or CSV file, and which can be decoded (bool `[n]`)."""
         path = Path(path)
         if path.is_dir():
             folder, names = path, sorted(f.name for f in path.iterdir() if f.is_file())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -17,8 +17,30 @@ from mmb.data.files.delimited_text import TextTable, read_table
 from mmb.data.inputs.featurize import Featurizer
 from mmb.data.inputs.graphs import GraphInputs
 from mmb.data.inputs.label_columns import read_labels
-from mmb.data.inputs.packed_bits import PackedBits
 from mmb.data.splits import grouped_split, random_split
+
+
+@dataclass(frozen=True)
+class PackedBits:
+    """Fingerprints, eight bits to a byte; `inputs[rows]` is float `[len(rows), 8 * bytes]` of zeros and ones.
+
+    Attributes:
+        packed: `uint8 [n, bytes]`, the first bit of each eight the highest, as `numpy.packbits` has it.
+    """
+
+    packed: Tensor
+
+    def __len__(self) -> int:
+        return len(self.packed)
+
+    def to(self, device: torch.device | str) -> Self:
+        """The same bits on `device`."""
+        return type(self)(self.packed.to(device))
+
+    def __getitem__(self, rows: Tensor) -> Tensor:
+        chosen = self.packed[rows.to(self.packed.device, non_blocking=True)]
+        shifts = torch.arange(7, -1, -1, dtype=torch.uint8, device=chosen.device)
+        return ((chosen.unsqueeze(-1) >> shifts) & 1).flatten(1).float()
 
 
 @dataclass(frozen=True)

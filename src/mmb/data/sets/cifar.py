@@ -145,13 +145,6 @@ class CifarSet:
                 all labels. None keeps all.
             augment_pixels: Augmentation shifts images by up to this many pixels, and mirrors half of them.
             seed: Seed of which images are held out, and of which positives are kept.
-
-        Returns:
-            The data set: one task per class, inputs `[n, 3, 32, 32]`.
-
-        Raises:
-            ValueError: If positives already have a smaller share than `positive_rate`, or none would be left.
-            MissingDataError: If there is neither a cache nor an archive; the message says how to get one.
         """
         folder = root / self.name / "images"
         tensors, facts = cache.read(folder if cache.is_there(folder) else self.prepare(root))

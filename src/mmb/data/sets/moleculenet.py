@@ -118,12 +118,6 @@ class MoleculeSet:
             split: `"scaffold"`, or `"random"` by the seed.
             fractions: Of train, valid and test.
             seed: Seed of the random split.
-
-        Returns:
-            The data set.
-
-        Raises:
-            MissingDataError: If there is neither a cache nor a table; the message says how to get one.
         """
         return open_dataset(self.name, self.prepared(root, features, radius, bits), split, fractions, seed)
 

@@ -35,13 +35,7 @@ _SET = MoleculeSet(
 get, prepare = _SET.get, _SET.prepare
 
 
-def load(
-    root: Path,
-    *,
-    features: Features = "graph",
-    radius: int = 2,
-    bits: int = 2048,
-) -> Dataset:
+def load(root: Path, *, features: Features = "graph", radius: int = 2, bits: int = 2048) -> Dataset:
     """Load ogbg-molpcba, preparing it first if needed.
 
     Args:
@@ -49,12 +43,6 @@ def load(
         features: `"graph"` or `"fingerprint"`.
         radius: Of the fingerprint, in bonds.
         bits: Length of the fingerprint.
-
-    Returns:
-        The data set, with the official split.
-
-    Raises:
-        MissingDataError: If there is neither a cache nor a table; the message says how to get one.
     """
     return open_dataset("molpcba", _SET.prepared(root, features, radius, bits), official_split())
 

@@ -1,0 +1,45 @@
+import json
+
+import pytest
+import torch
+
+import mmb.data
+from mmb.data import DamagedDataError, encoder_from_json
+
+
+def test_what_stands_among_numbers_is_named_and_not_one_hot(tmp_path):
+    path, rows = tmp_path / "typo.csv", [f"{r / 10},{r % 3},{r % 2}" for r in range(60)]
+    rows[41] = '"4,1",3+,1'  # 3+ is one of a few codes: a category
+    path.write_text("\n".join(["level,children,sick", *rows]) + "\n")
+    split = {"fractions": [0.98, 0.01, 0.01]}
+    with pytest.raises(DamagedDataError, match=r"'level'.*'4,1'.* 42"):
+        mmb.data.load("csv", path=path, labels="sick", **split)
+    names = mmb.data.load("csv", path=path, labels="sick", drop="level", **split).encoder.feature_names
+    assert list(names) == [f"children={value}" for value in ("0", "1", "2", "3+")]
+
+
+def test_identifiers_are_not_silently_one_hot(tmp_path):
+    path = tmp_path / "ids.csv"
+    path.write_text("name,sick\n" + "".join(f"p{r},{r % 2}\n" for r in range(100)))
+    with pytest.raises(DamagedDataError, match="identifier"):
+        mmb.data.load("csv", path=path, labels="sick")
+
+
+def test_a_cell_far_out_leaves_the_others_apart(tmp_path):
+    path = tmp_path / "table.csv"
+    cells = [*(f"{k % 7}" for k in range(40)), "999999999"]
+    path.write_text("x,y\n" + "\n".join(f"{cell},{k % 2}" for k, cell in enumerate(cells)) + "\n")
+    with pytest.warns(UserWarning, match=r"'x'.*999999999.* 41.* 1 to 5"):
+        data = mmb.data.load("csv", path=path, labels="y", fractions=(1, 0, 0))
+    usual = data.inputs[:40, 0]
+    assert float(usual.max() - usual.min()) > 1
+    assert usual.max() < float(data.inputs[40, 0]) <= 4
+    encoder = encoder_from_json(json.loads(json.dumps(data.encoder.to_json())))
+    assert torch.equal(encoder.read(path)[0], data.inputs)
+
+
+def test_codes_with_underscores_are_names(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text("site,y\n1_20,1\n12_0,0\n1_20,0\n3_4,1\n")
+    data = mmb.data.load("csv", path=path, labels="y", fractions=(1, 0, 0))
+    assert data.encoder.feature_names == ("site=12_0", "site=1_20", "site=3_4")
