@@ -1,8 +1,6 @@
 """Metrics against scikit-learn, pairwise counting and numerical integration."""
 
 import math
-import subprocess
-import sys
 from functools import partial
 
 import numpy as np
@@ -34,7 +32,7 @@ def random_labels(n, m, generator, missing=0.0, rate=0.3):
 
 
 def by_task(metric, scores, labels):
-    """A scikit-learn metric of each task's labelled entries; NaN where a class is absent."""
+    """A scikit-learn metric of each task's labeled entries; NaN where a class is absent."""
     values = []
     for s, y in zip(scores.T.numpy(), labels.T.numpy(), strict=True):
         s, y = s[~np.isnan(y)], y[~np.isnan(y)]
@@ -53,11 +51,11 @@ def assert_as_sklearn(scores, labels):
 
 @pytest.mark.parametrize("missing", [0.0, 0.6])
 @pytest.mark.parametrize("kind", ["random", "tied", "few", "constant", "mixed"])
-@pytest.mark.parametrize("n", [200, 3001])
+@pytest.mark.parametrize("n", [60, 601])
 def test_equal_to_sklearn(kind, n, missing):
     generator = torch.Generator().manual_seed(n)
-    scores = random_scores(kind, n, 7, generator)
-    expected = assert_as_sklearn(scores, random_labels(n, 7, generator, missing))
+    scores = random_scores(kind, n, 3, generator)
+    expected = assert_as_sklearn(scores, random_labels(n, 3, generator, missing))
     assert not expected.isnan().any()
 
 
@@ -65,8 +63,8 @@ def test_equal_to_sklearn(kind, n, missing):
 def test_equal_to_sklearn_on_tiny_inputs(n):
     generator = torch.Generator().manual_seed(n)
     for kind in ("random", "tied", "constant"):
-        scores = random_scores(kind, n, 60, generator)
-        labels = random_labels(n, 60, generator, missing=0.2, rate=0.5)
+        scores = random_scores(kind, n, 15, generator)
+        labels = random_labels(n, 15, generator, missing=0.2, rate=0.5)
         expected = assert_as_sklearn(scores, labels)
         assert expected.isnan().any()  # tasks without one of the classes are among them
 
@@ -98,8 +96,8 @@ def test_long_rows_sorted_either_way_are_equal_to_sklearn(dtype, missing, monkey
 @pytest.mark.parametrize("rate", [0.001, 0.999])
 def test_equal_to_sklearn_with_a_rare_class(rate):
     generator = torch.Generator().manual_seed(0)
-    scores = random_scores("mixed", 5000, 4, generator)
-    assert_as_sklearn(scores, random_labels(5000, 4, generator, rate=rate))
+    scores = random_scores("mixed", 3000, 2, generator)
+    assert_as_sklearn(scores, random_labels(3000, 2, generator, rate=rate))
 
 
 @pytest.mark.parametrize(
@@ -294,9 +292,9 @@ def test_two_way_partial_auc_of_perfect_random_and_reversed_rankings():
 
 
 def test_two_way_partial_auc_above_a_true_positive_rate_is_the_isic_2024_score():
-    def isic(y, s):  # the challenge's code: swap the classes, then undo McClish's standardisation
-        standardised, limit = sklearn.metrics.roc_auc_score(1 - y, -s, max_fpr=0.2), 0.2
-        return limit**2 / 2 + (2 * standardised - 1) * (limit - limit**2 / 2)
+    def isic(y, s):  # the challenge's code: swap the classes, then undo McClish's standardization
+        standardized, limit = sklearn.metrics.roc_auc_score(1 - y, -s, max_fpr=0.2), 0.2
+        return limit**2 / 2 + (2 * standardized - 1) * (limit - limit**2 / 2)
 
     generator = torch.Generator().manual_seed(4)
     labels = random_labels(200, 5, generator)
@@ -359,11 +357,3 @@ def test_roc_curve_of_a_task_without_one_of_the_classes():
     assert curve.tpr.isnan().all(1).tolist() == [False, False, True, True]
     assert curve.fpr[0].tolist() == [0, 0, 1]
     assert curve.tpr[0].tolist() == [0, 1, 1]
-
-
-def test_needs_torch_alone():
-    code = (
-        "import sys; sys.modules['numpy'] = None; import torch; from mmb.metrics import evaluate, roc_curve;"
-        "evaluate(torch.rand(9, 2), torch.eye(9)[:, :2]); roc_curve(torch.rand(9), torch.eye(9)[0])"
-    )
-    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)

@@ -222,10 +222,10 @@ class Quadratic(KnownProblem):
         x = self.x_star.expand(len(y), -1)
         upper_batch, lower_batch = self.exact(self._all())
 
-        def f(joint: tuple[Tensor, ...], batch: dict[str, Tensor]) -> Tensor:
+        def f(joint: tuple[Tensor, Tensor, Tensor], batch: dict[str, Tensor]) -> Tensor:
             return upper(*joint, batch)
 
-        def g(joint: tuple[Tensor, ...], batch: dict[str, Tensor]) -> Tensor:
+        def g(joint: tuple[Tensor, Tensor], batch: dict[str, Tensor]) -> Tensor:
             return lower(*joint, batch)
 
         grad_x, _, grad_y = torch.vmap(torch.func.grad(f))((x, dual, y), upper_batch)
