@@ -35,7 +35,7 @@ Callback = Callable[[State, Info], bool | None]
 _TINY = 1e-30  # keeps 0 / 0 out of the dual residual when a schedule has reached zero
 
 
-class Rates(NamedTuple):
+class StepSizes(NamedTuple):
     """The step sizes of one step."""
 
     x: Tensor  # eta_0
@@ -245,7 +245,7 @@ class Solver:
         lower_batch: Any,
         weights: Tensor | None,
         draw: Tensor | None,
-        rates: Rates,
+        rates: StepSizes,
         count: int,
     ) -> Update:
         """Algorithms 1 and 2, lines 3 to 10, as a pure function of the sampled blocks."""
@@ -292,13 +292,13 @@ class Solver:
             return dual
         return torch.vmap(lambda one: validation.check_kept("project_dual", one, project(one)))(dual)
 
-    def _rates(self, step: int) -> Rates:
+    def _rates(self, step: int) -> StepSizes:
         beta = value_at(self.beta, step, "beta", most=1)
         if step == 0 and self.z_start == "estimate":
             beta = 1.0
         own = {} if self.hypergradient is None else self.hypergradient.rates(step)
         # As tensors, so that a compiled step is not compiled again for every new value.
-        return Rates(
+        return StepSizes(
             x=_scalar(value_at(self.lr, step, "lr")),
             beta=_scalar(beta),
             dual=_scalar(value_at(self.lr_dual, step, "lr_dual")),

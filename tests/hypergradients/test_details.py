@@ -104,7 +104,7 @@ def test_first_order_error_falls_with_the_penalty():
         x, dual, lower = quadratic.start()
         state = solver.init(x, dual=dual, lower=lower)
         info = mmb.solve(
-            solver, state, sampler=mmb.BlockSampler(6, 6), batches=quadratic.batches, steps=120
+            solver, state, sampler=mmb.BlockSampler(6, 6), batches=quadratic.batches, steps=60
         ).info
         errors.append((info.estimate - quadratic.gradient(x)).norm())
     assert 8 < errors[0] / errors[1] < 12

@@ -10,8 +10,7 @@ from mmb.problems import BilevelQuadratic, Quadratic, RobustTasks, Saddle, TopKT
 from mmb.theory import Decay, practical
 from mmb.trees import norm
 
-# How often the gradient norm has to halve, roughly: the nonconvex problem has plateaus.
-FALL = {Quadratic: 10, Saddle: 10, BilevelQuadratic: 10, TopKThreshold: 10, RobustTasks: 5}
+KNOWN = [Quadratic, Saddle, BilevelQuadratic, TopKThreshold, RobustTasks]
 
 
 def seeded(seed):
@@ -27,17 +26,17 @@ def fall(known, blocks_per_step, steps, **changes):
     return float(norm(known.gradient(known.x0)) / norm(known.gradient(state.x)))
 
 
-@pytest.mark.parametrize("cls", FALL, ids=lambda cls: cls.__name__)
-@pytest.mark.parametrize(("m", "k", "steps"), [(1, 1, 200), (10, 5, 200), (100, 20, 300), (1000, 100, 400)])
+@pytest.mark.parametrize("cls", KNOWN, ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize(("m", "k", "steps"), [(10, 5, 200), (1000, 100, 300)])
 def test_untuned_defaults_lower_the_gradient(cls, m, k, steps):
-    assert fall(cls(m, seeded(0)), k, steps) >= FALL[cls]
+    # the nonconvex problem has plateaus
+    assert fall(cls(m, seeded(0)), k, steps) >= (5 if cls is RobustTasks else 10)
 
 
-@pytest.mark.parametrize(
-    "cls", [Quadratic, Saddle, BilevelQuadratic, TopKThreshold], ids=lambda cls: cls.__name__
-)
+@pytest.mark.parametrize("cls", KNOWN, ids=lambda cls: cls.__name__)
 def test_with_one_block_the_gradient_falls_a_hundredfold(cls):
-    assert fall(cls(1, seeded(0)), 1, 350) >= 100
+    goal, steps = (5, 150) if cls is RobustTasks else (100, 250)
+    assert fall(cls(1, seeded(0)), 1, steps) >= goal
 
 
 def test_the_other_algorithm_can_be_put_in():
