@@ -1,10 +1,11 @@
 """A run goes on with the data it was trained on, or not at all; other data is not judged in silence."""
 
+import shutil
+
 import pytest
 import yaml
 
-from mmb.training import Run, RunError, train
-from mmb.training.loop.outcome import evaluate_run
+from mmb.training import Run, RunError, evaluate_run, train
 from tiny_runs import tiny_recipe
 
 ROWS = [f"{k % 7},{k % 5},{k % 2}" for k in range(120)]
@@ -24,13 +25,23 @@ def write(path, lines):
     path.write_text("\n".join(lines) + "\n")
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A folder with data and a run on it, whose path is relative."""
+    folder = tmp_path_factory.mktemp("trained")
+    write(folder / "data.csv", ["a,b,y", *ROWS])
+    recipe = tiny_recipe("pauc", data={"name": "csv", "path": "data.csv", "labels": "y"})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        train(Run.create("run", recipe))
+    return folder
+
+
 @pytest.fixture
-def run(tmp_path):
-    write(tmp_path / "data.csv", ["a,b,y", *ROWS])
-    data = {"name": "csv", "path": str(tmp_path / "data.csv"), "labels": "y"}
-    run = Run.create(tmp_path / "run", tiny_recipe("pauc", data=data))
-    train(run)
-    return run
+def run(trained, tmp_path, monkeypatch):
+    shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return Run.open(tmp_path / "run")
 
 
 @pytest.mark.parametrize("change", CHANGES)
