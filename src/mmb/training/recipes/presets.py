@@ -29,7 +29,7 @@ class Method:
 
 METHODS: dict[str, Method] = {
     "ce": Method("CE", "mmb.auc:CrossEntropy"),
-    "focal": Method("mmb.auc:Focal", "mmb.auc:Focal"),
+    "focal": Method("Focal", "mmb.auc:Focal"),
     "auc": Method("mAUC", "mmb.auc:MinMaxAUC"),
     # Task-sampled: a dense batch would evaluate every task's copy on all of its rows. Offsets: copies of
     # weights fall behind where tasks are many.
