@@ -37,7 +37,7 @@ def read_recipe(path: Path | str) -> Fragment:
     """Read a recipe file and the files it builds on.
 
     `base: FILE` (or a list of files), relative to the file it stands in, is read first; the keys beside it
-    win. The nested recipe `pretrain` may have a base of its own.
+    win. The nested recipe `pretrain` may have its own base.
 
     Args:
         path: YAML file.
@@ -52,6 +52,7 @@ def read_recipe(path: Path | str) -> Fragment:
 
 
 def _read(path: Path, above: tuple[Path, ...]) -> Fragment:
+    """A recipe file with its base; `above` are the files that build on it."""
     yaml = require("yaml", extra="training")
     if path.resolve() in above:
         raise RecipeError(f"recipe {path} builds on itself: remove it from the base of one of {list(above)}")
@@ -67,6 +68,7 @@ def _read(path: Path, above: tuple[Path, ...]) -> Fragment:
 
 
 def _with_base(fragment: Fragment, path: Path, above: tuple[Path, ...]) -> Fragment:
+    """The content of a recipe file on top of the files it builds on."""
     own = {key: value for key, value in fragment.items() if key != "base"}
     if isinstance(own.get("pretrain"), dict):
         own["pretrain"] = _with_base(own["pretrain"], path, above)
@@ -167,11 +169,8 @@ def resolve(fragment: Fragment) -> Recipe:
         raise RecipeError(f"pretrain must be a recipe, a mapping of keys to values, got {pretrain!r}")
     for message in old_names(merged):
         raise RecipeError(message)
-    parser = make_parser(merged)
-    _check_keys(merged, _known_keys(parser))
-    values = _parsed(parser, merged)
-    values = {"objective": {}, **{key: values[key] for key in values if not key.startswith("__")}}
-    # What is not chosen of the network may follow from the data, which is not loaded yet.
+    values = {"objective": {}, **_parsed(make_parser(merged), merged)}
+    # Other options of the network may follow from the data, which is not loaded yet.
     values["model"] = {key: values["model"][key] for key in merged["model"]}
     sections = {key: settings(**values.pop(key)) for key, settings in SETTINGS.items()}
     try:
@@ -180,7 +179,7 @@ def resolve(fragment: Fragment) -> Recipe:
         raise RecipeError(str(error)) from error
     if pretrain is None:
         return recipe
-    # The first phase differs in how it trains (also in how much it drops), not in what, nor in where.
+    # The first phase may train in another way (also with another dropout), but on the same data and device.
     shared = {"data": dict(recipe.data), "seed": recipe.seed}
     where = {key: getattr(recipe.training, key) for key in ("device", "precision", "tensorboard")}
     first = merge({"model": dict(recipe.model)}, pretrain)
@@ -188,11 +187,7 @@ def resolve(fragment: Fragment) -> Recipe:
 
 
 def with_presets(fragment: Fragment) -> Fragment:
-    """The fragment on top of the presets of its method and data set.
-
-    Raises:
-        RecipeError: If method or data set are missing or not known.
-    """
+    """The fragment on top of the presets of its method and data set."""
     method = fragment.get("method")
     if not isinstance(method, str) or method not in METHODS:
         raise RecipeError(f"there is no method {method!r}{nearest(str(method), METHODS)}")
@@ -228,22 +223,17 @@ def _parser_for(
 
 
 def read_options(function: Callable[..., Any], overrides: Iterable[str], skip: set[str]) -> Fragment:
-    """Read `key=value` texts as options of a function, whose signature and docstring say what they are.
-
-    Raises:
-        RecipeError: If an option is not known (the nearest is named), is missing or has a wrong type.
-    """
+    """Read `key=value` texts as options of a function, except the ones to skip, and check them."""
     function = getattr(function, "__func__", function)
     parser = require("jsonargparse", extra="training").ArgumentParser(exit_on_error=False)
     parser.add_function_arguments(function, skip=skip)
     given = nest(dict(_parse_override(text, _text_options(function)) for text in overrides))
-    _check_keys(given, _known_keys(parser))
     values = _parsed(parser, given)
     return {key: values[key] for key in given}
 
 
 def describe_keys(fragment: Fragment) -> str:
-    """Help text on every key of recipes with the method, data set and network of a fragment."""
+    """Help on every key of recipes with the method, data set and network of a fragment."""
     text: str = make_parser(with_presets(fragment)).format_help()
     return text
 
@@ -264,32 +254,30 @@ def _name(fragment: Fragment, section: str) -> str:
 
 
 def _parsed(parser: Any, fragment: Fragment) -> Fragment:
-    defaults = parser.get_defaults()
-    for key, value in flatten(fragment).items():  # jsonargparse takes null for any type
-        if value is None and (default := defaults.get(key)) is not None:
-            raise RecipeError(f"{key}: expected a value, got null; its default is {default}")
+    """A fragment with all defaults, and every key and type checked."""
+    defaults = _defaults(parser)
+    for key, value in flatten(fragment).items():
+        # A grid names keys of the recipe; several, with spaces, take the same value.
+        for name in key.removeprefix("grid.").split() if key.startswith("grid.") else [key]:
+            if name not in defaults and not any(known.startswith(f"{name}.") for known in defaults):
+                # `lr` alone is most likely `optimizer.lr`.
+                ends = [known for known in defaults if known.rpartition(".")[2] == name]
+                raise RecipeError(f"there is no key {name!r}{nearest(ends[0] if ends else name, defaults)}")
+        if value is None and defaults.get(key) is not None:  # jsonargparse takes null for any type
+            raise RecipeError(f"{key}: expected a value, got null; its default is {defaults[key]}")
     try:
         values: Fragment = parser.parse_object(fragment).as_dict()
     except ArgumentError as error:
         text = re.sub(r"<class '(?:\w+\.)*(\w+)'>|typing\.(Literal)", r"\1\2", str(error))
         text = text.replace("the following arguments are required:", "a value is needed for")
         raise RecipeError(" ".join(text.replace("Parser key ", "").split())) from error
-    return values
+    return {key: value for key, value in values.items() if not key.startswith("__")}
 
 
-def _known_keys(parser: Any) -> list[str]:
-    keys = list(parser.get_defaults().keys(branches=False))
-    return [key for key in keys if not key.startswith("__")]
-
-
-def _check_keys(fragment: Fragment, known: list[str]) -> None:
-    for key in flatten(fragment):
-        # A grid names keys of the recipe; several, with spaces, take the same value.
-        for name in key.removeprefix("grid.").split() if key.startswith("grid.") else [key]:
-            if name not in known and not any(other.startswith(f"{name}.") for other in known):
-                # `lr` alone is most likely `optimizer.lr`.
-                ends = [other for other in known if other.rpartition(".")[2] == name]
-                raise RecipeError(f"there is no key {name!r}{nearest(ends[0] if ends else name, known)}")
+@lru_cache(maxsize=64)
+def _defaults(parser: Any) -> dict[str, Any]:
+    """The default of every key that a parser knows."""
+    return {key: value for key, value in parser.get_defaults().items(branches=False) if key[:2] != "__"}
 
 
 def _plain(value: Any) -> Any:
