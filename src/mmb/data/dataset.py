@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, Self, runtime_checkable
@@ -13,6 +13,8 @@ from torch import Tensor
 from mmb.label_values import MISSING
 
 SPLITS = ("train", "valid", "test")
+Progress = Callable[[int, int], None]
+"""Called with how much is done, and how much there is to do in all."""
 
 
 class Inputs(Protocol):

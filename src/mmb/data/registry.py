@@ -11,10 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from mmb._names import nearest
-from mmb.data.dataset import Dataset, Encoder
-
-Progress = Callable[[int, int], None]
-"""Called with how much is done, and how much there is to do in all."""
+from mmb.data.dataset import Dataset, Encoder, Progress
 
 # Each is a module of `mmb.data.sets`, imported when first used: most need an optional extra.
 _NAMES = (

@@ -7,17 +7,17 @@ unknown atom (or a fingerprint of zeros), so that rows keep their places.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Literal
 
 from mmb._extras import require
+from mmb.data.dataset import Progress
 from mmb.data.inputs.graphs import ATOM_DIMS, BOND_DIMS
 
 Features = Literal["graph", "fingerprint"]
-Progress = Callable[[int, int], None]
 _PIECE = 1000
 _UNKNOWN_ATOM = (118, 4, 11, 11, 9, 5, 5, 0, 0)  # "misc" of every feature that has one
 

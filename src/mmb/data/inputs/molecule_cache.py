@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from mmb._extras import require
-from mmb.data.dataset import SPLITS, Dataset, Inputs
+from mmb.data.dataset import SPLITS, Dataset, Inputs, Progress
 from mmb.data.files import cache
 from mmb.data.files.delimited_text import TextTable, read_table
 from mmb.data.inputs.featurize import Featurizer
@@ -72,14 +72,14 @@ class MoleculeEncoder:
         return MoleculeEncoder(data["smiles"], Featurizer(**data["featuriser"]))
 
 
-def build(
+def build_cache(
     folder: Path,
     table: TextTable,
     smiles: str,
     tasks: Sequence[str],
     featurizer: Featurizer,
     workers: int,
-    progress: Callable[[int, int], None] | None,
+    progress: Progress | None,
 ) -> Path:
     """Featurize the molecules of a table and write them with their labels to a cache folder."""
     texts, labels = table.column(smiles), read_labels(table, tasks)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from mmb._extras import require
-from mmb.data.dataset import Dataset
+from mmb.data.dataset import Dataset, Progress
 from mmb.data.errors import DamagedDataError, MissingDataError
 from mmb.data.files import cache
 from mmb.data.files.archives import copy_file, read_members, verify
@@ -111,7 +111,7 @@ class CifarSet:
                 copy_file(place / name, raw / archive.folder / name)
         return raw
 
-    def prepare(self, root: Path, *, progress: Callable[[int, int], None] | None = None) -> Path:
+    def prepare(self, root: Path, *, progress: Progress | None = None) -> Path:
         """Decode the archive once into arrays to be memory-mapped; a damaged cache is built again."""
         folder = root / self.name / "images"
         if cache.is_intact(folder):
@@ -192,7 +192,7 @@ class CifarSet:
         from_first(f"{self.name}: an archive of its images", sources, remedy)
 
     def _read(
-        self, archive: Archive, place: Path, progress: Callable[[int, int], None] | None = None
+        self, archive: Archive, place: Path, progress: Progress | None = None
     ) -> tuple[dict[str, Any], list[str]]:
         """Images and classes, training rows first, and the names of the classes; all classes are counted."""
         np = require("numpy", extra="vision")

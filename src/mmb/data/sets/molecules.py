@@ -10,18 +10,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Literal
 
-from mmb.data.dataset import Dataset
+from mmb.data.dataset import Dataset, Progress
 from mmb.data.files import cache
 from mmb.data.files.archives import checksum_of
 from mmb.data.files.delimited_text import read_table, read_training_table
 from mmb.data.inputs.featurize import Features, Featurizer
 from mmb.data.inputs.label_columns import choose_columns, name_list, read_split
-from mmb.data.inputs.molecule_cache import build, open_dataset
+from mmb.data.inputs.molecule_cache import build_cache, open_dataset
 
 
 def prepare(
@@ -35,7 +35,7 @@ def prepare(
     radius: int = 2,
     bits: int = 2048,
     workers: int = 2,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Path:
     """Compute the features of every molecule of a file once, and return the folder of the cache.
 
@@ -52,7 +52,7 @@ def prepare(
     folder = root / "molecules" / hashlib.sha256(key.encode()).hexdigest()[:16]
     if cache.is_intact(folder):
         return folder
-    return build(folder, table, smiles, tasks, featurizer, workers, progress)
+    return build_cache(folder, table, smiles, tasks, featurizer, workers, progress)
 
 
 def load(
