@@ -11,7 +11,6 @@ import torch
 
 from mmb.training import METHODS, Run, merge, train
 from mmb.training.loop import loop
-from mmb.training.loop.evaluate import predict_logits
 from mmb.training.loop.outcome import evaluate_run
 from mmb.training.loop.randomness import own_randomness
 from mmb.training.loop.setup import Job, make_job
@@ -19,6 +18,7 @@ from mmb.training.processes.group import ProcessError, Ranks, joined
 from mmb.training.processes.sharded_state import places
 from mmb.training.runs import checkpoint
 from mmb.training.runs.log import read_log
+from mmb.training.runs.logits import predict_logits
 from processes import in_processes
 from tiny_runs import molecule_recipe, tiny_recipe
 

@@ -3,58 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from mmb import metrics
-from mmb.data import Dataset
 from mmb.models.batch_norm import recalibrate_batch_norm
 from mmb.quantiles import negative_quantiles
 from mmb.training.loop.setup import Job
-from mmb.training.processes.group import ONE, Ranks
+from mmb.training.runs.logits import autocast, predict_logits
 
 _RECALIBRATION_ROWS = 8192  # the error of a mean over them is about one per cent of the spread
 
 
 class TrainingError(Exception):
     """Training cannot go on; the message says what to do about it."""
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Put a model in evaluation mode without gradients, and each of its parts back in its mode afterwards."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
-
-
-def predict_logits(
-    model: nn.Module,
-    dataset: Dataset,
-    rows: Tensor,
-    batch_size: int,
-    precision: torch.dtype = torch.float32,
-    ranks: Ranks = ONE,
-) -> Tensor:
-    """Logits of some rows, float32 `[len(rows), m]`, on the data's device.
-
-    Many processes (`ranks`, all of which must call this) compute some rows each, and all get all.
-    """
-    own = rows[ranks.rows(len(rows))]
-    parts = [torch.empty(0, dataset.labels.shape[1], device=dataset.device)]
-    with evaluating(model), autocast(dataset.device, precision):
-        for _, inputs in dataset.stream(torch.split(own, batch_size) if len(own) else ()):
-            parts.append(model(inputs).float())
-    return ranks.gather_rows(torch.cat(parts), len(rows))
 
 
 def evaluate_part(job: Job, part: str) -> dict[str, float]:
@@ -99,12 +64,6 @@ def recalibrate(job: Job) -> None:
     batches = rows.tensor_split(math.ceil(len(rows) / min(settings.evaluation_batch_size, 1024)))
     with autocast(job.dataset.device, getattr(torch, settings.precision)):
         recalibrate_batch_norm(job.model, (inputs for _, inputs in job.dataset.stream(batches)))
-
-
-def autocast(device: torch.device, precision: torch.dtype) -> torch.autocast:
-    """Automatic mixed precision, or nothing with float32."""
-    enabled = precision != torch.float32
-    return torch.autocast(device.type, dtype=precision if enabled else torch.bfloat16, enabled=enabled)
 
 
 def task_metrics(logits: Tensor, labels: Tensor, max_fpr: float) -> dict[str, Tensor]:

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from mmb.auc import Batch, DenseBatch
 from mmb.training.loop.compiled_backward import CompiledBackward
-from mmb.training.loop.evaluate import autocast
 from mmb.training.loop.setup import Job
+from mmb.training.runs.logits import autocast
 from mmb.trees import tensors
 
 BatchEstimate = Callable[[Batch], dict[str, Tensor]]  # adds to `.grad`, returns numbers worth logging

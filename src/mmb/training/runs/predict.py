@@ -15,9 +15,9 @@ from mmb._atomic_files import whole_file
 from mmb.data import Dataset, Encoder, Inputs, encoder_from_json
 from mmb.data.dataset import SPLITS
 from mmb.label_values import MISSING
-from mmb.training.loop.evaluate import predict_logits
 from mmb.training.recipes.components import make_model
 from mmb.training.runs import checkpoint
+from mmb.training.runs.logits import predict_logits
 from mmb.training.runs.run import Run, RunError
 
 _FACTS = ("task_names", "max_fpr", "thresholds", "model", "encoder")
