@@ -4,8 +4,7 @@ import pytest
 import torch
 
 import mmb
-from mmb.models.fused_messages import pass_messages
-from mmb.models.message_passing import aggregate
+from mmb.models.message_passing import aggregate, pass_messages
 from quadratics import Quadratic
 from random_graphs import random_graphs
 from test_solver import started, v1, v2

@@ -12,10 +12,9 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from mmb.auc import CompositionalAUC, TaskSampler
 from mmb.auc.batches import DenseBatch, TaskBatch
 from mmb.models import graph_isomorphism as gin_module
-from mmb.models.fused_messages import pass_messages
 from mmb.models.graph_isomorphism import gin
 from mmb.models.message_operators import aligned, messages, messages_adjoint
-from mmb.models.message_passing import aggregate
+from mmb.models.message_passing import aggregate, pass_messages
 from mmb.models.task_graphs import stack_tasks
 from random_graphs import random_graphs
 

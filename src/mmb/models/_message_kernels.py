@@ -1,4 +1,4 @@
-"""The GPU kernels of `fused_messages` and `message_operators`, which say what they compute; they need Triton.
+"""GPU kernels of `message_passing` and `message_operators`, which say what they compute; they need Triton.
 
 Each program handles some nodes (or edges) and some columns of one task; the loop over neighbors runs as often
 as its node with the most neighbors has them. Tasks lie one after another in memory, and indices count within

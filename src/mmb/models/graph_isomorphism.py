@@ -10,9 +10,8 @@ from torch import Tensor, nn
 
 from mmb.data.inputs.graphs import ATOM_DIMS, BOND_DIMS, GraphBatch, PaddedGraphs
 from mmb.models.batch_norm import MaskedBatchNorm
-from mmb.models.fused_messages import pass_messages
 from mmb.models.message_operators import ALIGNMENT, in_kernels
-from mmb.models.message_passing import aggregate, look_up_rows, sum_rows
+from mmb.models.message_passing import aggregate, look_up_rows, pass_messages, sum_rows
 from mmb.models.multitask import MultiTask
 
 
@@ -30,6 +29,9 @@ def gin(
 
     Returns:
         A `MultiTask` model of a [`GraphBatch`][mmb.data.inputs.graphs.GraphBatch]: logits `[G, num_tasks]`.
+
+    Raises:
+        ValueError: If a number is out of its range.
     """
     return MultiTask(GIN(layers, width, dropout, virtual_node), width, num_tasks)
 
@@ -59,14 +61,7 @@ class GIN(nn.Module):
     `mmb.models.batch_norm` for task-sampled and compositional batches. To evaluate it at one set of weights
     per task, `vmap` over `mmb.models.task_graphs.stack_tasks`.
 
-    Args:
-        layers: Number of layers.
-        width: Width of the features.
-        dropout: Share of the features dropped after each layer in training.
-        virtual_node: Whether there is a virtual node.
-
-    Raises:
-        ValueError: If a number is out of its range.
+    The arguments are those of `gin`.
     """
 
     def __init__(

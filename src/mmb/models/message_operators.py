@@ -50,7 +50,19 @@ def in_kernels(tensor: Tensor) -> bool:
     return triton is not None and tensor.is_cuda and tensor.dtype != torch.float64
 
 
-def messages(
+def messages(*inputs: Tensor | None) -> Tensor:
+    """$P(h, f)$ of the inputs of `_compute_messages`, `[k, N, aligned(width)]`, zero beyond `width`."""
+    found: Tensor = _Messages.apply(*inputs)  # type: ignore[no-untyped-call]
+    return found
+
+
+def messages_adjoint(*inputs: Tensor) -> tuple[Tensor, Tensor]:
+    """$P^T(g)$ of the inputs of `_compute_adjoint`, `[k, N, width]` and `[k, B, width]`."""
+    found: tuple[Tensor, Tensor] = _MessagesAdjoint.apply(*inputs)  # type: ignore[no-untyped-call]
+    return found
+
+
+def _compute_messages(
     epsilon: Tensor,
     nodes: Tensor,
     bonds: Tensor,
@@ -73,75 +85,30 @@ def messages(
         codes: `int64 [k, E]`.
         ptr: `int64 [k, N + 1]`; edges into node v are `ptr[v]` to `ptr[v + 1]`. Edges beyond the last do not
             count.
-
-    Returns:
-        `[k, N, aligned(width)]`, of the nodes' dtype; zero beyond `width`.
     """
-    found: Tensor = _Messages.apply(  # type: ignore[no-untyped-call]
-        epsilon, nodes, bonds, node_values, bond_values, edges, codes, ptr
-    )
-    return found
-
-
-def messages_adjoint(
-    epsilon: Tensor, nodes: Tensor, bonds: Tensor, grad: Tensor, edges: Tensor, codes: Tensor, ptr: Tensor
-) -> tuple[Tensor, Tensor]:
-    """$P^T(g)$ of `grad [k, N, aligned(width)]`, with all else as in `messages`.
-
-    The result is `[k, N, width]` and `[k, B, width]`, of the dtype of nodes and bonds.
-    """
-    found: tuple[Tensor, Tensor] = _MessagesAdjoint.apply(  # type: ignore[no-untyped-call]
-        epsilon, nodes, bonds, grad, edges, codes, ptr
-    )
-    return found
-
-
-def _compute_messages(
-    epsilon: Tensor,
-    nodes: Tensor,
-    bonds: Tensor,
-    node_values: Tensor | None,
-    bond_values: Tensor | None,
-    edges: Tensor,
-    codes: Tensor,
-    ptr: Tensor,
-) -> Tensor:
     tasks, count, width = nodes.shape
+    values = nodes if node_values is None else node_values
+    bonds_of_values = bonds if bond_values is None else bond_values
     if not in_kernels(nodes):
         passed = _passed(nodes, bonds, edges, codes, ptr)
-        values = nodes if node_values is None else node_values
-        sent = _rows(values, edges[:, 0]) + _rows(bonds if bond_values is None else bond_values, codes)
+        sent = _rows(values, edges[:, 0]) + _rows(bonds_of_values, codes)
         total = (1 + epsilon).reshape(-1, 1, 1) * _wide(values)
         total = total.scatter_add(1, _columns(edges[:, 1], width), torch.where(passed, _wide(sent), 0))
         return torch.nn.functional.pad(total.to(nodes.dtype), (0, aligned(width) - width))
-    nodes, bonds = nodes.contiguous(), bonds.contiguous()
+    inputs = [
+        tensor.contiguous() for tensor in (nodes, bonds, values, bonds_of_values, epsilon, edges, codes, ptr)
+    ]
     out = nodes.new_empty(tasks, count, aligned(width))
+    sizes = (count, codes.shape[1], bonds.shape[1], width, out.shape[2])
     grid = (triton.cdiv(count, ROWS), triton.cdiv(out.shape[2], COLUMNS), tasks)
-    wrap_triton(forward_kernel)[grid](
-        nodes,
-        bonds,
-        nodes if node_values is None else node_values.contiguous(),
-        bonds if bond_values is None else bond_values.contiguous(),
-        epsilon.contiguous(),
-        edges.contiguous(),
-        codes.contiguous(),
-        ptr.contiguous(),
-        out,
-        count,
-        codes.shape[1],
-        bonds.shape[1],
-        width,
-        out.shape[2],
-        ROWS,
-        COLUMNS,
-        node_values is None,
-    )
+    wrap_triton(forward_kernel)[grid](*inputs, out, *sizes, ROWS, COLUMNS, node_values is None)
     return out
 
 
 def _compute_adjoint(
     epsilon: Tensor, nodes: Tensor, bonds: Tensor, grad: Tensor, edges: Tensor, codes: Tensor, ptr: Tensor
 ) -> tuple[Tensor, Tensor]:
+    """$P^T(g)$ of `grad [k, N, aligned(width)]`, of the dtype of nodes and bonds; see `_compute_messages`."""
     tasks, count, width = nodes.shape
     if not in_kernels(nodes):
         grad = grad[..., :width]

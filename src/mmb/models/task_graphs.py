@@ -27,20 +27,10 @@ from mmb.data.inputs.graphs import GraphBatch, PaddedGraphs
 def stack_tasks(
     batch: GraphBatch, tasks: int, nodes: int | None = None, edges: int | None = None
 ) -> PaddedGraphs:
-    """Cut a batch into equal runs of graphs, one per task, and stack them padded.
+    """Cut a batch of `k * r` graphs into `k` equal runs, one per task, and stack them padded: `[k, ...]`.
 
-    Args:
-        batch: `tasks * r` graphs, task by task.
-        tasks: Number of tasks `k`.
-        nodes: Nodes per task after padding, more than any task has; by default one more than the largest has.
-        edges: Edges per task after padding; by default as many as the largest has. With both sizes given,
-            nothing waits for the device, and shapes can stay the same from step to step.
-
-    Returns:
-        Tensors with a leading axis `[k]`, for `torch.func.vmap`; `r` graphs per task.
-
-    Raises:
-        ValueError: If the graphs do not divide evenly among the tasks.
+    The sizes after padding are by default those of the largest task, with one more node. If both are given,
+    nothing waits for the device, and shapes can stay the same from step to step.
     """
     if tasks < 1 or len(batch) % tasks:
         raise ValueError(f"tasks must divide the number of graphs, {len(batch)}, evenly; got {tasks}")
