@@ -1,4 +1,7 @@
-"""From logits to probabilities and to operating points, by held-out rows, for all tasks at once."""
+"""From logits to probabilities and to operating points, by held-out rows, for all tasks at once.
+
+Scores are `[n, m]`, labels int8 `[n, m]` with -1 for missing, weights of rows `[n]`.
+"""
 
 from __future__ import annotations
 
@@ -46,14 +49,9 @@ class Calibration:
     ) -> None:
         r"""Fit to some rows: log-odds of the tasks with both classes there, cuts of those with negatives.
 
-        Args:
-            scores: Logits `[n, m]` that determine the log-odds.
-            averaged: Logits `[n, m]` with the spread of those to come, which determine the cuts.
-            labels: int8 `[n, m]` with -1 for missing.
-            weights: Of the rows, `[n]`.
-            max_fpr: The false positive rate at the cut.
-            mass: `[2, m]`: how many negatives and positives have been seen in all. Tasks that lack one get
-                constant log-odds, $\log (n_+ + 1/2) / (n_- + 1/2)$, and a cut of zero.
+        The cuts are at a false positive rate of `max_fpr` by `averaged`, logits with the spread of those to
+        come. Tasks that lack a class in `mass [2, m]`, all negatives and positives seen so far, get constant
+        log-odds, $\log (n_+ + 1/2) / (n_- + 1/2)$, and a cut of zero.
         """
         self.usable = (mass > 0).all(0)
         (slope,), offset = fit_log_odds(scores.unsqueeze(1), labels, weights)
@@ -91,18 +89,8 @@ def spread_as_averaged(
 
     Where $V$ is most of the variance, this also moves the classes apart by what may be chance. That does not
     harm a threshold, but probabilities would be near 0 and 1: for them, the factor under the root returns to
-    one as $V$ rises from half of the variance to all of it.
-
-    Args:
-        logits: Of each network, `[K, n, m]`.
-        fold: int64 `[n]`: the network that was trained without the row, -1 for none.
-        labels: int8 `[n, m]` with -1 for missing.
-        weights: Of the rows, `[n]`.
-        cautious: The scores $h$ to move, `[n, m]`, for probabilities; None takes those in `logits`, for a
-            threshold.
-
-    Returns:
-        `[n, m]`.
+    one as $V$ rises from half of the variance to all of it. Then $h$ is `cautious`; for a threshold, that is
+    None, and $h$ is found in the `logits` of each network, `[K, n, m]`, by the row's fold, -1 for none.
     """
     own = unseen_logits(logits, fold) if cautious is None else cautious
     if len(logits) == 1:
@@ -138,16 +126,8 @@ def fit_log_odds(
     (Platt, 1999); a weak prior keeps the slope finite where a class is absent. Slopes are positive: with one
     model, the order of scores is the order of probabilities. With several,
     $a_f \propto e^{\phi_f} / \text{deviation of } z_f$, and a prior takes all models to be equally good, or
-    as good as they were before.
-
-    Args:
-        scores: Logits `z` of each model, `[n, models, m]`.
-        labels: int8 `[n, m]` with -1 for missing.
-        weights: Of the rows, `[n]`.
-        before: The previous `a`, if any.
-
-    Returns:
-        `a`, float64 `[models, m]`, and `b`, `[m]`.
+    as good as they were `before`, by an earlier `a`. From logits `z [n, models, m]` this gives
+    `a [models, m]` and `b [m]`, in float64.
     """
     z = scores.double()
     spread, mean = torch.std_mean(z, dim=0, correction=0)

@@ -51,13 +51,7 @@ class CrossFit(NamedTuple):
 
 
 class Ensemble:
-    """Networks whose logits are averaged, their kinds of models weighed for each task by held-out rows.
-
-    Args:
-        count: How many networks.
-        seed: Of everything random.
-        make: Makes one, its initial weights from torch's default generator.
-    """
+    """Networks whose logits are averaged, their kinds of models weighed for each task by held-out rows."""
 
     def __init__(self, count: int, seed: int, make: Callable[[], Network]) -> None:
         self.seed, self.networks = seed, []
@@ -85,17 +79,9 @@ class Ensemble:
     ) -> CrossFit:
         """Train each network without its fold of the rows, in stages; undo a stage that has not helped.
 
-        A second stage is kept if its folds gained, on average, at least the standard error of that gain.
-
-        Args:
-            part: All rows.
-            stages: Number of steps of each stage, and their size; the first is by cross-entropy, a second for
-                the objective.
-            batch_size: Rows of a step.
-            assess: Values logits `[n, m]` by their labels `[n, m]`; NaN if it cannot.
-
-        Returns:
-            The outcome of the stage whose weights are kept.
+        A stage is a number of steps and their size: the first is by cross-entropy, a second for the
+        objective. The second is kept if its folds gained, on average, at least the standard error of that
+        gain; `assess` values their logits by their labels (NaN if it cannot).
         """
         fold = assign_folds(part.labels, len(self.networks), torch.Generator().manual_seed(self.seed))
         folds = [fold == number for number in range(len(self.networks))]

@@ -13,15 +13,7 @@ def assign_folds(labels: Tensor, count: int, generator: torch.Generator) -> Tens
 
     Rows are grouped by the task, among those they are positive for, that has the fewest positives; rows
     without a positive are one group. Every group is dealt out evenly. A row belongs to no fold if the others
-    would lack a class of a task without it. A single fold has a quarter of the rows.
-
-    Args:
-        labels: int8 `[n, m]` with -1 for missing.
-        count: Number of folds.
-        generator: Draws the rows.
-
-    Returns:
-        int64 `[n]`: the fold of each row, -1 for none.
+    would lack a class of a task without it; its number is then -1. A single fold has a quarter of the rows.
     """
     num_rows, num_tasks = labels.shape
     positive, negative = labels == 1, labels == 0

@@ -65,11 +65,9 @@ class Standardizer:
 
 
 class Rows:
-    """Network inputs of any rows of a data set: dense data is standardized once, sparse data when needed.
+    """Network inputs of any rows of an array or of a sparse matrix of compressed rows, `[n, d]`.
 
-    Args:
-        x: The data, `[n, d]`: an array or a sparse matrix of compressed rows.
-        standardize: Makes inputs of rows.
+    Dense data is standardized once, sparse data when needed.
     """
 
     def __init__(self, x: Any, standardize: Standardizer) -> None:

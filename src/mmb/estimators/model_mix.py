@@ -26,16 +26,8 @@ class ModelMix(nn.Module):
       on cosines of the columns, for what is far from linear; one of the first layer alone, and a model
       without hidden layers (a sum of curves, one for each column), on ranges between quantiles.
 
-    Args:
-        num_inputs: Columns of the data.
-        hidden: Widths of the hidden layers. Without any, there is only the linear model.
-        num_tasks: Number of tasks `m`.
-        dropout: Share of the hidden units dropped in training.
-        encoding: The ranges between quantiles.
-
-    Attributes:
-        models: The models.
-        penalties: For each, how strongly its weights are held back, relative to the first.
+    Without hidden layers, there is only the linear model. `penalties` are how strongly the weights of each
+    model are held back, relative to the first.
     """
 
     def __init__(
@@ -96,16 +88,9 @@ class PiecewiseLinear(nn.Module):
 
     standardized (Gorishniy et al., 2022). Columns with few distinct values have fewer ranges; those with
     fewer than two are left unchanged, and so are all columns if there are too many.
-
-    Args:
-        inputs: Rows `[n, d]` to take the quantiles of.
-
-    Attributes:
-        columns: int64 `[ranges]`: the column of each range.
-        num_outputs: `d` plus the number of ranges.
     """
 
-    columns: Tensor
+    columns: Tensor  # of each range
     low: Tensor
     width: Tensor
     mean: Tensor
@@ -141,10 +126,6 @@ class Periodic(nn.Module):
 
     A value $u$ becomes, besides itself, $A \cos(c u + p) + b$, four numbers made of eight cosines (Gorishniy
     et al., 2022; Holzmüller et al., 2024).
-
-    Args:
-        num_inputs: Number of columns.
-        columns: int64 `[k]`: those to take cosines of.
     """
 
     columns: Tensor

@@ -35,13 +35,10 @@ class Targets(NamedTuple):
 def read_targets(
     y: Any, classes: np.ndarray[Any, Any] | None = None, keep: np.ndarray[Any, Any] | None = None
 ) -> Targets:
-    """Make a label matrix of `y`.
+    """Make a label matrix of the rows of `y` to `keep`: `[n]` with any labels, or `[n, m]` with 0 and 1.
 
-    Args:
-        y: `[n]` with any labels, or `[n, m]` with 0 and 1. NaN and None are missing, and so is -1 in a matrix
-            or next to both 0 and 1; labels -1 and 1 are two classes.
-        classes: The classes of a one-dimensional `y`, if they are known.
-        keep: bool `[n]`: which rows to read; None is all.
+    NaN and None are missing, and so is -1 in a matrix or next to both 0 and 1; labels -1 and 1 are two
+    classes. The classes of a one-dimensional `y` may be known.
 
     Raises:
         ValueError: If a label is not a class, not one of `classes`, or if all labels are missing.

@@ -20,6 +20,7 @@ Everything here works on any module made of torch's own batch norm layers.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -153,7 +154,7 @@ def recalibrate_batch_norm(model: nn.Module, batches: Iterable[Any]) -> int:
     layers = [layer for layer in _layers(model) if layer.track_running_stats]
     modes = [(module, module.training) for module in model.modules()]
     momenta = [layer.momentum for layer in layers]
-    before = [{name: value.clone() for name, value in layer.named_buffers(recurse=False)} for layer in layers]
+    before = [copy.deepcopy(layer.state_dict()) for layer in layers]
     model.eval()
     used, finished = 0, False
     try:
@@ -168,11 +169,10 @@ def recalibrate_batch_norm(model: nn.Module, batches: Iterable[Any]) -> int:
             raise ValueError("batches: got none, expected at least one batch of rows")
         finished = True
     finally:
-        for layer, momentum, values in zip(layers, momenta, before, strict=True):
+        for layer, momentum, state in zip(layers, momenta, before, strict=True):
             layer.momentum = momentum
             if not finished:
-                for name, buffer in layer.named_buffers(recurse=False):
-                    buffer.copy_(values[name])
+                layer.load_state_dict(state)
         for module, training in modes:
             module.training = training
     return used

@@ -14,9 +14,6 @@ differ little, so padding costs a few percent.
 
 from __future__ import annotations
 
-from dataclasses import fields
-from typing import Any
-
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
@@ -71,12 +68,4 @@ def _runs(first: Tensor, length: int) -> tuple[Tensor, Tensor]:
     return torch.where(inside, place, 0), inside
 
 
-def _flatten(graphs: PaddedGraphs) -> tuple[list[Any], None]:
-    return [getattr(graphs, field.name) for field in fields(graphs)], None
-
-
-def _unflatten(values: Any, context: Any) -> PaddedGraphs:
-    return PaddedGraphs(*values)
-
-
-pytree.register_pytree_node(PaddedGraphs, _flatten, _unflatten)
+pytree.register_dataclass(PaddedGraphs)

@@ -32,18 +32,11 @@ def area_samples(logits: Tensor, labels: Tensor, max_fpr: float) -> dict[str, Sa
 def compare_methods(
     runs: Sequence[dict[str, Sample]], member: Sequence[int], labels: Tensor
 ) -> dict[str, Any]:
-    """Every method, and every pair of methods, as the page shows them.
+    """Every method, and every pair of methods, from the `area_samples` and the method (0 and up) of each run.
 
-    Args:
-        runs: `area_samples` of each run, on the test rows.
-        member: The method of each run: 0 and up.
-        labels: Of the test rows.
-
-    Returns:
-        `"methods"`: for each, its mean over tasks with interval and spread over runs, by metric;
-        `"pairs"`: for each pair `a` minus `b`, by metric: the difference of the means with interval and
-        p value, adjusted over all pairs and metrics (Holm), and of each task, adjusted over its tasks
-        (Benjamini and Hochberg).
+    `"methods"` has, by metric, the mean over tasks with interval and spread over runs. `"pairs"` has, for
+    each pair `a` minus `b` and by metric, the difference of the means with interval and p value, adjusted
+    over all pairs and metrics (Holm), and the same of each task, adjusted over tasks (Benjamini and Hochberg).
     """
     grouped = [[run for run, k in zip(runs, member, strict=True) if k == g] for g in range(max(member) + 1)]
     methods = [{name: Sample.together([run[name] for run in group]) for name in AREAS} for group in grouped]

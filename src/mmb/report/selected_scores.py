@@ -135,18 +135,15 @@ def _read(path: Path, mark: str) -> SelectedScores | None:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 -- not a dict
     except (OSError, library.SafetensorError, ValueError, KeyError, TypeError):
         return None
-    groups: dict[str, dict[str, Tensor]] = {"logits": {}, "labels": {}, "tracked": {}}
-    for name, values in tensors.items():
-        kind, _, key = name.partition("/")
-        if key:
-            groups[kind][key] = values
+
+    def group(kind: str) -> dict[str, Tensor]:
+        return {name.split("/")[1]: found for name, found in tensors.items() if name.startswith(f"{kind}/")}
+
+    tracked = {int(step): ThresholdReport(*values) for step, values in group("tracked").items()}
     return SelectedScores(
         **facts,
         train_counts=tensors["train_counts"],
-        logits=groups["logits"],
-        labels=groups["labels"],
-        tracked={
-            step: ThresholdReport(*groups["tracked"][str(step)])
-            for step in sorted(map(int, groups["tracked"]))
-        },
+        logits=group("logits"),
+        labels=group("labels"),
+        tracked=dict(sorted(tracked.items())),
     )
