@@ -23,7 +23,7 @@ from mmb.data.inputs.graphs import GraphInputs
 from mmb.training import merge, resolve
 from mmb.training.loop.evaluate import evaluate_part
 from mmb.training.loop.randomness import own_randomness
-from mmb.training.loop.setup import Job, make_job, rows_per_step
+from mmb.training.loop.setup import Setup, make_setup, rows_per_step
 from mmb.training.loop.step import make_step
 
 BANDWIDTH, ARITHMETIC = 4.3e12, 790e12  # of an H200: bytes per second, bfloat16 operations per second
@@ -44,8 +44,8 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 }
 
 
-def make(case: str, data: str, capture: bool) -> Job:
-    """The job of one case."""
+def make(case: str, data: str, capture: bool) -> Setup:
+    """The setup of one case."""
     method, sampler, objective = CASES[case]
     fragment = {
         "data": {"name": data},
@@ -55,17 +55,17 @@ def make(case: str, data: str, capture: bool) -> Job:
         "sampler": sampler,
         "training": {"precision": "bfloat16", "capture": capture, "device": "cuda", "tensorboard": False},
     }
-    return make_job(resolve(merge({}, fragment)))
+    return make_setup(resolve(merge({}, fragment)))
 
 
-def time_steps(job: Job, steps: int) -> tuple[float, list[tuple[str, float, float]]]:
+def time_steps(setup: Setup, steps: int) -> tuple[float, list[tuple[str, float, float]]]:
     """Seconds per step, and name, milliseconds and launches per step of every kernel."""
-    step, batches = make_step(job), iter(job.feed)
+    step, batches = make_step(setup), iter(setup.feed)
 
     def run(count: int) -> None:
         for number in range(count):
-            job.set_step_sizes(number)
-            job.window.add(step(next(batches)))
+            setup.set_step_sizes(number)
+            setup.window.add(step(next(batches)))
         torch.cuda.synchronize()
 
     run(8)
@@ -82,18 +82,18 @@ def time_steps(job: Job, steps: int) -> tuple[float, list[tuple[str, float, floa
     return seconds, sorted(kernels, key=lambda kernel: -kernel[1])
 
 
-def floor(job: Job) -> tuple[float, float]:
+def floor(setup: Setup) -> tuple[float, float]:
     """Bytes moved and operations of a step of cross-entropy with GIN, at the least.
 
     With N nodes, width w and L layers, in bfloat16: forward, a layer reads and writes its nodes for messages
     (2 N w), both products (6 N w), statistics and application of both norms (9 N w); backward twice of that.
     Products: 4 N w^2 multiplications and additions each way, three ways.
     """
-    inputs = job.dataset.inputs
+    inputs = setup.dataset.inputs
     assert isinstance(inputs, GraphInputs)
-    train = job.dataset.split["train"]
-    nodes = rows_per_step(job.recipe) * inputs.sizes(train)[0] / len(train)
-    encoder: Any = job.model.encoder
+    train = setup.dataset.split["train"]
+    nodes = rows_per_step(setup.recipe) * inputs.sizes(train)[0] / len(train)
+    encoder: Any = setup.model.encoder
     layers, width = len(encoder.layers), encoder.layers[0].mlp.linear1.in_features
     return 2 * 3 * 17 * nodes * width * layers, 3 * 8 * nodes * width**2 * layers
 
@@ -109,10 +109,10 @@ def main() -> None:
     rows, result, alone = [], [], {}
     for case, capture in cases(options.cases):
         with own_randomness(0, torch.device("cuda")):
-            job = make(case, options.data, capture)
-            seconds, kernels = time_steps(job, options.steps)
+            setup = make(case, options.data, capture)
+            seconds, kernels = time_steps(setup, options.steps)
         speed, busy = (
-            rows_per_step(job.recipe) / seconds,
+            rows_per_step(setup.recipe) / seconds,
             sum(kernel[1] for kernel in kernels) / (1e3 * seconds),
         )
         alone.setdefault(capture, seconds)  # cross-entropy comes first
@@ -128,14 +128,14 @@ def main() -> None:
             (options.kernels / f"{name.replace(', ', '-').replace(' ', '-')}.txt").write_text(
                 "\n".join(lines) + "\n"
             )
-    moved, operations = floor(job)
+    moved, operations = floor(setup)
     least = max(moved / BANDWIDTH, operations / ARITHMETIC)
     start = time.perf_counter()
     for part in ("valid", "test"):
-        evaluate_part(job, part)
+        evaluate_part(setup, part)
     evaluation = time.perf_counter() - start
     where = torch.cuda.get_device_name()
-    title = f"{options.data}, GIN, {where}: steps of {rows_per_step(job.recipe)} graphs"
+    title = f"{options.data}, GIN, {where}: steps of {rows_per_step(setup.recipe)} graphs"
     print_table(title, ["", "ms", "graphs/s", "times CE", "device busy"], rows)
     print(f"\nFloor of a CE step: {1e3 * least:.2f} ms ({moved / 1e9:.2f} GB, {operations / 1e9:.0f} GFLOP)")
     print(f"Share of it that is reached: {least / alone[max(alone)]:.2f}")

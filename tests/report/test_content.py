@@ -10,7 +10,8 @@ from mmb.report.run_groups import find_runs, methods_of, run_names
 from mmb.report.selected_scores import run_scores
 from mmb.training import Run, RunError, Watch, train
 from mmb.training.loop import threshold_log
-from mmb.training.loop.setup import make_job
+from mmb.training.loop.randomness import own_randomness
+from mmb.training.loop.setup import make_setup
 from mmb.training.runs import checkpoint
 from tiny_runs import tiny_recipe
 
@@ -57,7 +58,7 @@ def test_methods_are_compared_over_their_runs(runs, written):
 def test_scores_are_computed_once_for_the_same_weights(runs, tmp_path, monkeypatch):
     run = Run.open(shutil.copytree(runs[1].path, tmp_path / "run"))
     first = run_scores(run)
-    monkeypatch.setattr(selected_scores, "make_job", None)  # computing them again would fail
+    monkeypatch.setattr(selected_scores, "make_setup", None)  # computing them again would fail
     again = run_scores(run)
     assert (again.step, again.task_names, again.sizes) == (first.step, first.task_names, first.sizes)
     for part in ("train", "valid", "test"):
@@ -146,16 +147,17 @@ def test_another_limit_changes_partial_areas_and_thresholds(runs, tmp_path):
 
 
 def test_thresholds_over_training_are_recorded_and_read_back(tmp_path):
-    job = make_job(tiny_recipe("pauc"))
-    logits, labels = threshold_log.training_scores(job)
-    job.objective.warm_start(logits, labels)
+    with own_randomness(1, torch.device("cpu")):  # no scores are equal
+        setup = make_setup(tiny_recipe("pauc"))
+    logits, labels = threshold_log.training_scores(setup)
+    setup.objective.warm_start(logits, labels)
     for step in (0, 10, 10):  # a resumed run writes a step again
-        threshold_log.record(tmp_path, job, step)
+        threshold_log.record(tmp_path, setup, step)
     with open(tmp_path / "thresholds.jsonl", "a") as file:
         file.write('{"step": 20, "tr')  # still being written, or cut short by a kill
     assert list(threshold_log.read(tmp_path)) == [0, 10]
     for step in (30, 40):  # the first is lost with the line it is joined to
-        threshold_log.record(tmp_path, job, step)
+        threshold_log.record(tmp_path, setup, step)
     found = threshold_log.read(tmp_path)
     assert list(found) == [0, 10, 40]
     negative = labels == 0
@@ -166,18 +168,18 @@ def test_thresholds_over_training_are_recorded_and_read_back(tmp_path):
         # A warm start puts the tracked threshold there.
         assert found[10].tracked[task].item() == pytest.approx(scores[place].item(), abs=1e-4)
         assert found[10].rate[task].item() == pytest.approx(place / len(scores), abs=2 / len(scores))
-        lower = job.objective.tracked
+        lower = setup.objective.tracked
         soft = ((scores.sigmoid() - scores[place].sigmoid()) / lower.tau1).sigmoid().mean()
         assert found[10].soft_rate[task].item() == pytest.approx(soft.item(), abs=1e-3)
-    threshold_log.record(tmp_path / "none", make_job(tiny_recipe("ce")), 0)
+    threshold_log.record(tmp_path / "none", make_setup(tiny_recipe("ce")), 0)
     assert threshold_log.read(tmp_path / "none") == {}
 
 
 def test_recorded_thresholds_are_on_the_page(runs, tmp_path):
     run = Run.open(shutil.copytree(runs[1].path, tmp_path / "run"))
-    job = make_job(run.recipe)
+    setup = make_setup(run.recipe)
     for step in range(0, 200, 2):
-        threshold_log.record(run.path, job, step)
+        threshold_log.record(run.path, setup, step)
     (shown,) = write_report([run], tmp_path / "report.html")["runs"]
     assert shown["tracked"]["step"][0] == 0
     assert shown["tracked"]["step"][-1] == 198

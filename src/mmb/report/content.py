@@ -21,9 +21,9 @@ from mmb.report.run_groups import methods_of, run_names
 from mmb.report.selected_scores import SelectedScores, run_scores
 from mmb.training import METHODS, Run, RunError
 from mmb.training.loop import threshold_log
-from mmb.training.loop.evaluate import decision_thresholds, rates_at, task_metrics
 from mmb.training.recipes.resolution import to_plain
 from mmb.training.runs.log import read_log
+from mmb.training.runs.scoring import decision_thresholds, rates_at, task_metrics
 
 _SERIES = {
     "valid": ("auc", "pauc", "ap"),

@@ -18,7 +18,7 @@ from mmb.training import Run, RunError
 from mmb.training.loop.evaluate import part_logits
 from mmb.training.loop.outcome import load_weights
 from mmb.training.loop.randomness import own_randomness
-from mmb.training.loop.setup import find_device, make_job
+from mmb.training.loop.setup import find_device, make_setup
 from mmb.training.loop.threshold_log import training_scores
 from mmb.training.processes.commands import command
 from mmb.training.runs import checkpoint
@@ -76,24 +76,27 @@ def run_scores(run: Run) -> SelectedScores:
 
 def _compute(run: Run, selected: Path, mark: str) -> SelectedScores:
     with run.own_data(), own_randomness(run.recipe.seed, find_device(run.recipe.training.device)):
-        job = make_job(run.recipe)
+        setup = make_setup(run.recipe)
     tracked = {}
-    if job.objective.thresholds() is not None:
+    if setup.objective.thresholds() is not None:
         for path in checkpoint.steps(run.checkpoints):
             try:
-                load_weights(job, path)
+                load_weights(setup, path)
             except checkpoint.CheckpointError:
                 continue  # only the selected one is needed
-            found = job.objective.threshold_report(*training_scores(job))
+            found = setup.objective.threshold_report(*training_scores(setup))
             if found is not None:
                 tracked[int(path.name)] = ThresholdReport(*(values.cpu() for values in found))
-    load_weights(job, selected)
-    pairs = {"train": training_scores(job), **{part: part_logits(job, part) for part in ("valid", "test")}}
-    labels = job.dataset.labels[job.dataset.split["train"].to(job.dataset.device)]
+    load_weights(setup, selected)
+    pairs = {
+        "train": training_scores(setup),
+        **{part: part_logits(setup, part) for part in ("valid", "test")},
+    }
+    labels = setup.dataset.labels[setup.dataset.split["train"].to(setup.dataset.device)]
     scores = SelectedScores(
         step=int(selected.name),
-        task_names=list(job.dataset.task_names),
-        sizes={part: len(rows) for part, rows in job.dataset.split.items()},
+        task_names=list(setup.dataset.task_names),
+        sizes={part: len(rows) for part, rows in setup.dataset.split.items()},
         logits={part: pair[0].cpu() for part, pair in pairs.items()},
         labels={part: pair[1].cpu() for part, pair in pairs.items()},
         train_counts=torch.stack([(labels == sign).sum(0) for sign in (1, 0)]).cpu(),

@@ -7,7 +7,7 @@ from mmb.models.batch_norm import recalibrate_batch_norm
 from mmb.training import Run, train
 from mmb.training.loop import evaluate
 from mmb.training.loop.outcome import load_weights
-from mmb.training.loop.setup import make_job
+from mmb.training.loop.setup import make_setup
 from mmb.training.runs import checkpoint
 from tiny_runs import molecule_recipe, tiny_recipe
 
@@ -34,22 +34,22 @@ def test_frozen_statistics_stay(tmp_path):
 @pytest.mark.parametrize("method", ["pauc", "auc-ct"])
 def test_recalibrated_statistics_are_those_of_the_training_rows(tmp_path, method):
     run = trained(tmp_path, method, "recalibrate")
-    job = make_job(run.recipe)
-    load_weights(job, checkpoint.steps(run.checkpoints)[-1])
+    setup = make_setup(run.recipe)
+    load_weights(setup, checkpoint.steps(run.checkpoints)[-1])
     found = statistics(run)
-    recalibrate_batch_norm(job.model, [job.dataset.batch(job.dataset.split["train"])])
+    recalibrate_batch_norm(setup.model, [setup.dataset.batch(setup.dataset.split["train"])])
     for name, value in found.items():
-        torch.testing.assert_close(value, job.model.state_dict()[name], rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(value, setup.model.state_dict()[name], rtol=1e-4, atol=1e-5)
 
 
 def test_recalibration_gives_every_row_the_same_weight(monkeypatch):
-    job = make_job(tiny_recipe(training={"evaluation_batch_size": 32}))
+    setup = make_setup(tiny_recipe(training={"evaluation_batch_size": 32}))
     sizes = []
     monkeypatch.setattr(
         evaluate, "recalibrate_batch_norm", lambda _, batches: sizes.extend(map(len, batches))
     )
-    evaluate.recalibrate(job)
-    rows = len(job.dataset.split["train"])
+    evaluate.recalibrate(setup)
+    rows = len(setup.dataset.split["train"])
     assert rows % 32
     assert sum(sizes) == rows
     assert max(sizes) - min(sizes) <= 1 < len(sizes)
@@ -57,8 +57,8 @@ def test_recalibration_gives_every_row_the_same_weight(monkeypatch):
 
 def test_tracked_statistics_are_those_of_the_batches(tmp_path):
     run = trained(tmp_path, "pauc", "track")
-    job = make_job(run.recipe)
-    load_weights(job, checkpoint.steps(run.checkpoints)[-1])
-    recalibrate_batch_norm(job.model, [job.dataset.batch(job.dataset.split["train"])])
-    differ = [not torch.allclose(v, job.model.state_dict()[k], rtol=1e-2) for k, v in statistics(run).items()]
-    assert all(differ)
+    setup = make_setup(run.recipe)
+    load_weights(setup, checkpoint.steps(run.checkpoints)[-1])
+    recalibrate_batch_norm(setup.model, [setup.dataset.batch(setup.dataset.split["train"])])
+    now = setup.model.state_dict()
+    assert not any(torch.allclose(v, now[k], rtol=1e-2) for k, v in statistics(run).items())

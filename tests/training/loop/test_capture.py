@@ -12,7 +12,7 @@ from mmb.data import Dataset
 from mmb.data.inputs.graphs import FixedGraphs, GraphBatch
 from mmb.models.graph_isomorphism import gin
 from mmb.training.loop.feed import Feed
-from mmb.training.loop.setup import Job, check_capture, make_job, make_optimizer
+from mmb.training.loop.setup import Setup, check_capture, make_optimizer, make_setup
 from mmb.training.loop.step import CapturedStep, Step, compiled_encoder
 from mmb.training.recipes.recipe import OptimizerSettings
 from mmb.training.runs.log import Window
@@ -81,17 +81,17 @@ def test_refused_where_it_cannot_work(changes, device, message):
 
 
 def test_a_compiled_encoder_has_the_weights_of_the_model():
-    job = make_job(tiny_recipe("auc-ct-heads", model={"dropout": 0.0}))
-    batch, names = next(iter(job.feed)), list(job.model.state_dict())
-    network, found = compiled_encoder(job.model), []
-    for model in (job.model, network):
-        job.optimizer.zero_grad()
-        job.objective.eval().backward(model, batch)
-        found.append([weight.grad.clone() for weight in job.model.parameters()])
+    setup = make_setup(tiny_recipe("auc-ct-heads", model={"dropout": 0.0}))
+    batch, names = next(iter(setup.feed)), list(setup.model.state_dict())
+    network, found = compiled_encoder(setup.model), []
+    for model in (setup.model, network):
+        setup.optimizer.zero_grad()
+        setup.objective.eval().backward(model, batch)
+        found.append([weight.grad.clone() for weight in setup.model.parameters()])
     for plain, compiled in zip(*found, strict=True):
         torch.testing.assert_close(compiled, plain)
-    assert network.encoder is not job.model.encoder
-    assert list(job.model.state_dict()) == names
+    assert network.encoder is not setup.model.encoder
+    assert list(setup.model.state_dict()) == names
 
 
 @needs_gpu
@@ -117,13 +117,13 @@ def test_same_training_as_without(method, kind, optimizer):
         )
         with torch.random.fork_rng(["cuda"]):
             torch.manual_seed(0)
-            job = make_job(recipe)
-        step = CapturedStep(job) if capture else Step(job)
+            setup = make_setup(recipe)
+        step = CapturedStep(setup) if capture else Step(setup)
         losses = []
-        for number, batch in zip(range(25), job.feed, strict=False):
-            job.set_step_sizes(number)
+        for number, batch in zip(range(25), setup.feed, strict=False):
+            setup.set_step_sizes(number)
             losses.append(step(batch)["loss"])
-        found.append([torch.stack(losses), *job.model.parameters(), *job.objective.state_dict().values()])
+        found.append([torch.stack(losses), *setup.model.parameters(), *setup.objective.state_dict().values()])
     for plain, captured in zip(*found, strict=True):
         torch.testing.assert_close(captured, plain, rtol=1e-4, atol=1e-5)
 
@@ -131,8 +131,8 @@ def test_same_training_as_without(method, kind, optimizer):
 @needs_gpu
 def test_the_last_batch_of_an_epoch_is_not_what_is_captured():
     recipe = tiny_recipe("ce", sampler={"rich_fraction": 0.0}, training={"capture": True, "device": "cuda"})
-    job = make_job(recipe)
-    step, batches = CapturedStep(job), list(islice(job.feed, job.steps_per_epoch))
+    setup = make_setup(recipe)
+    step, batches = CapturedStep(setup), list(islice(setup.feed, setup.steps_per_epoch))
     for batch in (batches[-1], *batches[:6]):  # as after a resumption at the end of an epoch
         step(batch)
     assert len(batches[-1].labels) < len(step._batch.labels) == 32
@@ -154,7 +154,7 @@ def test_same_training_on_graphs(method):
         else:
             objective, sampler = CrossEntropy(labels).cuda(), RichRowSampler(labels, 32, 0.5)
         settings = OptimizerSettings("sgd", lr=0.05)
-        job = Job(
+        setup = Setup(
             tiny_recipe(method, optimizer={"name": "sgd"}),
             dataset,
             model,
@@ -165,8 +165,8 @@ def test_same_training_on_graphs(method):
             10,
             Window(),
         )
-        step = CapturedStep(job) if capture else Step(job)
-        losses = [step(batch)["loss"] for _, batch in zip(range(20), job.feed, strict=False)]
+        step = CapturedStep(setup) if capture else Step(setup)
+        losses = [step(batch)["loss"] for _, batch in zip(range(20), setup.feed, strict=False)]
         found.append([torch.stack(losses), *model.state_dict().values()])
     for plain, captured in zip(*found, strict=True):
         torch.testing.assert_close(captured, plain, rtol=2e-3, atol=2e-4)

@@ -8,7 +8,7 @@ import torch
 from mmb.training import METHODS, Run, RunError, TrainingError, train
 from mmb.training.loop.initial_weights import take_over
 from mmb.training.loop.outcome import evaluate_run
-from mmb.training.loop.setup import make_job
+from mmb.training.loop.setup import make_setup
 from mmb.training.runs import checkpoint
 from mmb.training.runs.log import read_log
 from tiny_runs import tiny_recipe
@@ -98,23 +98,23 @@ def test_two_phases_start_from_the_encoder_of_the_first(tmp_path):
     run, _ = trained(tmp_path / "run", "pauc", pretrain={"method": "ce", "training": {"steps": 20}})
     first = run.pretraining()
     assert first.finished
-    job = make_job(run.recipe)
-    own_head = job.model.weight.detach().clone()
-    take_over(job, first, heads=False)
+    setup = make_setup(run.recipe)
+    own_head = setup.model.weight.detach().clone()
+    take_over(setup, first, heads=False)
     selected = checkpoint.load(first.best_checkpoint())["job"]["model"]
-    for name, value in job.model.encoder.state_dict().items():
+    for name, value in setup.model.encoder.state_dict().items():
         assert torch.equal(value, selected[f"encoder.{name}"])
-    assert torch.equal(job.model.weight, own_head)
-    take_over(job, first, heads=True)
-    assert torch.equal(job.model.weight, selected["weight"])
+    assert torch.equal(setup.model.weight, own_head)
+    take_over(setup, first, heads=True)
+    assert torch.equal(setup.model.weight, selected["weight"])
 
 
 def test_starting_from_a_run_puts_copies_at_its_weights(tmp_path):
     first, _ = trained(tmp_path / "first", "ce")
-    job = make_job(tiny_recipe("auc-ct", objective={"copies_as": "weights"}))
-    take_over(job, first, heads=True)
-    copies = job.objective.copies
-    for part, weight in zip(copies.split(copies.stacked), copies.weights(job.model, None), strict=True):
+    setup = make_setup(tiny_recipe("auc-ct", objective={"copies_as": "weights"}))
+    take_over(setup, first, heads=True)
+    copies = setup.objective.copies
+    for part, weight in zip(copies.split(copies.stacked), copies.weights(setup.model, None), strict=True):
         torch.testing.assert_close(part, weight.expand_as(part))
 
 

@@ -6,7 +6,7 @@ from mmb import memory
 from mmb.memory import NoRoomError
 from mmb.training import Run, train
 from mmb.training.loop.randomness import own_randomness
-from mmb.training.loop.setup import make_job
+from mmb.training.loop.setup import make_setup
 from mmb.training.loop.watch import Watch
 from mmb.training.recipes.resolution import resolve, to_plain
 from mmb.training.runs.log import read_log
@@ -61,16 +61,16 @@ def test_refused_before_training(tmp_path, monkeypatch):
         train(run)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")  # as torchrun says it
     with pytest.raises(NoRoomError, match=r"bfloat16 .* 648 bytes for each of 2 processes"):
-        make_job(compositional(copies_dtype="bfloat16"))
+        make_setup(compositional(copies_dtype="bfloat16"))
 
 
 def test_the_next_tasks_are_told_before_each_batch_and_reading_ahead_changes_nothing(tmp_path, monkeypatch):
     recipe = compositional()
-    with own_randomness(0, make_job(recipe).dataset.device):
-        job = make_job(recipe)
+    with own_randomness(0, make_setup(recipe).dataset.device):
+        setup = make_setup(recipe)
     told = []
-    job.objective.prefetch = lambda tasks: told.append(tasks.tolist())
-    batches = iter(job.feed)
+    setup.objective.prefetch = lambda tasks: told.append(tasks.tolist())
+    batches = iter(setup.feed)
     used = [next(batches).tasks.tolist() for _ in range(5)]
     assert told[:4] == used[1:]
 

@@ -9,13 +9,13 @@ from torch import nn
 from mmb.auc import CrossEntropy, Labels
 from mmb.auc.sampling import RichRowSampler, TaskSampler
 from mmb.data import Dataset
-from mmb.training.loop.evaluate import decision_thresholds, rates_at
 from mmb.training.loop.feed import Feed
 from mmb.training.loop.randomness import derive_seed, own_randomness
 from mmb.training.loop.setup import make_optimizer, make_sampler, rows_per_step
 from mmb.training.loop.step_sizes import step_size_factor
 from mmb.training.recipes.recipe import OptimizerSettings, ScheduleSettings
 from mmb.training.runs.log import RunLog, Window, read_log
+from mmb.training.runs.scoring import decision_thresholds, rates_at
 from tiny_runs import tiny_recipe
 
 

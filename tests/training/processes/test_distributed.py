@@ -13,12 +13,12 @@ from mmb.training import METHODS, Run, merge, train
 from mmb.training.loop import loop
 from mmb.training.loop.outcome import evaluate_run
 from mmb.training.loop.randomness import own_randomness
-from mmb.training.loop.setup import Job, make_job
+from mmb.training.loop.setup import Setup, make_setup
 from mmb.training.processes.group import ProcessError, Ranks, joined
 from mmb.training.processes.sharded_state import places
 from mmb.training.runs import checkpoint
 from mmb.training.runs.log import read_log
-from mmb.training.runs.logits import predict_logits
+from mmb.training.runs.scoring import predict_logits
 from processes import in_processes
 from tiny_runs import molecule_recipe, tiny_recipe
 
@@ -99,22 +99,22 @@ def train_until(paths, step=None):
     Returns:
         For each run the block state by task that it was started from, and its result.
     """
-    real_save, real_load, found = loop.save, Job.load_state_dict, []
+    real_save, real_load, found = loop.save, Setup.load_state_dict, []
 
-    def save_and_stop(run, job, progress, log):
-        real_save(run, job, progress, log)
+    def save_and_stop(run, setup, progress, log):
+        real_save(run, setup, progress, log)
         if progress.step == step:
             raise Stopped
 
-    def load_and_look(job, state):
-        real_load(job, state)
-        where = places(job.objective, job.dataset.labels[job.dataset.split["train"]])
-        blocks = {name: where[name].piece(value) for name, value in job.objective.state_dict().items()}
-        if len(job.optimizer.param_groups) > 1:
-            blocks["moments"] = list(job.optimizer.state_dict()["state"].values())[-1]["exp_avg"]
+    def load_and_look(setup, state):
+        real_load(setup, state)
+        where = places(setup.objective, setup.dataset.labels[setup.dataset.split["train"]])
+        blocks = {name: where[name].piece(value) for name, value in setup.objective.state_dict().items()}
+        if len(setup.optimizer.param_groups) > 1:
+            blocks["moments"] = list(setup.optimizer.state_dict()["state"].values())[-1]["exp_avg"]
         found[-1][0] = {name: value.tolist() for name, value in blocks.items()}
 
-    loop.save, Job.load_state_dict = save_and_stop, load_and_look
+    loop.save, Setup.load_state_dict = save_and_stop, load_and_look
     try:
         for path in paths:
             found.append([None, None])
@@ -123,7 +123,7 @@ def train_until(paths, step=None):
                 for changing in ("seconds", "versions"):
                     found[-1][1].pop(changing)
     finally:
-        loop.save, Job.load_state_dict = real_save, real_load
+        loop.save, Setup.load_state_dict = real_save, real_load
     return found
 
 
@@ -167,7 +167,7 @@ def run_in(world, paths, step=None):
 def scores_of(path, rows):
     ranks, run = Ranks.of_this_process(), Run.open(path)
     with own_randomness(run.recipe.seed, torch.device("cpu")):
-        made = make_job(run.recipe, ranks)
+        made = make_setup(run.recipe, ranks)
     logits = predict_logits(made.model, made.dataset, made.dataset.split["valid"][:rows], 7, ranks=ranks)
     return logits.tolist()
 
@@ -187,9 +187,9 @@ def train_and_look(paths):
     found = []
     real = loop.finish
 
-    def look(run, job, *rest):
-        found.append({name: value.tolist() for name, value in job.model.named_buffers()})
-        return real(run, job, *rest)
+    def look(run, setup, *rest):
+        found.append({name: value.tolist() for name, value in setup.model.named_buffers()})
+        return real(run, setup, *rest)
 
     loop.finish = look
     for path in paths:

@@ -10,7 +10,7 @@ import torch
 from mmb.data import load
 from mmb.training import Run, RunError, resolve, train
 from mmb.training.loop.outcome import load_weights
-from mmb.training.loop.setup import make_job
+from mmb.training.loop.setup import make_setup
 from mmb.training.runs import checkpoint
 from mmb.training.runs.predict import Predictor, predict_file
 from tiny_runs import TINY, tiny_recipe
@@ -54,23 +54,23 @@ def test_tasks_that_would_be_taken_for_other_columns_are_named(tmp_path, names):
 
 
 def test_scores_and_decisions_are_those_of_the_selected_model(run, tmp_path):
-    job = make_job(run.recipe)
-    load_weights(job, run.best_checkpoint())
-    rows = job.dataset.split["valid"]
-    write_rows(tmp_path / "new.csv", job.dataset.inputs[rows])
+    setup = make_setup(run.recipe)
+    load_weights(setup, run.best_checkpoint())
+    rows = setup.dataset.split["valid"]
+    write_rows(tmp_path / "new.csv", setup.dataset.inputs[rows])
     summary = predict_file(run, tmp_path / "new.csv", tmp_path / "out.csv")
-    job.model.eval()
-    logits = job.model(job.dataset.inputs[rows]).detach()
+    setup.model.eval()
+    logits = setup.model(setup.dataset.inputs[rows]).detach()
     found = read_rows(tmp_path / "out.csv")
     assert [int(row["row"]) for row in found] == list(range(1, len(rows) + 1))
     thresholds = json.loads((run.path / "predictor.json").read_text())["thresholds"]["0.1"]
-    for task, name in enumerate(job.dataset.task_names):
+    for task, name in enumerate(setup.dataset.task_names):
         scores = torch.tensor([float(row[name]) for row in found])
         torch.testing.assert_close(scores, logits[:, task].sigmoid(), rtol=1e-5, atol=1e-6)
         decisions = torch.tensor([int(row[f"{name}:decision"]) for row in found])
         assert torch.equal(decisions, (logits[:, task] > thresholds[task]).long())
         assert summary["positive"][name] == decisions.sum()
-        negatives = job.dataset.labels[rows, task] == 0
+        negatives = setup.dataset.labels[rows, task] == 0
         assert decisions[negatives].double().mean() <= 0.1  # the rows the thresholds come from
 
 

@@ -23,9 +23,9 @@ def folder(tmp_path_factory):
     folder = write_study(tmp_path_factory.mktemp("choices"), choices=CHOICES)
     seen = []
 
-    def watched(job, part, looking=outcome.part_logits):
+    def watched(setup, part, looking=outcome.part_logits):
         seen.append(part)
-        return looking(job, part)
+        return looking(setup, part)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(outcome, "part_logits", watched)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from mmb.training.loop.evaluate import row_logits
-from mmb.training.loop.setup import Job
+from mmb.training.loop.setup import Setup
 from mmb.training.runs import checkpoint
 from mmb.training.runs.run import Run, RunError
 
 _ROWS = 20_000  # enough for a quantile at a false positive rate of one per cent
 
 
-def prepare_start(run: Run, job: Job) -> None:
+def prepare_start(run: Run, setup: Setup) -> None:
     """Take over the weights of the run to start from, if any, and warm-start the objective if asked to.
 
     Raises:
@@ -21,28 +21,28 @@ def prepare_start(run: Run, job: Job) -> None:
     if recipe.init_from is not None:
         source = Run.open(recipe.init_from)
     if source is not None:
-        take_over(job, source, heads=recipe.init_heads)
+        take_over(setup, source, heads=recipe.init_heads)
     if recipe.training.warm_start:
-        warm_start(job)
+        warm_start(setup)
 
 
-def take_over(job: Job, source: Run, heads: bool) -> None:
+def take_over(setup: Setup, source: Run, heads: bool) -> None:
     """Copy the selected weights of another run: its encoder, and its heads too if asked for.
 
     Raises:
         RunError: If a weight of the encoder is missing there or has another shape.
     """
     weights = checkpoint.load_selected(source.best_checkpoint())["job"]["model"]
-    own = job.model.state_dict()
+    own = setup.model.state_dict()
     names = [name for name in own if heads or name.startswith("encoder.")]
     bad = [name for name in names if name not in weights or weights[name].shape != own[name].shape]
     if bad or not names:
         what = f"{bad[0]} is missing or has another shape there" if bad else "the network has no encoder"
         raise RunError(f"the weights of {source.path} do not fit this network: {what}")
-    job.model.load_state_dict({**own, **{name: weights[name] for name in names}})
-    job.objective.start_at(job.model)
+    setup.model.load_state_dict({**own, **{name: weights[name] for name in names}})
+    setup.objective.start_at(setup.model)
 
 
-def warm_start(job: Job) -> None:
+def warm_start(setup: Setup) -> None:
     """Place the objective's block variables by the scores of (at most 20,000) training rows."""
-    job.objective.warm_start(*row_logits(job, job.some_training_rows("warm_start", _ROWS)))
+    setup.objective.warm_start(*row_logits(setup, setup.some_training_rows("warm_start", _ROWS)))

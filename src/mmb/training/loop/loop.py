@@ -14,7 +14,7 @@ from mmb.training.loop.evaluate import TrainingError, evaluate_part, recalibrate
 from mmb.training.loop.initial_weights import prepare_start
 from mmb.training.loop.outcome import finish
 from mmb.training.loop.randomness import own_randomness
-from mmb.training.loop.setup import Job, find_device, make_job
+from mmb.training.loop.setup import Setup, find_device, make_setup
 from mmb.training.loop.step import make_step
 from mmb.training.loop.watch import Watch
 from mmb.training.processes.group import Ranks, joined
@@ -77,65 +77,65 @@ def train(run: Run, watch: Watch | None = None) -> dict[str, Any]:
         saved = checkpoint.load_newest(run.checkpoints, watch.say, ranks)
         if saved is None and run.recipe.pretrain is not None:
             train(ranks.main_first(run.pretraining), watch)
-        job, progress = make_job(run.recipe, ranks), Progress()
+        setup, progress = make_setup(run.recipe, ranks), Progress()
         if saved is not None:
-            if problem := changed(saved.get("data", {}), job.data_facts):
+            if problem := changed(saved.get("data", {}), setup.data_facts):
                 raise RunError(f"{run.path}: {problem}; put the data back, or start another run")
             if found := difference(saved.get("recipe", {}), recipe_facts(run.recipe)):
                 raise RunError(
                     f"{run.path}: its recipe has changed since its checkpoint: {found}; put that back, or "
                     "start another run"
                 )
-            job.load_state_dict(saved.pop("job"))  # and let go of it
+            setup.load_state_dict(saved.pop("job"))  # and let go of it
             progress = Progress(**saved["progress"])
         else:
-            warn_of_names(job)
-            prepare_start(run, job)
-        evaluate_every = settings.evaluate_every or job.steps_per_epoch
+            warn_of_names(setup)
+            prepare_start(run, setup)
+        evaluate_every = settings.evaluate_every or setup.steps_per_epoch
         checkpoint_every = settings.checkpoint_every or evaluate_every
-        take_step = make_step(job)
-        if note := job.objective.memory_note():
+        take_step = make_step(setup)
+        if note := setup.objective.memory_note():
             watch.note(note)
-        watch.begin(run, progress.step, job.steps)
+        watch.begin(run, progress.step, setup.steps)
         with open_log(run, progress, ranks) as log:
             clock = Clock(progress)
             if saved is None:
-                size = {"steps": job.steps, "steps_per_epoch": job.steps_per_epoch}
-                log.write("start", 0, {**size, "block_bytes": job.objective.memory_bytes()})
-                evaluate(run, job, progress, log, watch)
-                save(run, job, progress, log)
-            left = 0 if progress.stopped else max(0, job.steps - progress.step)
-            for batch in islice(job.feed, left):
-                job.set_step_sizes(progress.step)
-                job.window.add(take_step(batch))
+                size = {"steps": setup.steps, "steps_per_epoch": setup.steps_per_epoch}
+                log.write("start", 0, {**size, "block_bytes": setup.objective.memory_bytes()})
+                evaluate(run, setup, progress, log, watch)
+                save(run, setup, progress, log)
+            left = 0 if progress.stopped else max(0, setup.steps - progress.step)
+            for batch in islice(setup.feed, left):
+                setup.set_step_sizes(progress.step)
+                setup.window.add(take_step(batch))
                 progress.step += 1
-                last = progress.step == job.steps
+                last = progress.step == setup.steps
                 if progress.step % settings.log_every == 0 or last:
-                    means = job.window.take()
-                    check_finite(means["loss"], job, progress)
+                    means = setup.window.take()
+                    check_finite(means["loss"], setup, progress)
                     clock.update()
-                    lr = float(job.optimizer.param_groups[0]["lr"])
+                    lr = float(setup.optimizer.param_groups[0]["lr"])
                     log.write("train", progress.step, {**means, "lr": lr, "seconds": progress.seconds})
                     watch.stepped(progress.step, means)
                 better = False
                 if progress.step % evaluate_every == 0 or last:
                     clock.update()
-                    better = evaluate(run, job, progress, log, watch)
+                    better = evaluate(run, setup, progress, log, watch)
                 if better or last or progress.stopped or progress.step % checkpoint_every == 0:
                     clock.update()
-                    save(run, job, progress, log)
+                    save(run, setup, progress, log)
                 if progress.stopped:
                     break
-        result = finish(run, job, progress.step, progress.best_step, progress.seconds)
+        result = finish(run, setup, progress.step, progress.best_step, progress.seconds)
         watch.end(run, result)
         return result
 
 
-def warn_of_names(job: Job) -> None:
+def warn_of_names(setup: Setup) -> None:
     """Warn of tasks whose names prediction would refuse, while nothing is trained yet."""
-    if job.dataset.encoder is not None:
+    if setup.dataset.encoder is not None:
         try:
-            columns_for(job.dataset.task_names)
+            columns_for(setup.dataset.task_names)
         except RunError as error:
             warnings.warn(f"`mmb predict` will refuse this run: {error}", stacklevel=2)
 
@@ -147,13 +147,13 @@ def open_log(run: Run, progress: Progress, ranks: Ranks) -> RunLog:
     return RunLog(run.path, progress.log_position, progress.step, run.recipe.training.tensorboard)
 
 
-def evaluate(run: Run, job: Job, progress: Progress, log: RunLog, watch: Watch) -> bool:
+def evaluate(run: Run, setup: Setup, progress: Progress, log: RunLog, watch: Watch) -> bool:
     """Evaluate on the validation rows; True if that is the best so far."""
-    settings = job.recipe.training
-    job.objective.average_running_statistics(job.model)
+    settings = setup.recipe.training
+    setup.objective.average_running_statistics(setup.model)
     if settings.batch_norm == "recalibrate":
-        recalibrate(job)
-    valid = job.ranks.from_main(evaluate_part(job, "valid"))
+        recalibrate(setup)
+    valid = setup.ranks.from_main(evaluate_part(setup, "valid"))
     value = valid[settings.select]
     if math.isnan(value):
         raise ValueError(
@@ -161,7 +161,7 @@ def evaluate(run: Run, job: Job, progress: Progress, log: RunLog, watch: Watch) 
             "selected: give the data another split"
         )
     log.write("valid", progress.step, {**valid, "seconds": progress.seconds})
-    threshold_log.record(run.path, job, progress.step)
+    threshold_log.record(run.path, setup, progress.step)
     watch.evaluated(progress.step, valid)
     better = value > progress.best
     if better:
@@ -172,22 +172,22 @@ def evaluate(run: Run, job: Job, progress: Progress, log: RunLog, watch: Watch) 
     return better
 
 
-def save(run: Run, job: Job, progress: Progress, log: RunLog) -> None:
+def save(run: Run, setup: Setup, progress: Progress, log: RunLog) -> None:
     """Write a checkpoint, and delete those that are no longer needed."""
     progress.log_position = log.sync()
-    job.objective.average_running_statistics(job.model)
+    setup.objective.average_running_statistics(setup.model)
     state = {
-        "job": job.state_dict(),
+        "job": setup.state_dict(),
         "progress": asdict(progress),
-        "data": job.data_facts,
+        "data": setup.data_facts,
         "recipe": recipe_facts(run.recipe),
     }
-    checkpoint.save(run.checkpoints, progress.step, state, progress.best_step, job.ranks)
-    if job.ranks.is_main:
+    checkpoint.save(run.checkpoints, progress.step, state, progress.best_step, setup.ranks)
+    if setup.ranks.is_main:
         checkpoint.prune(run.checkpoints, run.recipe.training.keep_checkpoints, progress.step)
 
 
-def check_finite(loss: float, job: Job, progress: Progress) -> None:
+def check_finite(loss: float, setup: Setup, progress: Progress) -> None:
     """Stop when the loss is no longer a number.
 
     Raises:
@@ -196,7 +196,7 @@ def check_finite(loss: float, job: Job, progress: Progress) -> None:
     if not math.isfinite(loss):
         raise TrainingError(
             f"the loss is {loss} at step {progress.step}: lower optimizer.lr (now "
-            f"{job.recipe.optimizer.lr:g}) or set optimizer.clip, and train anew"
+            f"{setup.recipe.optimizer.lr:g}) or set optimizer.clip, and train anew"
         )
 
 

@@ -11,33 +11,27 @@ from typing import Any
 from torch import Tensor
 
 from mmb._atomic_files import write_whole
-from mmb.training.loop.evaluate import (
-    decision_thresholds,
-    mean_metrics,
-    part_logits,
-    plain,
-    rates_at,
-    task_metrics,
-)
+from mmb.training.loop.evaluate import part_logits
 from mmb.training.loop.randomness import own_randomness
-from mmb.training.loop.setup import Job, find_device, make_job
+from mmb.training.loop.setup import Setup, find_device, make_setup
 from mmb.training.recipes.components import complete_model
 from mmb.training.runs import checkpoint
 from mmb.training.runs.fingerprints import changed
 from mmb.training.runs.provenance import provenance
 from mmb.training.runs.run import Run
+from mmb.training.runs.scoring import decision_thresholds, mean_metrics, plain, rates_at, task_metrics
 from mmb.training.runs.tables import result_table
 
 FPRS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 """False positive rates for which thresholds are kept, beside that of the recipe."""
 
 
-def finish(run: Run, job: Job, step: int, best_step: int | None, seconds: float) -> dict[str, Any]:
+def finish(run: Run, setup: Setup, step: int, best_step: int | None, seconds: float) -> dict[str, Any]:
     """Judge the selected weights and write `result.json`, `predictor.json` and `table.txt`.
 
     Args:
         run: The run.
-        job: Its parts; the selected weights are loaded into them.
+        setup: Its parts; the selected weights are loaded into them.
         step: Steps done.
         best_step: Step of the selected weights.
         seconds: Time spent.
@@ -45,16 +39,16 @@ def finish(run: Run, job: Job, step: int, best_step: int | None, seconds: float)
     Returns:
         The content of `result.json`.
     """
-    recipe = job.recipe
-    load_weights(job, run.checkpoints / f"{best_step:08d}")
+    recipe = setup.recipe
+    load_weights(setup, run.checkpoints / f"{best_step:08d}")
     max_fpr = recipe.training.max_fpr
-    logits, labels = part_logits(job, "valid")
+    logits, labels = part_logits(setup, "valid")
     per_task = {"valid": task_metrics(logits, labels, max_fpr)}
     fprs = sorted({*FPRS, max_fpr})
     thresholds = decision_thresholds(logits, labels, fprs)
     judged = "test" if recipe.training.test else "valid"
     if judged == "test":
-        logits, labels = part_logits(job, "test")
+        logits, labels = part_logits(setup, "test")
         per_task["test"] = task_metrics(logits, labels, max_fpr)
     fpr, tpr = rates_at(logits, labels, thresholds[fprs.index(max_fpr)])
     result = {
@@ -68,43 +62,43 @@ def finish(run: Run, job: Job, step: int, best_step: int | None, seconds: float)
         "seconds": round(seconds, 3),
         **{part: _means(found) for part, found in per_task.items()},
         "tasks": {
-            "name": list(job.dataset.task_names),
-            **_counts(job),
+            "name": list(setup.dataset.task_names),
+            **_counts(setup),
             **{f"{part}_{name}": plain(v) for part, found in per_task.items() for name, v in found.items()},
             f"{judged}_fpr": plain(fpr),
             f"{judged}_tpr": plain(tpr),
         },
-        **provenance(job.dataset.device),
+        **provenance(setup.dataset.device),
     }
     predictor = {
-        "task_names": list(job.dataset.task_names),
-        "trained": [p > 0 and n > 0 for p, n in zip(*_counts(job).values(), strict=True)],
+        "task_names": list(setup.dataset.task_names),
+        "trained": [p > 0 and n > 0 for p, n in zip(*_counts(setup).values(), strict=True)],
         "max_fpr": max_fpr,
         "thresholds": {str(rate): plain(row) for rate, row in zip(fprs, thresholds, strict=True)},
-        "tracked_thresholds": _tracked(job),
-        "model": {k: v for k, v in complete_model(recipe.model, job.dataset).items() if k != "weights"},
-        "encoder": None if job.dataset.encoder is None else job.dataset.encoder.to_json(),
+        "tracked_thresholds": _tracked(setup),
+        "model": {k: v for k, v in complete_model(recipe.model, setup.dataset).items() if k != "weights"},
+        "encoder": None if setup.dataset.encoder is None else setup.dataset.encoder.to_json(),
     }
-    if job.ranks.is_main:
+    if setup.ranks.is_main:
         run.write_outcome("predictor.json", predictor)
         write_whole(run.path / "table.txt", result_table(result))
         write_whole(run.path / "result.json", json.dumps(result, indent=1))  # last: it makes the run finished
-    job.ranks.barrier()
+    setup.ranks.barrier()
     return result
 
 
-def load_weights(job: Job, path: Path) -> None:
-    """Put the weights of a checkpoint, and the block state of its objective, into a job.
+def load_weights(setup: Setup, path: Path) -> None:
+    """Put the weights of a checkpoint, and the block state of its objective, into a setup.
 
     Warns:
         UserWarning: If the data is not what it was then.
     """
-    saved = checkpoint.load_selected(path, job.ranks)
-    if problem := changed(saved.get("data", {}), job.data_facts):
+    saved = checkpoint.load_selected(path, setup.ranks)
+    if problem := changed(saved.get("data", {}), setup.data_facts):
         warnings.warn(f"{path.parent.parent}: {problem}", stacklevel=2)
     state = saved["job"]
-    job.model.load_state_dict(state["model"])
-    job.objective.load_state_dict(job.division.own_blocks(state["objective"]))
+    setup.model.load_state_dict(state["model"])
+    setup.objective.load_state_dict(setup.division.own_blocks(state["objective"]))
 
 
 def evaluate_run(run: Run, part: str, max_fpr: float | None = None) -> dict[str, Any]:
@@ -120,17 +114,17 @@ def evaluate_run(run: Run, part: str, max_fpr: float | None = None) -> dict[str,
     """
     best = run.best_checkpoint()
     with run.own_data(), own_randomness(run.recipe.seed, find_device(run.recipe.training.device)):
-        job = make_job(run.recipe)
-    load_weights(job, best)
+        setup = make_setup(run.recipe)
+    load_weights(setup, best)
     max_fpr = run.recipe.training.max_fpr if max_fpr is None else max_fpr
-    found = task_metrics(*part_logits(job, part), max_fpr)
+    found = task_metrics(*part_logits(setup, part), max_fpr)
     return {
         "run": str(run.path),
         "split": part,
         "step": int(best.name),
         "max_fpr": max_fpr,
         "mean": _means(found),
-        "tasks": {"name": list(job.dataset.task_names)} | {k: plain(v) for k, v in found.items()},
+        "tasks": {"name": list(setup.dataset.task_names)} | {k: plain(v) for k, v in found.items()},
     }
 
 
@@ -139,12 +133,12 @@ def _means(per_task: dict[str, Tensor]) -> dict[str, float | None]:
     return {name: value if math.isfinite(value) else None for name, value in mean_metrics(per_task).items()}
 
 
-def _counts(job: Job) -> dict[str, list[int]]:
-    labels = job.dataset.labels[job.dataset.split["train"].to(job.dataset.device)]
+def _counts(setup: Setup) -> dict[str, list[int]]:
+    labels = setup.dataset.labels[setup.dataset.split["train"].to(setup.dataset.device)]
     return {name: (labels == value).sum(0).tolist() for name, value in (("positives", 1), ("negatives", 0))}
 
 
-def _tracked(job: Job) -> list[float] | None:
+def _tracked(setup: Setup) -> list[float] | None:
     """The thresholds that a partial AUC objective tracked during training, on the scale of the logits."""
-    thresholds = job.objective.thresholds()
+    thresholds = setup.objective.thresholds()
     return None if thresholds is None else plain(thresholds)

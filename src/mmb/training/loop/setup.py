@@ -39,7 +39,7 @@ _NAMED = 20  # tasks, in a message
 
 
 @dataclass
-class Job:
+class Setup:
     """Everything that a training step touches.
 
     Attributes:
@@ -130,7 +130,7 @@ class Job:
         return Division(self.objective, self.dataset.labels[train], self.ranks)
 
 
-def make_job(recipe: Recipe, ranks: Ranks = ONE) -> Job:
+def make_setup(recipe: Recipe, ranks: Ranks = ONE) -> Setup:
     """Make the parts of a run; inside `own_randomness`, from which the initial weights are drawn.
 
     Args:
@@ -157,7 +157,7 @@ def make_job(recipe: Recipe, ranks: Ranks = ONE) -> Job:
     steps = recipe.training.steps or max(1, round(recipe.training.epochs * sampler.steps_per_epoch))
     augmentation = torch.Generator().manual_seed(derive_seed(recipe.seed, "augmentation"))
     separate_streams(recipe.seed, ranks.rank, device, augmentation)
-    return Job(
+    return Setup(
         recipe=recipe,
         dataset=dataset,
         model=model,

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from mmb.auc import Batch, DenseBatch
 from mmb.training.loop.compiled_backward import CompiledBackward
-from mmb.training.loop.setup import Job
-from mmb.training.runs.logits import autocast
+from mmb.training.loop.setup import Setup
+from mmb.training.runs.scoring import autocast
 from mmb.trees import tensors
 
 BatchEstimate = Callable[[Batch], dict[str, Tensor]]  # adds to `.grad`, returns numbers worth logging
@@ -25,34 +25,34 @@ _WARM_UP = 3  # steps before capture, in which kernels are compiled and the opti
 
 
 class Step:
-    """A plain step of a job, kernel by kernel.
+    """A plain step of a setup, kernel by kernel.
 
     Args:
-        job: The parts of the run.
+        setup: The parts of the run.
     """
 
-    def __init__(self, job: Job) -> None:
-        self.job = job
-        self._clip = job.recipe.optimizer.clip
-        self._precision = getattr(torch, job.recipe.training.precision)
+    def __init__(self, setup: Setup) -> None:
+        self.setup = setup
+        self._clip = setup.recipe.optimizer.clip
+        self._precision = getattr(torch, setup.recipe.training.precision)
 
     def __call__(self, batch: Batch) -> dict[str, Tensor]:
         """Take a step on a batch; returns numbers worth logging, left on the device."""
-        return self._estimate_and_move(partial(self.job.objective.backward, self.job.model), batch)
+        return self._estimate_and_move(partial(self.setup.objective.backward, self.setup.model), batch)
 
     def _estimate_and_move(self, estimate: BatchEstimate, batch: Batch) -> dict[str, Tensor]:
-        self.job.optimizer.zero_grad()
-        with autocast(self.job.dataset.device, self._precision):
+        self.setup.optimizer.zero_grad()
+        with autocast(self.setup.dataset.device, self._precision):
             numbers = estimate(batch)
         if self._clip is not None:
             numbers["gradient_norm"] = self._clip_gradients(self._clip)
-        self.job.optimizer.step()
+        self.setup.optimizer.step()
         return numbers
 
     def _clip_gradients(self, limit: float) -> Tensor:
         """Scale all gradients so that their norm, over all processes, is within a limit; returns the norm."""
-        norm = self.job.objective.gradient_norm(self.job.model)
-        parameters = [*self.job.model.parameters(), *self.job.objective.parameters()]
+        norm = self.setup.objective.gradient_norm(self.setup.model)
+        parameters = [*self.setup.model.parameters(), *self.setup.objective.parameters()]
         nn.utils.clip_grads_with_norm_(parameters, limit, norm)
         return norm
 
@@ -66,24 +66,24 @@ class CapturedStep(Step):
     fit) take the plain step.
 
     Args:
-        job: The parts of the run, on a GPU, with an optimizer that can be captured.
+        setup: The parts of the run, on a GPU, with an optimizer that can be captured.
     """
 
-    def __init__(self, job: Job) -> None:
-        super().__init__(job)
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
         self._estimate: BatchEstimate
-        if job.objective.weights_per_task:
-            self._estimate = CompiledBackward(job.objective, job.model)
+        if setup.objective.weights_per_task:
+            self._estimate = CompiledBackward(setup.objective, setup.model)
         else:
-            network: Any = job.model
-            if job.recipe.sampler.kind == "rows":
-                compiled = compiled_encoder if job.objective.evaluates_model else compiled_model
-                network = compiled(job.model)
-            self._estimate = partial(job.objective.backward, network)
-        self._stream = torch.cuda.Stream(job.dataset.device)  # type: ignore[no-untyped-call]
+            network: Any = setup.model
+            if setup.recipe.sampler.kind == "rows":
+                compiled = compiled_encoder if setup.objective.evaluates_model else compiled_model
+                network = compiled(setup.model)
+            self._estimate = partial(setup.objective.backward, network)
+        self._stream = torch.cuda.Stream(setup.dataset.device)  # type: ignore[no-untyped-call]
         self._warm = 0
         self._batch: Batch | None = None
-        self._rows = min(job.recipe.sampler.batch_size, len(job.dataset.split["train"]))
+        self._rows = min(setup.recipe.sampler.batch_size, len(setup.dataset.split["train"]))
         self._graph = torch.cuda.CUDAGraph()
         self._numbers: dict[str, Tensor] = {}
 
@@ -134,6 +134,6 @@ def compiled_model(model: nn.Module) -> Any:
     return torch.compile(model, dynamic=False)
 
 
-def make_step(job: Job) -> Step:
+def make_step(setup: Setup) -> Step:
     """The step that the recipe asks for."""
-    return CapturedStep(job) if job.recipe.training.capture else Step(job)
+    return CapturedStep(setup) if setup.recipe.training.capture else Step(setup)

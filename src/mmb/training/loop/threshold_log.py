@@ -11,28 +11,29 @@ from torch import Tensor
 
 from mmb._atomic_files import writing
 from mmb.auc import ThresholdReport
-from mmb.training.loop.evaluate import plain, row_logits
-from mmb.training.loop.setup import Job
+from mmb.training.loop.evaluate import row_logits
+from mmb.training.loop.setup import Setup
 from mmb.training.runs.log import read_lines
+from mmb.training.runs.scoring import plain
 
 _FILE = "thresholds.jsonl"
 _ROWS = 4096  # a rate of 0.1 is known to about five percent of itself
 
 
-def training_scores(job: Job) -> tuple[Tensor, Tensor]:
+def training_scores(setup: Setup) -> tuple[Tensor, Tensor]:
     """Logits and labels `[n, m]` of (at most 4,096) training rows, always the same ones."""
-    return row_logits(job, job.some_training_rows("report", _ROWS))
+    return row_logits(setup, setup.some_training_rows("report", _ROWS))
 
 
-def record(folder: Path, job: Job, step: int) -> None:
+def record(folder: Path, setup: Setup, step: int) -> None:
     """Append the thresholds of one step to `thresholds.jsonl`, if the objective tracks any.
 
     A run that resumes writes the steps since its checkpoint again; `read` takes the last of each.
     """
-    if job.objective.thresholds() is None:
+    if setup.objective.thresholds() is None:
         return
-    found = job.objective.threshold_report(*training_scores(job))
-    if found is not None and job.ranks.is_main:
+    found = setup.objective.threshold_report(*training_scores(setup))
+    if found is not None and setup.ranks.is_main:
         numbers = {name: plain(values) for name, values in found._asdict().items()}
         with writing(folder / _FILE), open(folder / _FILE, "a", encoding="utf-8") as file:
             file.write(json.dumps({"step": step, **numbers}) + "\n")

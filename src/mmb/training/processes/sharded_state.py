@@ -145,7 +145,7 @@ def places(objective: Objective, labels: Tensor) -> dict[str, Place]:
 
 
 class Division:
-    """How the state of a job is divided: block state by task, random streams by process, all else is shared.
+    """How the state of a run is divided: block state by task, random streams by process, all else is shared.
 
     Args:
         objective: The objective, sharded or of all tasks.
@@ -159,7 +159,7 @@ class Division:
         self._places = places(objective, labels)
 
     def divide(self, state: State) -> State:
-        """The state of a job with what only this process has marked as pieces; for one process, as it is."""
+        """The state of a run with what only this process has marked as pieces; for one process, as it is."""
         if self.ranks.size == 1:
             return state
         return {

@@ -17,8 +17,8 @@ from mmb.data.dataset import SPLITS
 from mmb.label_values import MISSING
 from mmb.training.recipes.components import make_model
 from mmb.training.runs import checkpoint
-from mmb.training.runs.logits import predict_logits
 from mmb.training.runs.run import Run, RunError
+from mmb.training.runs.scoring import predict_logits
 
 _FACTS = ("task_names", "max_fpr", "thresholds", "model", "encoder")
 

@@ -1,0 +1,103 @@
+"""Scores of a model and what they are worth: logits, metrics of each task, thresholds for decisions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mmb import metrics
+from mmb.data import Dataset
+from mmb.quantiles import negative_quantiles
+from mmb.training.processes.group import ONE, Ranks
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Put a model in evaluation mode without gradients, and each of its parts back in its mode afterwards."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+def predict_logits(
+    model: nn.Module,
+    dataset: Dataset,
+    rows: Tensor,
+    batch_size: int,
+    precision: torch.dtype = torch.float32,
+    ranks: Ranks = ONE,
+) -> Tensor:
+    """Logits of some rows, float32 `[len(rows), m]`, on the data's device.
+
+    Many processes (`ranks`, all of which must call this) compute some rows each, and all get all.
+    """
+    own = rows[ranks.rows(len(rows))]
+    parts = [torch.empty(0, dataset.labels.shape[1], device=dataset.device)]
+    with evaluating(model), autocast(dataset.device, precision):
+        for _, inputs in dataset.stream(torch.split(own, batch_size) if len(own) else ()):
+            parts.append(model(inputs).float())
+    return ranks.gather_rows(torch.cat(parts), len(rows))
+
+
+def autocast(device: torch.device, precision: torch.dtype) -> torch.autocast:
+    """Automatic mixed precision, or nothing with float32."""
+    enabled = precision != torch.float32
+    return torch.autocast(device.type, dtype=precision if enabled else torch.bfloat16, enabled=enabled)
+
+
+def task_metrics(logits: Tensor, labels: Tensor, max_fpr: float) -> dict[str, Tensor]:
+    """AUC, partial AUC (McClish) and average precision of every task `[m]`; NaN where a class lacks."""
+    if not bool((labels >= 0).any()):  # a part of the data without rows, or without labels
+        nothing = torch.full(labels.shape[1:], torch.nan, dtype=torch.float64)
+        return dict.fromkeys(metrics.SHORT_NAMES, nothing)
+    found = metrics.evaluate(logits, labels, max_fpr)
+    return {short: found[name] for short, name in metrics.SHORT_NAMES.items()}
+
+
+def mean_metrics(per_task: dict[str, Tensor]) -> dict[str, float]:
+    """Mean of each metric over the tasks that have one."""
+    return {name: float(values.nanmean()) for name, values in per_task.items()}
+
+
+def decision_thresholds(logits: Tensor, labels: Tensor, max_fprs: Sequence[float]) -> Tensor:
+    """For each rate and task the lowest threshold with a false positive rate within that rate.
+
+    A row is called positive if its logit is larger than the threshold, which is that of a negative.
+
+    Args:
+        logits: `[n, m]`.
+        labels: `[n, m]` with -1 for gaps.
+        max_fprs: The rates, in (0, 1].
+
+    Returns:
+        `[len(max_fprs), m]`; NaN for tasks without negatives, minus infinity for a rate of one.
+    """
+    found = negative_quantiles(logits, labels == 0, max_fprs)
+    all_pass = torch.tensor([[rate == 1] for rate in max_fprs], device=logits.device)
+    return found.masked_fill(all_pass & ~found.isnan(), -torch.inf)
+
+
+def rates_at(logits: Tensor, labels: Tensor, thresholds: Tensor) -> tuple[Tensor, Tensor]:
+    """False and true positive rate of each task `[m]`, calling rows above `thresholds [m]` positive.
+
+    NaN where a task has no such rows, or no threshold (NaN).
+    """
+    called = logits > thresholds
+    rates = ((called & (labels == c)).sum(0) / (labels == c).sum(0) for c in (0, 1))
+    fpr, tpr = (torch.where(thresholds.isnan(), torch.nan, rate) for rate in rates)
+    return fpr, tpr
+
+
+def plain(values: Tensor) -> list[Any]:
+    """Numbers for JSON, which has no NaN: None in its place."""
+    return [None if isinstance(v, float) and not math.isfinite(v) else v for v in values.tolist()]
