@@ -204,7 +204,9 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             self._standardizer.learn(x, weights.numpy())
             part = Part(Rows(x, self._standardizer), labels, weights)
         steps = math.ceil(len(labels) / self.batch_size)
-        self._ensemble.train(part, steps, _FIRST_STEPS, self.batch_size, self.lr)
+        self._ensemble.train(
+            part, steps=steps, warm_up_steps=_FIRST_STEPS, batch_size=self.batch_size, lr=self.lr
+        )
         if self._ensemble.networks[0].steps_done > _FIRST_STEPS:
             self.objective_ = self.objective
         self._mass += class_mass(labels, weights)

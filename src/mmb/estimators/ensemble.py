@@ -90,10 +90,11 @@ class Ensemble:
         for network, own in zip(self.networks, parts, strict=True):
             network.see(own.labels, own.weights)
         kept: list[tuple[CrossFit, list[dict[str, Any]]]] = []
+        options = {"batch_size": batch_size, "warm_up_steps": stages[0][0], "decay": True}
         for stage, (steps, lr) in enumerate(stages):
             unseen = torch.zeros(len(fold), *self.blend.shape, dtype=torch.float64)
             for number, (own, out) in enumerate(zip(parts, folds, strict=True)):
-                self._train(number, own, steps, stages[0][0], batch_size, lr, decay=True)
+                self._train(number, own, steps=steps, lr=lr, **options)
                 unseen[out] = self._by_kind(part.rows.only(out), self.networks[number : number + 1])
             blend, _ = fit_log_odds(unseen, part.labels, part.weights * (fold >= 0))
             logits = torch.stack(
@@ -118,11 +119,10 @@ class Ensemble:
                 network.place_objective(own)
         return best
 
-    def train(self, part: Part, steps: int, warm_up_steps: int, batch_size: int, lr: float) -> None:
-        """Train all networks on the same rows, at a constant step size.
+    def train(self, part: Part, **options: Any) -> None:
+        """Train all networks on the same rows, with options of `Network.train`.
 
         The rows are new to networks that have been trained before, so they weigh the kinds of models first.
-        The first `warm_up_steps` of all steps, earlier calls included, are by cross-entropy.
         """
         if self.networks[0].steps_done:
             logits = self._by_kind(part.rows, self.networks)
@@ -130,25 +130,15 @@ class Ensemble:
             self.blend = torch.where(both_classes(part.labels), blend, self.blend)
         for number, network in enumerate(self.networks):
             network.see(part.labels, part.weights)
-            self._train(number, part, steps, warm_up_steps, batch_size, lr, decay=False)
+            self._train(number, part, **options)
 
-    def _train(
-        self, number: int, part: Part, steps: int, warm_up_steps: int, batch_size: int, lr: float, decay: bool
-    ) -> None:
+    def _train(self, number: int, part: Part, **options: Any) -> None:
+        """Train one network with its own seed, if there is a task to learn."""
         network = self.networks[number]
-        if not bool(network.usable.any()):
-            return  # nothing to learn from
         seed = self.seed + number + network.steps_done
-        with _own_randomness(seed):
-            network.train(
-                part,
-                steps=steps,
-                warm_up_steps=warm_up_steps,
-                batch_size=batch_size,
-                lr=lr,
-                generator=torch.Generator().manual_seed(seed),
-                decay=decay,
-            )
+        if bool(network.usable.any()):
+            with _own_randomness(seed):
+                network.train(part, generator=torch.Generator().manual_seed(seed), **options)
 
 
 def _has_gained(gains: Tensor) -> bool:

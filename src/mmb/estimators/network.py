@@ -37,28 +37,22 @@ _RICH = 0.5  # share of the rows of a step that are positives of some task
 
 
 class Part(NamedTuple):
-    """Some rows of the data.
-
-    Attributes:
-        rows: Their network inputs.
-        labels: int8 `[n, m]` with -1 for missing.
-        weights: `[n]`.
-    """
+    """Some rows of the data: inputs, labels (int8 `[n, m]`, -1 for missing) and weights `[n]`."""
 
     rows: Rows
     labels: Tensor
     weights: Tensor
 
     def only(self, chosen: Tensor) -> Part:
-        """The rows where the bool `[n]` says so."""
+        """The rows where the bool `[n]` is true."""
         return Part(self.rows.only(chosen), self.labels[chosen], self.weights[chosen])
 
     def offset(self, chosen: Tensor) -> Tensor | None:
-        """How far the inputs of some rows lie from those of all on average, `[d]`; None where that is right.
+        """How far the inputs of some rows lie from those of all on average, `[d]`; None if it does not matter.
 
-        The centre of dense inputs is that of all rows. What a network is trained without then lies opposite
-        to what it is trained on, as new rows do not: of no matter for its order, or where rows are many, but
-        with more columns than rows logits are far off.
+        Dense inputs are centered over all rows. The rows that a network is trained without then lie opposite
+        to those it is trained on, unlike new rows. That does not change their order, and hardly matters if
+        there are many rows, but with more columns than rows logits are far off.
         """
         if self.rows.sparse or not bool(chosen.any()):
             return None
@@ -69,17 +63,8 @@ class Network:
     """Models of several kinds that are trained by cross-entropy first, then for an objective.
 
     Objectives start from the share of positives among all labels seen so far (see `see`), not from those of
-    one call, so that a network can be trained on one part of the data after the other.
-
-    Args:
-        num_inputs: Columns of the data.
-        num_tasks: Number of tasks.
-        hidden: Widths of the hidden layers.
-        dropout: Share of the hidden units dropped in training.
-        objective: A name in `OBJECTIVES`.
-        max_fpr: For the objectives that have such a limit.
-        alpha: Strength of the squared penalty on the weights, beside the summed loss of all labels.
-        encoding: What some kinds see the inputs through.
+    one call, so that a network can be trained on one part of the data after the other. The options are those
+    of the classifier; through the encoding, some of the models see the inputs.
     """
 
     def __init__(
@@ -94,9 +79,8 @@ class Network:
         alpha: float,
         encoding: PiecewiseLinear,
     ) -> None:
-        self.model = ModelMix(
-            num_inputs, hidden, num_tasks, dropout, encoding
-        ).float()  # whatever the default
+        self.model = ModelMix(num_inputs, hidden, num_tasks, dropout, encoding)
+        self.model.float()  # whatever the default dtype
         self.kinds = len(self.model.models)
         none = torch.zeros(self.kinds * num_tasks)
         unseen = Labels.of_counts(none, none, num_rows=0)  # the true counts come with `see`
@@ -115,7 +99,7 @@ class Network:
         return (self.mass > 0).all(0)
 
     def see(self, labels: Tensor, weights: Tensor) -> None:
-        """Add the labels `[n, m]` of rows with weights `[n]` to those the class rates are taken of."""
+        """Add the labels `[n, m]` of rows with weights `[n]` to those that give the class rates."""
         self.num_rows += float(weights.sum())
         self.mass += class_mass(labels, weights)
         for objective in (self.warm_up, self.objective):
@@ -127,7 +111,7 @@ class Network:
             group["weight_decay"] = penalty * share
 
     def place_objective(self, part: Part) -> None:
-        """Put the objective's means, duals and thresholds where they belong for the weights as they are."""
+        """Set the objective's means, duals and thresholds to those of the current weights."""
         scores = part.rows.scores(self.model).float()
         self.objective.warm_start(scores, part.labels.repeat(1, self.kinds))
 
@@ -142,17 +126,9 @@ class Network:
         generator: torch.Generator,
         decay: bool = False,
     ) -> None:
-        """Train on some rows.
+        """Train on some rows; the first of all steps, earlier calls included, are by cross-entropy.
 
-        Args:
-            part: The rows.
-            steps: Number of steps.
-            warm_up_steps: How many of all steps, those of earlier calls included, are by cross-entropy.
-            batch_size: Rows of a step.
-            lr: Step size of Adam.
-            generator: Draws the rows.
-            decay: Whether the step size rises at the start and falls to zero, by half a cosine; else it
-                stays.
+        With `decay`, the step size rises at the start and falls to zero, by half a cosine.
         """
         self.model.float().train()
         for step, draw in enumerate(islice(_draws(part.labels, batch_size, generator), steps)):
@@ -168,7 +144,7 @@ class Network:
             objective.backward(self.model, batch)
             self.optimizer.step()
             self.steps_done += 1
-        self.model.double().eval()  # so that predictions do not depend on how many rows are asked for
+        self.model.double().eval()  # so that the number of rows does not change predictions
 
 
 def class_mass(labels: Tensor, weights: Tensor) -> Tensor:
@@ -182,7 +158,7 @@ def both_classes(labels: Tensor) -> Tensor:
 
 
 def _draws(labels: Tensor, batch_size: int, generator: torch.Generator) -> Iterable[RowDraw]:
-    """Draws without end: half of their rows positives of some task, with importance weights."""
+    """Endless draws: half of their rows are positives of some task, with importance weights."""
     usable = both_classes(labels)
     size = min(batch_size, len(labels))
     if bool(usable.any()):
