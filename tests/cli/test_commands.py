@@ -54,7 +54,7 @@ def test_from_training_to_prediction(call, tmp_path):
     (tmp_path / "new.csv").write_text("x0,x1,x2,x3,x4,x5\n" + "0,0,0,0,0,0\n" * 3 + "a,b,c,d,e,f\n")
     code, out, err = call("predict", run, "--input", "new.csv", "--output", "out.csv")
     assert code == 0
-    assert "1 rows could not be read" in err
+    assert re.search("1 rows.*usable", err)
     assert len((tmp_path / "out.csv").read_text().splitlines()) == 5
 
     code, out, _ = call("resume", run, "--json")  # finished already
@@ -98,7 +98,7 @@ def test_compare_refuses_what_is_not_fair(call, tmp_path):
         "compare", "--data", "synthetic", "--methods", "ce,auc-ct", *TINY, "sampler.batch_size=99"
     )
     assert code == 1
-    assert "not a fair comparison: rows per step differs" in err
+    assert re.search("fair.*rows per step", err)
     assert not (tmp_path / "runs").exists()
 
 
@@ -118,7 +118,7 @@ def test_data_commands(call):
     assert "'synthetic'" in err
     code, _, err = call("data", "describe")
     assert code == 2
-    assert "needs the name" in err
+    assert "mmb data list" in err
 
 
 def test_keys_are_listed_with_help(call):
@@ -134,7 +134,7 @@ def test_keys_are_listed_with_help(call):
         ([], 2, "a command is needed"),
         (["trian"], 2, "did you mean 'train'"),
         (["train", "--metod", "ce"], 2, "did you mean '--method'"),
-        (["train"], 2, "give a recipe file, or --data and --method"),
+        (["train"], 2, "--data and --method"),
         (["train", "--data", "digits", "--method", "pauk"], 2, "did you mean 'pauc'"),
         (["train", "--data", "digit", "--method", "pauc"], 2, "did you mean 'digits'"),
         (
@@ -142,23 +142,23 @@ def test_keys_are_listed_with_help(call):
             2,
             "did you mean 'optimizer.lr'",
         ),
-        (["train", "nowhere.yaml"], 2, "no recipe nowhere.yaml"),
-        (["resume", "nowhere"], 1, "there is no run in nowhere"),
+        (["train", "nowhere.yaml"], 2, "nowhere.yaml"),
+        (["resume", "nowhere"], 1, "no run in nowhere"),
         (["evaluate", "nowhere", "--split", "tset"], 2, "tset"),
         (["predict", "nowhere"], 2, "--input"),
-        (["resume", "nowhere", "key=value"], 2, "'key=value' is not understood"),
-        (["compare", "--data", "digits", "--seeds", "0"], 2, "--seeds must be at least 1"),
-        (["compare", "--data", "digits", "--jobs", "-1"], 2, "--jobs must be at least 1"),
-        (["compare", "--data", "digits", "--methods", " ,"], 2, "--methods needs names"),
+        (["resume", "nowhere", "key=value"], 2, "'key=value'"),
+        (["compare", "--data", "digits", "--seeds", "0"], 2, "--seeds"),
+        (["compare", "--data", "digits", "--jobs", "-1"], 2, "--jobs"),
+        (["compare", "--data", "digits", "--methods", " ,"], 2, "--methods"),
         (["data", "list", "digits"], 2, "mmb data describe digits"),
-        (["data", "get", "digits", "seed=1"], 2, "takes no options of a data set"),
-        (["data", "describe", "csv"], 2, "a value is needed for path, labels"),
-        (["data", "describe", "synthetic", "rows=many"], 2, '"rows": Expected a int. Got value: many'),
+        (["data", "get", "digits", "seed=1"], 2, "seed=1"),
+        (["data", "describe", "csv"], 2, "path, labels"),
+        (["data", "describe", "synthetic", "rows=many"], 2, '"rows": Expected a int'),
         (["data", "describe", "synthetic", "row=5"], 2, "did you mean 'rows'"),
         (["data", "prepare", "tox21", "workrs=5"], 2, "did you mean 'workers'"),
         (["data", "prepare", "digits", "sed=5"], 2, "did you mean 'seed'"),
-        (["--json"], 2, "options stand after the command"),
-        (["--debug", "data", "list"], 2, "options stand after the command"),
+        (["--json"], 2, "mmb COMMAND --json"),
+        (["--debug", "data", "list"], 2, "mmb COMMAND --debug"),
         (["train", "--data", "digits", "--method", "ce", "lr=1"], 2, "did you mean 'optimizer.lr'"),
     ],
 )
@@ -178,12 +178,12 @@ def test_a_run_that_could_not_start_leaves_no_folder(call, tmp_path):
     arguments += ["data.path=data.csv", "data.labels=y"]
     code, _, err = call(*arguments)
     assert code == 1
-    assert "data.csv is missing" in err
+    assert "data.csv" in err
     assert not (tmp_path / "here").exists()
     (tmp_path / "data.csv").write_text("x,y\n" + "".join(f"{row % 9},{row % 2}\n" for row in range(100)))
     code, _, err = call(*arguments, "data.fractions=[1,0,0]")
     assert code == 1
-    assert "among the validation rows" in err
+    assert "validation rows" in err
     assert not (tmp_path / "here").exists()
     assert call(*arguments)[0] == 0  # the same command
     assert call(*arguments)[0] == 1
@@ -203,7 +203,7 @@ def test_of_many_processes_one_answers_with_json(call, monkeypatch):
         monkeypatch.setenv("RANK", rank)
         _, out, err = call("resume", "nowhere", "--json")
         assert len(out.splitlines()) == lines
-        assert "there is no run" in err
+        assert "no run" in err
 
 
 def test_a_full_disk_is_said_with_what_to_do(call, tmp_path, monkeypatch):
@@ -224,7 +224,7 @@ def test_a_full_disk_after_a_checkpoint_says_how_to_go_on(call, tmp_path, monkey
     monkeypatch.setattr("mmb.training.loop.outcome.result_table", full)
     code, _, err = call("train", "--data", "synthetic", "--method", "ce", *TINY, "--output", "my run")
     assert code == 1
-    assert "free some space, and continue with `mmb resume 'my run'`" in err
+    assert re.search("free.*`mmb resume 'my run'`", err)
     monkeypatch.undo()
     monkeypatch.chdir(tmp_path)
     code, _, err = call("resume", "my run")
@@ -289,6 +289,6 @@ def test_warnings_are_lines_on_stderr(call, tmp_path):
     csv = ["--data", "csv", "data.path=d.csv", "data.labels=y,z", "training.tensorboard=false"]
     code, out, err = call("train", "--method", "ce", *csv, "training.steps=2", "--json")
     assert code == 0
-    assert "1 of 2 tasks have no positive or no negative among the training rows and are left out: z\n" in err
+    assert re.search(r"1 of 2 tasks.*training rows.*left out: z\n", err)
     assert err.count("left out") == 1
     assert json.loads(out)["tasks"]["test_auc"][1] is None

@@ -6,6 +6,7 @@ import argparse
 import os
 import warnings
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import count, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("recipe", nargs="?", help="recipe file (YAML); key=value also goes here")
     add_overrides(parser)
     add_choice_options(parser)
-    parser.add_argument("--output", type=Path, help="folder of the run; by default made up below runs/")
+    parser.add_argument("--output", type=Path, help="folder of the run; by default a new one below runs/")
     parser.add_argument(
         "--keys", action="store_true", help="list all keys of the recipe, with help, and stop"
     )
@@ -59,35 +60,19 @@ def run(options: argparse.Namespace, console: Console) -> None:
             train_and_show(made, console, ranks)
         except Exception:
             if ranks.is_main:
-                made.discard_unstarted()  # so that the same command can be given again, corrected
+                made.discard_unstarted()  # so that the corrected command can be run again
             raise
 
 
 def make_run(output: Path | None, recipe: Recipe, ranks: Ranks) -> Run:
-    """Make the folder of a run, in the main process; the others find it there.
-
-    Where torchrun starts all processes again after a failure, it is the one that they made before.
+    """Make the folder of a run in the main process; the others find it there.
 
     Raises:
         RunError: If there is a run in that folder already, or the processes do not see the same folder.
     """
     from mmb.training import Run, RunError
 
-    path = None
-    if ranks.is_main:
-        name = (recipe.data["name"], recipe.method, recipe.seed)
-        before = output or last_folder(*name)
-        restarted = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
-        if restarted and (before / "recipe.yaml").exists() and Run.open(before).recipe == recipe:
-            path = before
-        while path is None:
-            try:
-                path = Run.create(output or free_folder(*name), recipe).path
-            except RunError:
-                if output is not None:
-                    raise  # else another process took that name just now
-    path = ranks.from_main(path)
-    assert path is not None
+    path = ranks.from_main(make_folder(output, recipe) if ranks.is_main else Path())
     if not path.exists():
         raise RunError(
             f"process {ranks.rank} does not see the folder {path.resolve()} of the run: all processes need "
@@ -96,11 +81,39 @@ def make_run(output: Path | None, recipe: Recipe, ranks: Ranks) -> Run:
     return Run(path, recipe)
 
 
+def make_folder(output: Path | None, recipe: Recipe) -> Path:
+    """Make the folder of a run, by default a new one below runs/.
+
+    When torchrun starts all processes again after a failure, it is the folder that they made before.
+    """
+    from mmb.training import Run, RunError
+
+    if int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0:
+        existing = [output] if output else list(takewhile(Path.exists, default_folders(recipe)))
+        if existing and (existing[-1] / "recipe.yaml").exists() and Run.open(existing[-1]).recipe == recipe:
+            return existing[-1]
+    if output:
+        return Run.create(output, recipe).path
+    for path in default_folders(recipe):
+        if not path.exists():
+            with suppress(RunError):  # another process has just taken this name
+                return Run.create(path, recipe).path
+    raise AssertionError("there are always more names")
+
+
+def default_folders(recipe: Recipe) -> Iterator[Path]:
+    """Folders for runs of a recipe, in the order in which they are taken."""
+    path = Path("runs") / f"{recipe.data['name']}-{recipe.method}-{recipe.seed}"
+    yield path
+    yield from (path.with_name(f"{path.name}-{number}") for number in count(2))
+
+
 def train_and_show(run: Run, console: Console, ranks: Ranks) -> None:
     """Train a run to its end; the main process shows progress and result."""
     from mmb.cli.watching import ProgressWatch
     from mmb.training import train
     from mmb.training.processes.commands import command
+    from mmb.training.runs.tables import result_table
 
     if not ranks.is_main:
         warnings.simplefilter("ignore", UserWarning)  # the main process says the same
@@ -113,16 +126,14 @@ def train_and_show(run: Run, console: Console, ranks: Ranks) -> None:
         if run.checkpoints.exists():
             error.add_note(f"continue with `{command('resume', run.path)}`")
         raise
-    show_result(run.path, result, console)
+    console.show(result_table(result))
+    predict = command("predict", run.path, "--input", "FILE", "--output", "FILE")
+    console.say(f"the run is in {run.path}; next: `{command('evaluate', run.path)}`, `{predict}`")
+    console.result({"run": str(run.path), **result})
 
 
 def chosen_fragment(options: argparse.Namespace, *required: str) -> dict[str, Any]:
-    """What the command line says about the recipe.
-
-    Args:
-        options: Of the command.
-        required: Names of the options that are needed where there is no recipe file: data, method.
-    """
+    """The recipe that the command line chooses; without a file, it needs the required options."""
     from mmb.training import merge, read_recipe, with_overrides
 
     recipe, overrides = options.recipe, options.overrides
@@ -136,32 +147,3 @@ def chosen_fragment(options: argparse.Namespace, *required: str) -> dict[str, An
     if "method" in required and options.method:
         fragment = merge(fragment, {"method": options.method})
     return with_overrides(fragment, overrides)
-
-
-def free_folder(*words: object) -> Path:
-    """A folder below runs/ that is not there yet, named after some words."""
-    return next(path for path in _folders(*words) if not path.exists())
-
-
-def last_folder(*words: object) -> Path:
-    """The folder before that one, or that one if there is none before it."""
-    there = list(takewhile(Path.exists, _folders(*words)))
-    return there[-1] if there else free_folder(*words)
-
-
-def _folders(*words: object) -> Iterator[Path]:
-    name = "-".join(str(word) for word in words)
-    yield Path("runs") / name
-    for number in count(2):
-        yield Path("runs") / f"{name}-{number}"
-
-
-def show_result(path: Path, result: dict[str, Any], console: Console) -> None:
-    """Show the table of a finished run and where it is."""
-    from mmb.training.processes.commands import command
-    from mmb.training.runs.tables import result_table
-
-    console.show(result_table(result))
-    predict = command("predict", path, "--input", "FILE", "--output", "FILE")
-    console.say(f"the run is in {path}; next: `{command('evaluate', path)}`, `{predict}`")
-    console.result({"run": str(path), **result})

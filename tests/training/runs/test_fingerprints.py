@@ -50,7 +50,7 @@ def test_a_run_does_not_go_on_with_other_data(run, tmp_path, change):
     test = run.result()["test"]
     (run.path / "result.json").unlink()
     write(tmp_path / "data.csv", lines)
-    with pytest.raises(RunError, match=f"the data has changed since the run was trained: {message}"):
+    with pytest.raises(RunError, match=f"data.*changed.*{message}"):
         train(run)
     write(tmp_path / "data.csv", ["a,b,y", *ROWS])
     assert train(run)["test"] == test
@@ -76,7 +76,7 @@ def edit(run, **changes):
 )
 def test_a_run_does_not_go_on_with_another_recipe(run, changes, message):
     (run.path / "result.json").unlink()
-    with pytest.raises(RunError, match=f"its recipe has changed since its checkpoint: {message}"):
+    with pytest.raises(RunError, match=f"recipe.*changed.*{message}"):
         train(edit(run, **changes))
 
 
@@ -91,5 +91,5 @@ def test_evaluation_of_other_data_warns(run, tmp_path, recwarn):
     assert evaluate_run(run, "test")["mean"] == run.result()["test"]
     assert not [one for one in recwarn if "changed" in str(one.message)]
     write(tmp_path / "data.csv", ["a,b,y", *ROWS, "1,2,0"])
-    with pytest.warns(UserWarning, match="the data has changed since the run was trained"):
+    with pytest.warns(UserWarning, match=r"data.*changed"):
         evaluate_run(run, "test")

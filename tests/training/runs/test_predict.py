@@ -47,7 +47,7 @@ def test_tasks_that_would_be_taken_for_other_columns_are_named(tmp_path, names):
     data = {"name": "csv", "path": str(path), "labels": names}
     run = Run.create(tmp_path / "run", tiny_recipe(data=data, training={"steps": 2}))
     clash = f"columns .*{names[-1] if ':' in names[-1] else 'usable'}.* twice"
-    with pytest.warns(UserWarning, match=f"`mmb predict` will refuse this run: .*{clash}"):
+    with pytest.warns(UserWarning, match=f"mmb predict.*{clash}"):
         train(run)
     with pytest.raises(RunError, match=clash):
         predict_file(run, path, tmp_path / "out.csv")
@@ -99,7 +99,7 @@ def test_bad_rows_are_flagged_and_kept(run, tmp_path):
 def test_where_to_write(run, tmp_path):
     write_rows(tmp_path / "new.csv", torch.zeros(1, 8))
     predict_file(run, tmp_path / "new.csv", tmp_path / "new" / "folder" / "out.csv")
-    with pytest.raises(IsADirectoryError, match="is a folder: name a file"):
+    with pytest.raises(IsADirectoryError, match="folder"):
         predict_file(run, tmp_path / "new.csv", tmp_path / "new")
 
 
@@ -134,7 +134,7 @@ def test_at_a_rate_of_one_all_are_called_positive(tmp_path):
 def test_damaged_outcomes_are_named_and_made_anew(run, tmp_path, name, content):
     copy = Run.open(shutil.copytree(run.path, tmp_path / "run"))
     (copy.path / name).write_bytes(content)
-    with pytest.raises(RunError, match=rf"{name} is damaged .* remove .*result\.json, and `mmb resume"):
+    with pytest.raises(RunError, match=rf"{name}.*damaged.*result\.json.*mmb resume"):
         Predictor.load(copy)
     (copy.path / "result.json").unlink()
     assert train(copy)["test"] == run.result()["test"]
@@ -144,12 +144,12 @@ def test_damaged_outcomes_are_named_and_made_anew(run, tmp_path, name, content):
 @pytest.mark.parametrize(
     ("name", "change", "problem"),
     [
-        ("result.json", lambda content: content.pop("best_step"), "it lacks best_step"),
-        ("predictor.json", lambda content: content.pop("thresholds"), "it lacks thresholds"),
+        ("result.json", lambda content: content.pop("best_step"), "best_step"),
+        ("predictor.json", lambda content: content.pop("thresholds"), "thresholds"),
         (
             "predictor.json",
             lambda content: content["thresholds"].update({"0.1": [0.0] * 4}),
-            "it was changed",
+            "changed",
         ),
     ],
 )
@@ -158,7 +158,7 @@ def test_outcomes_that_are_not_whole_or_were_changed_are_named(run, tmp_path, na
     content = json.loads((copy.path / name).read_text())
     change(content)
     (copy.path / name).write_text(json.dumps(content))
-    with pytest.raises(RunError, match=rf"{name} is damaged \({problem}.* remove .*result\.json, and `mmb"):
+    with pytest.raises(RunError, match=rf"{name}.*damaged.*{problem}.*result\.json.*mmb resume"):
         Predictor.load(copy)
 
 
@@ -174,7 +174,7 @@ def test_lost_weights_can_be_trained_again(run, tmp_path):
     copy = Run.open(shutil.copytree(run.path, tmp_path / "run"))
     file = copy.best_checkpoint() / "tensors.safetensors"
     file.write_bytes(file.read_bytes()[:-1])
-    with pytest.raises(checkpoint.CheckpointError, match="selected weights: to train them again, remove"):
+    with pytest.raises(checkpoint.CheckpointError, match=r"selected weights.*mmb resume"):
         Predictor.load(copy)
     shutil.rmtree(copy.checkpoints)
     (copy.path / "result.json").unlink()
@@ -190,7 +190,7 @@ def test_only_finished_runs_predict(tmp_path):
 def test_the_input_is_not_overwritten(run, tmp_path):
     write_rows(tmp_path / "new.csv", torch.zeros(3, 8))
     before = (tmp_path / "new.csv").read_text()
-    with pytest.raises(ValueError, match=r"output: .*new\.csv is the input itself"):
+    with pytest.raises(ValueError, match=r"output.*new\.csv"):
         predict_file(run, tmp_path / "new.csv", tmp_path / "." / "new.csv")
     assert (tmp_path / "new.csv").read_text() == before
 
@@ -201,7 +201,7 @@ def test_tasks_without_positives_are_not_scored(tmp_path):
     data = {"name": "csv", "path": str(tmp_path / "table.csv"), "labels": "y,never"}
     recipe = resolve({**TINY, "method": "ce", "data": data, "training": {**TINY["training"], "steps": 2}})
     run = Run.create(tmp_path / "run", recipe)
-    with pytest.warns(UserWarning, match="have no positive or no negative"):
+    with pytest.warns(UserWarning, match=r"no positive.*never"):
         train(run)
     (tmp_path / "new.csv").write_text("x\n1\n4\n")
     found = predict_file(run, tmp_path / "new.csv", tmp_path / "out.csv", 0.5)

@@ -23,7 +23,7 @@ def test_of_many_that_make_a_folder_one_succeeds(tmp_path):
     with ThreadPoolExecutor(4) as pool:
         made = list(pool.map(make, recipes))
     (winner,) = [one for one in made if isinstance(one, Run)]
-    assert all("there is a run in" in str(one) for one in made if one is not winner)
+    assert all("mmb resume" in str(one) for one in made if one is not winner)
     assert Run.open(tmp_path / "run").recipe == winner.recipe
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["recipe.yaml"]
 
@@ -35,7 +35,7 @@ def test_file_systems_without_links(tmp_path, monkeypatch):
     monkeypatch.setattr("os.link", no_links)
     recipe = tiny_recipe()
     assert Run.create(tmp_path / "run", recipe).recipe == Run.open(tmp_path / "run").recipe
-    with pytest.raises(RunError, match="there is a run in"):
+    with pytest.raises(RunError, match="mmb resume"):
         Run.create(tmp_path / "run", recipe)
 
 
@@ -62,21 +62,21 @@ def test_progress_of_a_damaged_log_is_unknown_or_known(tmp_path):
 
 def test_commands_can_be_given_as_they_are_shown(tmp_path):
     run = Run.create(tmp_path / "my run", tiny_recipe())
-    with pytest.raises(RunError, match=f"finish it with `mmb resume '{run.path}'`"):
+    with pytest.raises(RunError, match=f"`mmb resume '{run.path}'`"):
         run.result()
 
 
 def test_a_recipe_that_cannot_be_read_says_what_to_do(tmp_path):
     run = Run.create(tmp_path / "run", tiny_recipe())
     (run.path / "recipe.yaml").write_text("method: [ce")
-    with pytest.raises(RunError, match=r"cannot be used: .*; correct .*recipe\.yaml, or put it back"):
+    with pytest.raises(RunError, match=r"correct .*recipe\.yaml"):
         Run.open(run.path)
 
 
 def test_a_log_that_cannot_be_written_is_named(tmp_path):
     with (
         small_files(4),
-        pytest.raises(WriteError, match=r"cannot write .*metrics\.jsonl: File too large"),
+        pytest.raises(WriteError, match=r"metrics\.jsonl: File too large"),
         RunLog(tmp_path, 0, 0, tensorboard=False) as log,
     ):
         log.write("train", 1, {"loss": 0.5})

@@ -19,7 +19,7 @@ from mmb.training.loop.step import make_step
 from mmb.training.loop.watch import Watch
 from mmb.training.processes.group import Ranks, joined
 from mmb.training.runs import checkpoint
-from mmb.training.runs.fingerprints import changed, difference, recipe_facts
+from mmb.training.runs.fingerprints import changed, first_change, recipe_facts
 from mmb.training.runs.log import NoLog, RunLog
 from mmb.training.runs.predict import columns_for
 from mmb.training.runs.run import Run, RunError
@@ -81,7 +81,7 @@ def train(run: Run, watch: Watch | None = None) -> dict[str, Any]:
         if saved is not None:
             if problem := changed(saved.get("data", {}), setup.data_facts):
                 raise RunError(f"{run.path}: {problem}; put the data back, or start another run")
-            if found := difference(saved.get("recipe", {}), recipe_facts(run.recipe)):
+            if found := first_change(saved.get("recipe", {}), recipe_facts(run.recipe)):
                 raise RunError(
                     f"{run.path}: its recipe has changed since its checkpoint: {found}; put that back, or "
                     "start another run"

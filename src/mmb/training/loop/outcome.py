@@ -17,7 +17,7 @@ from mmb.training.loop.setup import Setup, find_device, make_setup
 from mmb.training.recipes.components import complete_model
 from mmb.training.runs import checkpoint
 from mmb.training.runs.fingerprints import changed
-from mmb.training.runs.provenance import provenance
+from mmb.training.runs.provenance import provenance_of
 from mmb.training.runs.run import Run
 from mmb.training.runs.scoring import decision_thresholds, mean_metrics, plain, rates_at, task_metrics
 from mmb.training.runs.tables import result_table
@@ -68,7 +68,7 @@ def finish(run: Run, setup: Setup, step: int, best_step: int | None, seconds: fl
             f"{judged}_fpr": plain(fpr),
             f"{judged}_tpr": plain(tpr),
         },
-        **provenance(setup.dataset.device),
+        **provenance_of(setup.dataset.device),
     }
     predictor = {
         "task_names": list(setup.dataset.task_names),

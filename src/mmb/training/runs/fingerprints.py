@@ -1,4 +1,4 @@
-"""Whether data and recipe are still what they were: facts that tell them apart, kept with checkpoints."""
+"""Facts about data and recipe, kept with checkpoints: whether they are still the same."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ def data_facts(dataset: Dataset) -> dict[str, str]:
         "the split": fingerprint([dataset.split[part] for part in sorted(dataset.split)]),
         "the inputs": fingerprint([*tensors(dataset.inputs), as_bytes(list(names))]),
     }
-    if dataset.encoder is not None:  # has what was learned from the training rows: means, spreads, categories
+    if dataset.encoder is not None:  # it learns means, spreads and categories from the training rows
         facts["the features"] = fingerprint([as_bytes(dataset.encoder.to_json())])
     return facts
 
 
 def changed(before: Mapping[str, str], now: Mapping[str, str]) -> str | None:
-    """What is said of data that is no longer what it was; None if it is."""
-    found = difference(before, now)
+    """A message about data that has changed; None if it is the same."""
+    found = first_change(before, now)
     return found and (
         f"the data has changed since the run was trained: {found}; "
-        "rows it was trained on may be among those it is judged on"
+        "some training rows may now be among the validation or test rows"
     )
 
 
-def difference(before: Mapping[str, str], now: Mapping[str, str]) -> str | None:
-    """The first fact that is another one now; None if all that were known are the same."""
+def first_change(before: Mapping[str, str], now: Mapping[str, str]) -> str | None:
+    """The first fact that has changed; None if all known facts are the same."""
     for key, value in now.items():
         if before.get(key, value) != value:
             return f"{key}: {before[key]} then, {value} now"
@@ -51,9 +51,9 @@ def difference(before: Mapping[str, str], now: Mapping[str, str]) -> str | None:
 
 
 def recipe_facts(recipe: Recipe) -> dict[str, str]:
-    """What must not change between checkpoints: what a step computes, but not where, or how many there are.
+    """Settings that must not change between checkpoints: of a step, not of the device or the number of steps.
 
-    Options of the data are not among them, but for augmentation: `data_facts` are about what they gave.
+    Options of the data are left out, except for augmentation: `data_facts` are about the loaded data.
     """
     facts = flatten(to_plain(recipe))
     sections = ("method", "model.", "objective.", "sampler.", "optimizer.", "schedule.", "seed")

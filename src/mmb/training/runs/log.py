@@ -1,12 +1,12 @@
-"""What a run tells while it goes: one JSON line per event, and the same numbers for TensorBoard."""
+"""The log of a run: one JSON line per event, and the same numbers for TensorBoard."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
+from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import torch
@@ -17,16 +17,9 @@ from mmb._extras import require
 
 
 class RunLog:
-    """The file `metrics.jsonl` and TensorBoard events of a run.
+    """The file `metrics.jsonl` and TensorBoard events of a run, from a checkpoint on.
 
-    Lines written after a checkpoint was taken are cut off when the run resumes from it, so no step is ever in
-    the file twice.
-
-    Args:
-        folder: The folder of the run.
-        position: Length of the file at which to continue.
-        step: Steps done at that point.
-        tensorboard: Whether to write TensorBoard events.
+    The file is cut to its length at the checkpoint (`position`), so that no step is ever in it twice.
     """
 
     def __init__(self, folder: Path, position: int, step: int, tensorboard: bool) -> None:
@@ -34,7 +27,7 @@ class RunLog:
         found = self._file.tell()
         self._file.truncate(min(position, found))
         self._file.seek(0, os.SEEK_END)
-        if found < position:  # someone cut it: what follows starts on a line of its own
+        if found < position:  # it was cut short: start a new line
             self._file.write(b"\n")
         self._events = None
         if tensorboard:
@@ -44,16 +37,14 @@ class RunLog:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with writing(self._file.name):
             self._file.close()
         if self._events is not None:
             self._events.close()
 
     def write(self, kind: str, step: int, numbers: dict[str, float]) -> None:
-        """Write one line: what it is about ("train", "valid"), the step, and the numbers."""
+        """Write one line: its kind ("train", "valid"), the step, and the numbers."""
         record: dict[str, Any] = {"kind": kind, "step": step}
         record |= {k: v if math.isfinite(v) else None for k, v in numbers.items()}
         with writing(self._file.name):
@@ -88,14 +79,14 @@ class NoLog(RunLog):
 
 
 class Window:
-    """Running means of what objectives return, kept on the device until they are asked for."""
+    """Running means of the numbers that objectives return, kept on the device until they are asked for."""
 
     def __init__(self) -> None:
         self._sums: dict[str, Tensor] = {}
         self._count = 0
 
     def add(self, numbers: dict[str, Tensor]) -> None:
-        """Count in the numbers of one step."""
+        """Add the numbers of one step."""
         for name, value in numbers.items():
             value = value.detach().double()
             self._sums[name] = self._sums[name] + value if name in self._sums else value
@@ -110,7 +101,7 @@ class Window:
         return dict(zip(names, means, strict=True))
 
     def state_dict(self) -> dict[str, Any]:
-        """What was counted in so far."""
+        """The sums so far."""
         return {"sums": dict(self._sums), "count": self._count}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -128,14 +119,9 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
     Lines that are still being written, were cut short or are damaged are left out.
     """
-    if not path.exists():
-        return []
-    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
-    return [record for line in lines if isinstance(record := _parsed(line), dict)]
-
-
-def _parsed(line: str) -> Any:
-    try:
-        return json.loads(line)
-    except json.JSONDecodeError:
-        return None
+    records = []
+    lines = path.read_text(encoding="utf-8", errors="replace").split("\n") if path.exists() else []
+    for line in lines:
+        with suppress(json.JSONDecodeError):
+            records.append(json.loads(line))
+    return [record for record in records if isinstance(record, dict)]

@@ -14,15 +14,8 @@ import mmb
 from mmb._cores import available_cores
 
 
-def provenance(device: torch.device) -> dict[str, Any]:
-    """What to keep with a result, beside its recipe and seed.
-
-    Args:
-        device: Where it was computed.
-
-    Returns:
-        Plain JSON: versions, the commit of the package's checkout (None outside of one), device.
-    """
+def provenance_of(device: torch.device) -> dict[str, Any]:
+    """The device on which a result was computed, versions, and the commit (None outside of a checkout)."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{available_cores()} CPU cores"
     return {
         "device": str(device),
@@ -37,7 +30,7 @@ def provenance(device: torch.device) -> dict[str, Any]:
 
 
 def commit() -> str | None:
-    """The commit of the checkout the package is in; or `MMB_COMMIT`, for copies of one."""
+    """The commit of the package's checkout; or `MMB_COMMIT`, for copies of one."""
     if "MMB_COMMIT" in os.environ:
         return os.environ["MMB_COMMIT"]
     command = ["git", "-C", str(Path(mmb.__file__).parent), "rev-parse", "--short=12", "HEAD"]

@@ -46,11 +46,7 @@ class Run:
 
     @classmethod
     def create(cls, path: Path | str, recipe: Recipe) -> Self:
-        """Make the folder of a new run.
-
-        Raises:
-            RunError: If there is a run in that folder already.
-        """
+        """Make the folder of a new run; RunError if there is a run in it already."""
         path = Path(path)
         path.mkdir(parents=True, exist_ok=True)
         sync(path.parent)
@@ -66,11 +62,7 @@ class Run:
 
     @classmethod
     def find(cls, path: Path, recipe: Recipe) -> Self:
-        """Open the folder of the run of this recipe, or make it.
-
-        Raises:
-            RunError: If it has a run of another recipe.
-        """
+        """Open the folder of the run of this recipe, or make it; RunError if it has another recipe."""
         if not (path / _RECIPE).exists():
             return cls.create(path, recipe)
         run = cls.open(path)
@@ -82,11 +74,7 @@ class Run:
 
     @classmethod
     def open(cls, path: Path | str) -> Self:
-        """Open the folder of an existing run.
-
-        Raises:
-            RunError: If there is no run in that folder, or its recipe cannot be read.
-        """
+        """Open the folder of an existing run; RunError if there is none, or its recipe cannot be used."""
         path = Path(path)
         if not (path / _RECIPE).exists():
             raise RunError(f"there is no run in {path}: it has no {_RECIPE}")
@@ -94,8 +82,8 @@ class Run:
             return cls(path, resolve(translate(read_recipe(path / _RECIPE))))
         except RecipeError as error:
             raise RunError(
-                f"the recipe of the run in {path} cannot be used: {error}; correct {path / _RECIPE}, or put "
-                "it back as it was when the run was made"
+                f"the recipe of the run in {path} cannot be used: {error}; correct {path / _RECIPE}, or "
+                "restore it"
             ) from error
 
     def discard_unstarted(self) -> None:
@@ -135,23 +123,15 @@ class Run:
         return (self.path / "result.json").exists()
 
     def result(self) -> dict[str, Any]:
-        """The content of `result.json`.
-
-        Raises:
-            RunError: If it is not finished, or the file is damaged.
-        """
+        """The content of `result.json`; RunError if the run is not finished, or the file is damaged."""
         return self.outcome("result.json", _RESULT)
 
     def outcome(self, name: str, keys: Iterable[str]) -> dict[str, Any]:
-        """The content of a JSON file that a finished run leaves.
-
-        Args:
-            name: Name of the file.
-            keys: What must be in it.
+        """The content of a JSON file that a finished run leaves, with at least these keys.
 
         Raises:
-            RunError: If the run is not finished, or the file is missing or damaged: it lacks a key, or is
-                not what its checksum, if it has one, was made of.
+            RunError: If the run is not finished, or the file is missing or damaged: it lacks a key, or does
+                not fit its checksum.
         """
         again = command("resume", self.path)
         if not self.finished:
@@ -159,7 +139,7 @@ class Run:
         try:
             content: dict[str, Any] = json.loads((self.path / name).read_text(encoding="utf-8"))
             if not isinstance(content, dict) or not content:
-                raise ValueError(f"expected a filled dict, got {content!r:.40}")
+                raise ValueError(f"expected a dict with entries, got {content!r:.40}")
             if missing := [key for key in keys if key not in content]:
                 raise ValueError(f"it lacks {', '.join(missing)}")
             found = _checksum(content)
@@ -178,11 +158,7 @@ class Run:
         write_whole(self.path / name, json.dumps({**plain, _CHECKSUM: _checksum(plain)}, indent=1))
 
     def best_checkpoint(self) -> Path:
-        """The checkpoint of the selected weights.
-
-        Raises:
-            RunError: If the run is not finished.
-        """
+        """The checkpoint of the selected weights; RunError if the run is not finished."""
         return self.checkpoints / f"{self.result()['best_step']:08d}"
 
     @contextmanager
