@@ -1,4 +1,4 @@
-"""Large data sets that stay where they are: files are found in a given folder and linked to."""
+"""Finding files in a folder, and linking to large ones that stay where they are."""
 
 from __future__ import annotations
 

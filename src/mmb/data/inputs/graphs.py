@@ -121,7 +121,7 @@ class GraphInputs:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Tensor]) -> Self:
-        """From the arrays that `mmb.data.inputs.featurize` makes."""
+        """From the arrays that `mmb.data.inputs.featurize` makes; caches keep the spelling `neighbours`."""
         atom_ptr, edge_ptr = (_starts(arrays[key].long()) for key in ("atom_counts", "edge_counts"))
         return cls(
             atom_codes=arrays["atom_codes"],

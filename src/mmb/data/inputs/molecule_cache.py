@@ -45,7 +45,7 @@ class PackedBits:
 
 @dataclass(frozen=True)
 class MoleculeEncoder:
-    """A file with a column of SMILES as model inputs.
+    """A file with a column of SMILES as model inputs; files keep the key `featuriser` of the first version.
 
     Attributes:
         smiles: Name of the column.

