@@ -48,7 +48,7 @@ class Part(NamedTuple):
         return Part(self.rows.only(chosen), self.labels[chosen], self.weights[chosen])
 
     def offset(self, chosen: Tensor) -> Tensor | None:
-        """How far the inputs of some rows lie from those of all on average, `[d]`; None if it does not matter.
+        """How far the inputs of some rows lie from those of all on average, `[d]`; None if it is irrelevant.
 
         Dense inputs are centered over all rows. The rows that a network is trained without then lie opposite
         to those it is trained on, unlike new rows. That does not change their order, and hardly matters if
