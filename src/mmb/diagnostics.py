@@ -210,20 +210,22 @@ def verdict(before: dict[str, float], now: dict[str, float]) -> str:
     if growth["z_norm"] > 1.5 * max(growth.get("estimate", math.inf), 1):
         # x gains speed, so what follows it falls behind a little, though no gradient grows
         return "warming up: z still grows towards the gradient"
-    if growth.get("lower_residual", 0) > 2:
-        return "lower level falls behind: lower lr, or change lr_lower"
-    if growth.get("dual_residual", 0) > 2:
-        return "duals fall behind: lower lr, or change lr_dual"
-    if growth.get("hypergradient_residual", 0) > 2:
-        return "hypergradient estimator falls behind: lower lr, or change the estimator's step"
-    if growth["z_norm"] > 2:
-        return "gradient grows: lower lr"
+    for name, advice in _ADVICE.items():
+        if growth.get(name, 0) > 2:
+            return advice
     if growth["z_norm"] < 0.9:
         return "working: gradient falls"
     return "level: at the noise floor, or slow; decay the step sizes to continue"
 
 
 _NEGLIGIBLE = 1e-3  # of |z|: residuals below it say nothing
+
+_ADVICE = {  # for what grows; the first of them is the likely cause
+    "lower_residual": "lower level falls behind: lower lr, or change lr_lower",
+    "dual_residual": "duals fall behind: lower lr, or change lr_dual",
+    "hypergradient_residual": "hypergradient estimator falls behind: lower lr, or change its step size",
+    "z_norm": "gradient grows: lower lr",
+}
 
 _SHORT = {
     "value": "f",

@@ -104,14 +104,8 @@ def rows_to_blocks(
 ) -> Tensor:
     """From some rows of all blocks to all rows of some blocks: one exchange, differentiable.
 
-    Args:
-        values: `[rows[rank], sum(blocks)]`: the rows of this process.
-        rows: Number of rows of each process, by rank.
-        blocks: Number of blocks of each process, by rank.
-        group: The process group.
-
-    Returns:
-        `[sum(rows), blocks[rank]]`: the blocks of this process.
+    `rows` and `blocks` are the numbers of rows and of blocks of each process, by rank. The values go from
+    `[rows[rank], sum(blocks)]` to `[sum(rows), blocks[rank]]`.
     """
     result: Tensor = _RowsToBlocks.apply(values, rows, blocks, group)  # type: ignore[no-untyped-call]
     return result
@@ -147,18 +141,11 @@ def sum_gradients(
     by_block: Collection[nn.Parameter] = (),
     blocks: Tensor | None = None,
 ) -> Tensor:
-    """Replace every gradient by its sum over processes: one all-reduce for each dtype.
+    """Replace every gradient by its sum over processes, one all-reduce for each dtype; sum `numbers` as well.
 
-    Args:
-        parameters: The same on every process; those without a gradient count as zero.
-        numbers: A vector to sum in the same all-reduce.
-        group: The process group.
-        by_block: The parameters with a row for each block and gradients only in the rows of `blocks`: no
-            other rows travel.
-        blocks: int64: the blocks drawn by all processes, each once.
-
-    Returns:
-        The sum of the numbers.
+    The parameters are the same on every process; those without a gradient count as zero. The parameters
+    `by_block` have a row for each block and gradients only in the rows of `blocks` (drawn by all processes,
+    each once): no other rows travel.
     """
     by_dtype: dict[torch.dtype, list[nn.Parameter]] = {}
     rows = {id(parameter): blocks for parameter in by_block}
@@ -184,13 +171,7 @@ def _rows(values: Tensor | None, rows: Tensor | None) -> Tensor:
 
 
 def gather_rows(values: Tensor, sizes: Sequence[int], group: dist.ProcessGroup | None = None) -> Tensor:
-    """The rows of all processes, in order of rank, on every process.
-
-    Args:
-        values: `[sizes[rank], ...]`: the rows of this process.
-        sizes: Number of rows of each process, by rank.
-        group: The process group.
-    """
+    """The rows `[sizes[rank], ...]` of all processes, in order of rank, on every process."""
     padded = values.new_zeros(max(sizes), *values.shape[1:])
     padded[: len(values)] = values
     parts = [torch.empty_like(padded) for _ in sizes]

@@ -1,8 +1,7 @@
 """Theory as code.
 
-What the paper's theorems say to use and its lemmas bound (`Theorem`), how far a run really is from
-what it tracks (`ErrorSequences`), and defaults to start from where no constant is known
-(`practical`).
+What the paper's theorems say to use and its lemmas bound (`Theorem`), how far a run is from what it tracks
+(`ErrorSequences`), and defaults to start from if no constants are known (`practical`).
 """
 
 from mmb.theory.constants import Constants, Sampling, Start

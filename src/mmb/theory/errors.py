@@ -1,4 +1,4 @@
-"""The error sequences of the lemmas, measured along a run where the truth is known."""
+"""The error sequences of the lemmas, measured along a run of a problem with known answers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ErrorSequences:
     * `"estimator"`: $\delta_{gyy} = \sum_i |s_i - \nabla_{yy}g_i(x, y_i(x))|_F^2$ if the estimator
       tracks Hessians, $\delta_v = \sum_i |v_i - v_i(x)|^2$ if it tracks `v`, at $x_{t+1}$
 
-    each where it exists. Needs the built-in moving average (a state with `z`).
+    each if it exists. Needs the built-in moving average (a state with `z`).
 
     Args:
         known: The problem.
@@ -34,12 +34,12 @@ class ErrorSequences:
         every: Steps between measurements.
 
     Attributes:
-        start: Errors at the start, as `mmb.theory.Theorem.parameters` takes them; the value gap needs
-            `x_star` and is NaN without.
+        start: Errors at the start, as `mmb.theory.Theorem.parameters` takes them; the value gap NaN without
+            `x_star`.
         sequences: The recorded numbers by name.
         distance: Largest distance, over blocks and measurements, of $(x, \alpha_i, y_i)$ from the
-            solution; needs `x_star` and is NaN without. Constants that hold only within a region hold for
-            the run if this is within it.
+            solution; NaN without `x_star`. Constants that hold up to a distance hold for the run if this is
+            at most that.
     """
 
     def __init__(self, known: KnownProblem, state: State, every: int = 1) -> None:
@@ -57,7 +57,9 @@ class ErrorSequences:
         )
         errors = self._block_errors(state)
         best = None if known.x_star is None else known.value(known.x_star)
-        gap = math.nan if best is None else max(0.0, float(known.value(state.x) - best))  # but for rounding
+        gap = (
+            math.nan if best is None else max(0.0, float(known.value(state.x) - best))
+        )  # rounding may make it negative
         self.distance = self._distance(state)
         self.start = Start(
             value_gap=gap,

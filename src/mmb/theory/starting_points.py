@@ -1,4 +1,4 @@
-"""Step sizes to start from in practice, where the constants of the theory are not known."""
+"""Step sizes to start from in practice, if the constants of the theory are not known."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Decay:
 
     Args:
         initial: Value at step 0.
-        scale: For how many steps it stays near that value.
+        scale: Number of steps for which it stays near that value.
         power: How fast it falls after that; 0 is constant.
 
     Raises:
@@ -42,17 +42,17 @@ def practical(
 ) -> dict[str, Any]:
     r"""Arguments of `mmb.Solver` to start from: `Solver(problem, **practical(m, k))`.
 
-    As the theorems have it, `x` moves slower by $|I|/m$, so that blocks visited rarely can follow.
-    $s = |I|/m$, $L_f, L_g$ the arguments and $t$ the step,
+    As in the theorems, `x` moves slower by $s = |I|/m$, so that rarely visited blocks can follow. With
+    $L_f, L_g$ the arguments and $t$ the step,
 
     $$
     \eta_0 = \frac{s}{2L_f} (1 + st/20)^{-3/4}, \qquad \eta_1 = \frac{1}{2L_f} (1 + st/20)^{-1/2}, \qquad
     \eta_2 = \frac{1}{2L_g} (1 + st/20)^{-1/2}, \qquad \beta_0 = \tfrac12
     $$
 
-    that is, decay sets in after about 20 visits to every block, and is faster for `x` than for what has to
-    follow it. The estimator is that of Algorithm 2 with $\eta_3 = 1/(2L_g)$. If a run diverges, raise
-    the smoothness of the level that diverges first (`mmb.Watch` says which); if it is slow, lower it.
+    that is, decay starts after about 20 visits to every block, and is faster for `x` than for what follows
+    it. The estimator is that of Algorithm 2 with $\eta_3 = 1/(2L_g)$. If a run diverges, raise the smoothness
+    of the level that diverges first (`mmb.Watch` says which); if it is slow, lower it.
 
     Args:
         num_blocks: `m`.

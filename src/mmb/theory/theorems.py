@@ -36,13 +36,13 @@ from mmb.theory.constants import Constants, Sampling, Start
 
 @dataclass(frozen=True)
 class Parameters:
-    """What a theorem tells to use.
+    """What a theorem says to use.
 
     Attributes:
         lr: `eta_0`.
         lr_dual: `eta_1`.
         lr_lower: `eta_2`.
-        beta: `beta_0`.
+        beta: `beta_0`, the weight of the newest estimate.
         estimator_rate: `beta_1` of Algorithm 1, `eta_3` of Algorithm 2.
         radius: `Gamma` of Algorithm 2; infinite for Algorithm 1.
         steps: `T`, after which the mean of `|grad F|^2` is at most `epsilon^2` in expectation.
@@ -81,15 +81,14 @@ class Parameters:
 class Theorem:
     """One of the paper's two convergence theorems, for a given problem and sampling.
 
-    The attributes derived are the constants of the proof: `C_1` to `C_3` (`weight_dual`,
-    `weight_lower`, `weight_estimator`) weigh the squared errors per block in the error of the
-    gradient, and so on.
+    Its properties are the constants of the proof: `C_1` to `C_3` (`weight_dual`, `weight_lower`,
+    `weight_estimator`) weigh the squared errors per block in the error of the gradient, and so on.
 
     Args:
         algorithm: 1 (tracks Hessians) or 2 (tracks v).
         constants: Constants of the assumptions.
         sampling: How much is sampled per step.
-        corrected: With the corrections listed at the top of this module, or as printed.
+        corrected: With the corrections listed at the top of this module, or as printed in the paper.
     """
 
     algorithm: Literal[1, 2]
@@ -112,13 +111,13 @@ class Theorem:
             The parameters.
 
         Raises:
-            ValueError: If `epsilon` is not positive, or the value gap at the start not known.
+            ValueError: If `epsilon` is not positive, or the value gap at the start is not known.
         """
         check_positive(epsilon=epsilon)
         if math.isnan(start.value_gap):
             raise ValueError(
-                "start.value_gap: expected a number, got nan, which ErrorSequences gives where x_star is not "
-                "known; pass an upper bound: dataclasses.replace(start, value_gap=...)"
+                "start.value_gap: expected a number, got nan, which ErrorSequences gives without x_star; "
+                "pass an upper bound: dataclasses.replace(start, value_gap=...)"
             )
         c, share, blocks = self.constants, self.sampling.share, self.sampling.blocks_per_step
         mu_f, mu_g = c.strong_concavity, c.strong_convexity
@@ -177,7 +176,7 @@ class Theorem:
     def bounds(
         self, parameters: Parameters, start: Start, steps: int, measured: dict[str, float]
     ) -> dict[str, float]:
-        r"""What the lemmas say of the means over a run of the errors of duals, lower variables and estimator.
+        r"""Bounds of the lemmas on the mean errors of duals, lower variables and estimator over a run.
 
         The mean over $t = 0, \dots, T$ of each error is at most
 
@@ -245,7 +244,7 @@ class Theorem:
 
     @property
     def motion_dual(self) -> float:
-        """Of `alpha_i(x) = alpha_i(x, y_i(x))`: `C_alpha sqrt(1 + C_y^2)`; the paper has `C_alpha` alone."""
+        """Lipschitz constant of `alpha_i(x, y_i(x))`, `C_alpha sqrt(1 + C_y^2)`; the paper has `C_alpha`."""
         through_lower = math.hypot(1, self.motion_lower) if self.corrected else 1.0
         return self.constants.smoothness_upper / self.constants.strong_concavity * through_lower
 
@@ -258,10 +257,9 @@ class Theorem:
 
     @property
     def follow(self) -> float:
-        """Lipschitz constant of `v_i` in `(x, alpha, y)`: in `C_v`, and in what `v` costs by following it.
+        """Lipschitz constant of `v_i` in `(x, alpha, y)`: `(L_gyy Gamma + L_f) / mu_g`; printed `L_g / mu_g`.
 
-        `(L_gyy Gamma + L_f) / mu_g`, where the paper has `L_g / mu_g`; squared and times 24 it weighs the
-        errors of the duals and lower variables in the lemma on `v`.
+        Squared and times 24 it weighs the errors of the duals and lower variables in the lemma on `v`.
         """
         c = self.constants
         moved = c.lipschitz_hessian * self.radius + c.smoothness_upper
