@@ -57,13 +57,10 @@ def check_solver(
     check_whole("inner_steps", inner_steps, 1)
     check_whole("check_every", check_every, 0)
     if shard is not None and not isinstance(shard, Shard):
-        raise TypeError(
-            "shard: expected None or a Shard, such as mmb.distributed.Shard.of_this_process(m), "
-            f"got {shard!r}"
-        )
+        raise TypeError(f"shard: expected an mmb.distributed.Shard or None, got {shard!r}")
     if shard is not None and shard.num_blocks != problem.num_blocks:
         raise ValueError(
-            f"shard: expected one of the problem's num_blocks = {problem.num_blocks}, got {shard.num_blocks}"
+            f"shard: expected num_blocks = {problem.num_blocks}, as in the problem, got {shard.num_blocks}"
         )
 
 

@@ -210,7 +210,7 @@ def run(known, parameters, sampling, *, x, steps, every=1, seed=1, away=0.0, **o
 def test_the_theorem_keeps_its_promise(algorithm):
     """Parameters of the theorem, all its steps: the mean of |grad F|^2 is at most epsilon^2.
 
-    The start has |grad F|^2 = 1.3 epsilon^2. Constants are mild, since the step count is in the thousands at best.
+    The start has |grad F|^2 = 1.3 epsilon^2. Constants are mild, since there are thousands of steps at best.
     """
     sampling, radius = Sampling(20, 18, 8), 1.1
     known = Quadratic(

@@ -84,15 +84,10 @@ class Hypergradient(ABC):
 
 
 def implicit_gradient(at: Oracles, v: Tree) -> tuple[Tree, Tree, Tensor]:
-    """Hypergradient for given `v_i`, standing for `[grad_yy g_i]^-1 grad_y f_i`.
+    """Hypergradient `sum_i grad_x f_i - grad_xy g_i v_i`, with `v_i` for `[grad_yy g_i]^-1 grad_y f_i`.
 
-    Args:
-        at: Derivatives at the sampled blocks.
-        v: One vector per block.
-
-    Returns:
-        `sum_i grad_x f_i - grad_xy g_i v_i`; the slope `grad_yy g_i v_i - grad_y f_i` per block, zero
-        where `v_i` is exact; and whether `v_i` shows a direction of negative curvature.
+    Beside it, per block: the slope `grad_yy g_i v_i - grad_y f_i`, zero where `v_i` is exact, and whether
+    `v_i` shows a direction of negative curvature.
     """
     cross, hessian_product = at.products(v)
     grad_x = add_scaled(at.upper.grad_x, -1, cross)

@@ -21,15 +21,10 @@ class Exact(Hypergradient):
 
 
 def solve_positive_definite(matrices: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
-    """Solve `matrices_i s_i = right_i` for symmetric positive definite matrices.
+    """Solve `matrices_i s_i = right_i` for symmetric positive definite matrices, [k, d, d] and [k, d].
 
-    Args:
-        matrices: [k, d, d].
-        right: [k, d].
-
-    Returns:
-        The solutions [k, d], and whether each matrix was found not to be positive definite, [k]; the solution
-        of such a block is meaningless.
+    Beside the solutions [k, d]: whether each matrix is not positive definite, [k], so that its solution is
+    meaningless.
     """
     dtype = torch.promote_types(matrices.dtype, torch.float32)  # there is no Cholesky in half precision
     factors, info = torch.linalg.cholesky_ex(matrices.to(dtype))
