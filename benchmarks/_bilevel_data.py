@@ -136,7 +136,7 @@ class Oracle:
         self.calls = 0
 
     def rows(self, number: int) -> Tensor:
-        """Draw a batch out of so many samples."""
+        """Draw a batch out of `number` samples."""
         return torch.randint(number, (self.batch_size,), generator=self.generator)
 
     def lower_batch(self) -> Samples:

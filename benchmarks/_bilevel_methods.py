@@ -1,4 +1,4 @@
-"""Methods of the bilevel literature, written anew from their papers, on the counted oracles.
+"""Methods of the bilevel literature, written from their papers, on the counted oracles.
 
 benchmark_bilevel has them all, but as a repository, not as a package in a registry. Each is a generator that
 yields `x` after every step of `x`. `lr(calls)` gives the step size of `y` and `v`, `lr_x(calls)`
@@ -72,7 +72,7 @@ def amigo(oracle: Oracle, lr: Schedule, lr_x: Schedule) -> Iterator[Tensor]:
 
 
 def stocbio(oracle: Oracle, lr: Schedule, lr_x: Schedule) -> Iterator[Tensor]:
-    """StocBiO (Ji et al. 2021): an inner loop for y, and a Neumann series anew for every step of x."""
+    """StocBiO (Ji et al. 2021): an inner loop for y, and a new Neumann series for every step of x."""
     x, y = oracle.problem.x0, oracle.problem.y0
     while True:
         y = _descend(oracle, x, y, lr)

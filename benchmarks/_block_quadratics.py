@@ -3,8 +3,8 @@
     g_i(x, y)    = 1/2 y'A_i y - y'(B_i x + b_i)
     f_i(x, a, y) = 1/2 |y - c_i|^2 + a (p_i'y - q_i) - 1/2 a^2
 
-No peer solves min-max problems, so they get the dual maximised by hand, `a = p_i'y - q_i`, which leaves
-the same function of `x` to minimise and one variable less to track.
+No peer solves min-max problems, so they get the dual maximized by hand, `a = p_i'y - q_i`, which leaves
+the same function of `x` to minimize and one variable less to track.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def lower(x: Tensor, y: Tensor, batch: Blocks) -> Tensor:
 
 
 def stacked_upper(y: Tensor, batch: Blocks) -> Tensor:
-    """Mean of `f` over blocks, the dual maximised; y: [k, d_y]."""
+    """Mean of `f` over blocks, the dual maximized; y: [k, d_y]."""
     return 0.5 * ((y - batch.target) ** 2).sum(1).add(((batch.slope * y).sum(1) - batch.offset) ** 2).mean()
 
 

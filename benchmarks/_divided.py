@@ -39,7 +39,7 @@ class Case(Protocol):
     shares: list[int]  # blocks this process worked on, by step
 
     def sample(self, blocks_per_step: int) -> None:
-        """Draw so many blocks a step from now on."""
+        """Draw `blocks_per_step` blocks in every step from now on."""
 
     def step(self) -> None:
         """Draw, fetch batches, make a step."""
@@ -123,7 +123,7 @@ class ObjectiveCase:
 
 
 class AllReduce:
-    """Nothing but an all-reduce of so many bytes."""
+    """Only an all-reduce of `size` bytes."""
 
     def __init__(self, size: int) -> None:
         self.shares, self.tensor = [], torch.zeros(size // 4)

@@ -32,7 +32,7 @@ def lap(step: Callable[[], float | None]) -> Lap:
 def round_robin(
     steps: dict[Key, Callable[[], float | None]], *, rounds: int, turn: float = 0.2
 ) -> dict[Key, list[Lap]]:
-    """Time the steps in turns, so that a busy spell of the machine falls on all of them alike.
+    """Time the steps in turns, so that a busy spell of the machine falls on all of them.
 
     What is to be compared most closely should stand next to each other.
 

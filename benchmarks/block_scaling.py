@@ -5,7 +5,7 @@
 
 Blocks are quadratics with 20 lower variables each that share 50 (`_block_quadratics.py`); the methods are
 in `_block_methods.py`. mmb samples 10 blocks per step and has a dual per block; the peers touch all blocks
-at every step, and have the dual maximised by hand, because they solve no min-max problems.
+at every step, and have the dual maximized by hand, because they solve no min-max problems.
 """
 
 from __future__ import annotations

@@ -5,18 +5,18 @@
 
 A step samples 64 blocks (`_divided.py` has the problems), and every process works on those of them that it
 owns. Beside the time of a step: the bytes that `torch.distributed` was given to reduce, the bytes that really
-went over the loopback device (as the kernel counts them: headers included, and whatever else the machine
+went over the loopback device (as the kernel counts them: headers included, and everything else the machine
 sent; the least of several spells), and the bytes of block state that each process holds. The time of a step
 is predicted by
 
     t(N) = compute(k) + latency + 2 (N - 1) / N * bytes / bandwidth
 
 with `compute` the line through the times at 16, 32 and 64 sampled blocks of two processes that do the same,
-each in a group of its own (so that they share the machine's memory and caches, but nothing is sent), k the
+each in its own group (so that they share the machine's memory and caches, but nothing is sent), k the
 mean over steps of the most blocks that a process had, and latency and bandwidth of bare all-reduces. The
 same formula says what more processes would give with another bandwidth.
 
-Two processes on two cores suffer from whatever else is running. Steps are timed in spells, and a spell in
+Two processes on two cores suffer from other work. Steps are timed in spells, and a spell in
 which others used more than a twentieth of the machine is made again, for a while; the quietest count.
 """
 
@@ -320,7 +320,7 @@ def main() -> None:
     parser.add_argument("--bandwidth", type=float, default=1.25, help="GB/s of the model; 1.25 is 10 Gbit/s")
     options = parser.parse_args()
     alone, together = [], []
-    for _ in range(options.rounds):  # in turns, so that a busy spell of the machine falls on both alike
+    for _ in range(options.rounds):  # in turns, so that a busy spell of the machine falls on both
         alone.append(measure(1, options.blocks, options.spells, options.patience))
         together.append(measure(2, options.blocks, options.spells, options.patience))
     result = rounded(report(alone, together, options.blocks, options.bandwidth))

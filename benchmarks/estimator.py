@@ -1,8 +1,8 @@
 """Untuned: partial AUC of the estimator beside cross-entropy, logistic regression and gradient boosting.
 
-Every method has its defaults, on every data set. Seeds split the data anew and seed the methods; differences
+Every method has its defaults, on every data set. Seeds split the data again and seed the methods; differences
 are paired by seed. Partial AUC is McClish's, up to a false positive rate of 0.1, on rows that were held out
-of everything; the mean over the tasks. Logistic regression (on standardised columns) and gradient boosting
+of everything; the mean over the tasks. Logistic regression (on standardized columns) and gradient boosting
 are fitted task by task on the rows that have a label.
 
     python benchmarks/estimator.py [--root FOLDER-OF-DATA] [--seeds 5] [--sets wine digits]

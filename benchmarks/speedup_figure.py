@@ -5,7 +5,7 @@
 The paper has T = O(max{m / (|I| B eps^4), 1 / (min{|I|, B} eps^4)}). Here both algorithms solve a noisy
 quadratic whose gradient is known. T is the first step at which the mean of |grad F|^2 over x_0, ..., x_T is
 at most eps^2, as in the theorems. Step sizes are tied together as there (lr ~ beta ~ block rate *
-|I|/m), so that one number is left. It is tuned at every point: neighbours a factor 1.5 apart are tried until
+|I|/m), so that one number is left. It is tuned at every point: neighbors a factor 1.5 apart are tried until
 none is better. So the figure shows what the best constant step size needs, not what the theorems' much
 smaller ones need. T is the median over three seeds, tuned on the first. Writes PNG and CSV.
 """
@@ -122,7 +122,7 @@ def measure(known: Quadratic) -> list[dict[str, Any]]:
         base = Point(algorithm)
         base_lr, _ = tune(known, base, 0.05)
         for axis, (_, values) in AXES.items():
-            torch.compiler.reset()  # torch gives up compiling after so many variants of one function
+            torch.compiler.reset()  # torch gives up compiling after too many variants of one function
             for value in values:
                 changed: dict[str, Any] = {axis: value}
                 point = base._replace(**changed)
