@@ -9,26 +9,10 @@ import sklearn.metrics
 import torch
 
 from mmb.metrics import _keys, average_precision, evaluate, roc_auc, roc_curve, two_way_partial_auc
+from random_rankings import random_labels, random_scores
 
 LIMITS = [None, 0.01, 0.1, 0.29, 0.5, 1.0]
 TOLERANCE = {"rtol": 0, "atol": 1e-9}
-
-
-def random_scores(kind, n, m, generator):
-    scores = torch.randn(n, m, generator=generator, dtype=torch.float64)
-    return {
-        "random": scores,
-        "tied": (2 * scores).round(),
-        "few": (scores > 0.5).double(),
-        "constant": torch.zeros_like(scores),
-        "mixed": torch.where(scores > 0, scores.round(decimals=1), scores),
-    }[kind]
-
-
-def random_labels(n, m, generator, missing=0.0, rate=0.3):
-    labels = (torch.rand(n, m, generator=generator) < rate).double()
-    labels[torch.rand(n, m, generator=generator) < missing] = math.nan
-    return labels
 
 
 def by_task(metric, scores, labels):
@@ -302,58 +286,3 @@ def test_two_way_partial_auc_above_a_true_positive_rate_is_the_isic_2024_score()
     expected = by_task(isic, scores, labels)
     assert (expected > 0.05).all()
     torch.testing.assert_close(0.2 * two_way_partial_auc(scores, labels, min_tpr=0.8), expected, **TOLERANCE)
-
-
-# Curves
-
-
-@pytest.mark.parametrize("kind", ["random", "tied", "few", "constant", "mixed"])
-def test_roc_curve_is_that_of_sklearn_with_the_fewest_points(kind):
-    generator = torch.Generator().manual_seed(3)
-    scores, labels = random_scores(kind, 150, 8, generator), random_labels(150, 8, generator, missing=0.3)
-    curve = roc_curve(scores, labels)
-    longest = 0
-    for task in range(8):
-        there = ~labels[:, task].isnan()
-        y, s = labels[there, task].numpy(), scores[there, task].numpy()
-        fpr, tpr, thresholds = (points[task].numpy() for points in curve)
-        alone = roc_curve(scores[:, task], labels[:, task])
-        count = len(alone.fpr)
-        longest = max(longest, count)
-        for padded, points in zip((fpr, tpr, thresholds), alone, strict=True):
-            np.testing.assert_array_equal(padded[:count], points.numpy())
-            assert (padded[count:] == padded[count - 1]).all()
-
-        # Each of our points is one of scikit-learn's, threshold included.
-        full = sklearn.metrics.roc_curve(y, s, drop_intermediate=False)
-        position = {threshold: k for k, threshold in enumerate(full[2])}
-        kept = [position[threshold] for threshold in thresholds[:count]]
-        assert kept == sorted(set(kept))
-        np.testing.assert_allclose(fpr[:count], full[0][kept], rtol=0, atol=1e-12)
-        np.testing.assert_allclose(tpr[:count], full[1][kept], rtol=0, atol=1e-12)
-        # Nothing is lost (all its points lie on our lines) and nothing is idle (each of ours is a turn).
-        along, ours = full[0] + full[1], fpr[:count] + tpr[:count]
-        np.testing.assert_allclose(np.interp(along, ours, fpr[:count]), full[0], rtol=0, atol=1e-12)
-        run, rise = np.diff(fpr[:count]), np.diff(tpr[:count])
-        assert (np.abs(run[1:] * rise[:-1] - run[:-1] * rise[1:]) > 1e-12).all()
-        assert (fpr[0], tpr[0], thresholds[0]) == (0, 0, math.inf)
-        assert (fpr[-1], tpr[-1]) == (1, 1)
-    assert curve.fpr.shape == curve.tpr.shape == curve.thresholds.shape == (8, longest)
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.int32])
-def test_roc_curve_thresholds_are_scores(dtype):
-    scores = torch.tensor([-3.5, -1.0, 0.0, 2.0, 7.5]).to(dtype)
-    curve = roc_curve(scores, torch.tensor([0, 1, 0, 1, 0]))
-    assert curve.thresholds.dtype == (dtype if dtype.is_floating_point else torch.float64)
-    assert curve.thresholds[1:].tolist() == scores.tolist()[::-1]
-
-
-def test_roc_curve_of_a_task_without_one_of_the_classes():
-    curve = roc_curve(
-        torch.tensor([[1.0, 1, 1, 1], [2.0, 2, 2, 2]]), torch.tensor([[0, 1, 0, -1], [1, 1, 0, -1]])
-    )
-    assert curve.fpr.isnan().all(1).tolist() == [False, True, False, True]
-    assert curve.tpr.isnan().all(1).tolist() == [False, False, True, True]
-    assert curve.fpr[0].tolist() == [0, 0, 1]
-    assert curve.tpr[0].tolist() == [0, 1, 1]
