@@ -1,9 +1,9 @@
-"""What to say about an unknown name."""
+"""Names in messages: the nearest of an unknown one, the first of many."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -14,3 +14,9 @@ def nearest(name: str, known: Iterable[str]) -> str:
     known = list(known)
     near = difflib.get_close_matches(name, known, 1, 0.5)
     return f"; did you mean {near[0]!r}?" if near else f"; expected one of: {', '.join(known) or 'none'}"
+
+
+def first_few(names: Sequence[str], most: int = 5) -> str:
+    """The first of some names, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from mmb._extras import require
+from mmb._names import first_few
 
 _COUNTER = "num_batches_tracked"  # of batch norm; absent from torchvision's older files
 
@@ -42,22 +43,16 @@ def load_pretrained(
         for name, tensor in read_weights(path).items()
         if not name.startswith(f"{classifier}.")
     }
-    missing = [name for name in own if name not in given and not name.endswith(_COUNTER)]
-    unexpected = [name for name in given if name not in own]
-    misshapen = [
-        f"{name} is {list(given[name].shape)} in the file and {list(own[name].shape)} in the network"
-        for name in own
-        if name in given and given[name].shape != own[name].shape
-    ]
-    problems = [
-        f"{what}: {_some(names)}"
-        for what, names in (
-            ("missing from the file", missing),
-            ("unexpected in the file", unexpected),
-            ("of another shape", misshapen),
-        )
-        if names
-    ]
+    misfits = {
+        "missing from the file": [name for name in own if name not in given and not name.endswith(_COUNTER)],
+        "unexpected in the file": [name for name in given if name not in own],
+        "of another shape": [
+            f"{name} is {list(given[name].shape)} in the file and {list(own[name].shape)} in the network"
+            for name in own
+            if name in given and given[name].shape != own[name].shape
+        ],
+    }
+    problems = [f"{what}: {first_few(names, 8)}" for what, names in misfits.items() if names]
     if problems:
         raise ValueError(
             f"the weights in {path} do not fit this network. {'; '.join(problems)}. Give weights of the same "
@@ -99,9 +94,3 @@ def _unreadable(path: Path) -> str:
         f"{path} is not a state dict of tensors only. Give one written with "
         "torch.save(model.state_dict(), path) or with safetensors"
     )
-
-
-def _some(names: list[str], limit: int = 8) -> str:
-    """The first few names."""
-    more = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return ", ".join(names[:limit]) + more

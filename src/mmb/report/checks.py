@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from mmb import metrics
+from mmb._names import first_few
 from mmb.auc import ThresholdReport
 from mmb.metrics.titles import TITLES
 from mmb.report.comparison import AREAS, area_samples
@@ -200,6 +201,4 @@ def _tasks(facts: RunFacts) -> Iterator[Check]:
 
 def _some(names: list[str], mask: Tensor) -> str:
     """The first few names where a mask is true."""
-    chosen = mask.nonzero().flatten().tolist()
-    more = f" and {len(chosen) - 5} more" if len(chosen) > 5 else ""
-    return ", ".join(names[k] for k in chosen[:5]) + more
+    return first_few([name for name, chosen in zip(names, mask.tolist(), strict=True) if chosen])

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
 
 import mmb
 from mmb._extras import require
@@ -36,18 +35,24 @@ def page_content(runs: Sequence[Run], max_fpr: float | None, say: Callable[[str]
     max_fpr = runs[0].recipe.training.max_fpr if max_fpr is None else max_fpr
     if not 0 < max_fpr <= 1:
         raise ValueError(f"max_fpr must be in (0, 1], got {max_fpr}")
-    scores = []
+    scores: list[SelectedScores] = []
     for run in runs:
         say(f"scores of {run.path}")
         scores.append(run_scores(run))
-        _check_same(runs[0], scores[0], run, scores[-1])
+        first, latest = scores[0], scores[-1]
+        same_rows = torch.equal(latest.labels["test"], first.labels["test"])
+        if latest.task_names != first.task_names or not same_rows:
+            raise RunError(
+                f"the runs in {runs[0].path} and {run.path} have different test rows or tasks, so they "
+                "cannot be compared: write a page for each"
+            )
     methods, member = methods_of(runs)
     names = run_names(runs, methods, member)
     labels = scores[0].labels["test"]
     if not bool((labels >= 0).any()):
         raise RunError(
             f"the data of the run in {runs[0].path} has no labeled test rows, which a page needs: "
-            f"split the data in another way"
+            "split the data in another way"
         )
     areas = [area_samples(found.logits["test"], labels, max_fpr) for found in scores]
     compared = compare_methods(areas, member, labels)
@@ -86,11 +91,9 @@ def run_content(run: Run, scores: SelectedScores, areas: dict[str, Sample], max_
     fpr, tpr = (rate.where(thresholds.isfinite(), torch.nan) for rate in rates_at(logits, labels, thresholds))
     found = task_metrics(logits, labels, max_fpr)
     tasks = {name: rounded(values) for name, values in found.items()}
-    highest = torch.empty(0)
-    for name, sample in areas.items():
-        low, high = sample.estimate().share_interval()
+    intervals = {name: sample.estimate().share_interval() for name, sample in areas.items()}
+    for name, (low, high) in intervals.items():
         tasks |= {f"{name}_low": rounded(low), f"{name}_high": rounded(high)}
-        highest = high if name == "auc" else highest
     tasks |= {"threshold": rounded(thresholds, 4), "fpr": rounded(fpr), "tpr": rounded(tpr)}
     log = read_log(run.path)
     tracked = threshold_log.read(run.path) or scores.tracked
@@ -102,7 +105,7 @@ def run_content(run: Run, scores: SelectedScores, areas: dict[str, Sample], max_
         "tasks": tasks,
         "roc": page_curves(logits, labels, max_fpr),
         "tracked": _tracked(tracked),
-        **check_run(RunFacts(run, log, scores, max_fpr, tracked, fpr, highest)),
+        **check_run(RunFacts(run, log, scores, max_fpr, tracked, fpr, intervals["auc"][1])),
     }
 
 
@@ -110,14 +113,14 @@ def run_facts(run: Run, scores: SelectedScores, log: Sequence[dict[str, Any]]) -
     """What was run, where, when and with what."""
     recipe = run.recipe
     rows = ", ".join(f"{count} {part}" for part, count in scores.sizes.items())
+    options = ", ".join(f"{key} {value}" for key, value in recipe.model.items() if key != "name")
     facts = {
         "method": METHODS[recipe.method].title,
         "data": f"{recipe.data['name']}: {rows} rows, {len(scores.task_names)} tasks",
-        "network": ", ".join(f"{key} {value}" for key, value in recipe.model.items() if key != "name"),
+        "network": recipe.model["name"] + (f" ({options})" if options else ""),
         "seed": str(recipe.seed),
         "folder": str(run.path),
     }
-    facts["network"] = f"{recipe.model['name']}" + (f" ({facts['network']})" if facts["network"] else "")
     planned = next((record.get("steps") for record in log if record["kind"] == "start"), None)
     done = log[-1]["step"] if log else 0
     facts["steps"] = f"{done} of {planned}" if planned else str(done)
@@ -134,16 +137,6 @@ def run_facts(run: Run, scores: SelectedScores, log: Sequence[dict[str, Any]]) -
     return facts
 
 
-def _check_same(one: Run, first: SelectedScores, other: Run, scores: SelectedScores) -> None:
-    """Refuse to compare runs that are judged on different rows."""
-    same = scores.task_names == first.task_names and torch.equal(scores.labels["test"], first.labels["test"])
-    if not same:
-        raise RunError(
-            f"the runs in {one.path} and {other.path} have different test rows or tasks, so they cannot be "
-            f"compared: write a page for each"
-        )
-
-
 def _curves(log: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Columns of the log, by the kind of its lines."""
     curves = {}
@@ -158,16 +151,12 @@ def _tracked(tracked: dict[int, ThresholdReport]) -> dict[str, Any]:
     """Thresholds and quantiles, a list of tasks per step; shares above them at the last step."""
     steps = _spaced(sorted(tracked), 50)
     over_time = {
-        name: [_column(getattr(tracked[step], name)) for step in steps] for name in ("tracked", "quantile")
+        name: [rounded(getattr(tracked[step], name), 3) for step in steps] for name in ("tracked", "quantile")
     }
     at_end = {
-        name: _column(getattr(tracked[steps[-1]], name)) if steps else [] for name in ("rate", "soft_rate")
+        name: rounded(getattr(tracked[steps[-1]], name), 3) if steps else [] for name in ("rate", "soft_rate")
     }
     return {"step": steps, **over_time, **at_end}
-
-
-def _column(values: Tensor) -> Any:
-    return rounded(values.double(), 3)
 
 
 def _spaced(items: Sequence[Any], most: int) -> list[Any]:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mmb._names import first_few
 from mmb.auc import Labels, Objective, RichRowSampler, ShardedObjective, TaskSampler
 from mmb.auc.sharded import owned_heads
 from mmb.data import Dataset
@@ -188,10 +189,9 @@ def training_labels(dataset: Dataset) -> Labels:
         labels = Labels(dataset.labels[dataset.split["train"].to(dataset.device)].cpu())
     out = [dataset.task_names[task] for task in (~labels.usable).nonzero().flatten().tolist()]
     if out:
-        more = f" and {len(out) - _NAMED} more" if len(out) > _NAMED else ""
         warnings.warn(
             f"{len(out)} of {labels.num_tasks} tasks have no positive or no negative among the training rows "
-            f"and are left out: {', '.join(out[:_NAMED])}{more}",
+            f"and are left out: {first_few(out, _NAMED)}",
             stacklevel=2,
         )
     return labels
