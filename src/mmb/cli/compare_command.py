@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mmb._cores import available_cores
 from mmb.cli.console import Console
-from mmb.cli.parser import UsageError, add_overrides
+from mmb.cli.parser import UsageError, add_overrides, positive
 from mmb.cli.train_command import chosen_fragment
 
 
@@ -19,39 +19,36 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_overrides(parser)
     parser.add_argument("--data", help="data set; `mmb data list` lists them")
     parser.add_argument("--methods", default="ce,auc,auc-ct,pauc", help="names of methods, with commas")
-    parser.add_argument("--seeds", type=int, default=3, help="number of seeds")
-    parser.add_argument("--jobs", type=int, help="runs at a time; by default one per core, or one on a GPU")
+    parser.add_argument("--seeds", type=positive, default=3, help="number of seeds")
+    parser.add_argument(
+        "--jobs", type=positive, help="runs at a time; by default one per core, or one on a GPU"
+    )
     parser.add_argument("--output", type=Path, help="folder of the comparison; by default runs/compare-DATA")
 
 
 def run(options: argparse.Namespace, console: Console) -> None:
     """Train all, then show and write the table and the curves."""
     from mmb._atomic_files import write_whole
-    from mmb.cli.watching import ProgressWatch
+    from mmb.cli.watching import train_and_show
+    from mmb.training import METHODS, plan_comparison, summarize
     from mmb.training.processes.commands import command
-    from mmb.training.recipes.presets import METHODS
     from mmb.training.runs.curves import plot_curves
     from mmb.training.runs.tables import as_text, comparison_table
-    from mmb.training.studies.compare import plan, summarise, train_all
 
-    for name in ("seeds", "jobs"):
-        if (number := getattr(options, name)) is not None and number < 1:
-            raise UsageError(f"--{name} must be at least 1, got {number}")
     methods = list(dict.fromkeys(method.strip() for method in options.methods.split(",") if method.strip()))
     if not methods:
-        raise UsageError(f"--methods needs names of methods, with commas; there are: {', '.join(METHODS)}")
+        raise UsageError(f"--methods needs names of methods, with commas; known are {', '.join(METHODS)}")
     fragment = chosen_fragment(options, "data")
     name = fragment["data"]["name"]
     folder = options.output or Path("runs") / f"compare-{name}"
-    runs = plan(fragment, methods, options.seeds, folder)
-    jobs = default_jobs(runs[0].recipe.training.device) if options.jobs is None else options.jobs
+    planned = plan_comparison(fragment, methods, options.seeds, folder)
+    runs = [one.run for one in planned]
+    recipe = runs[0].recipe
     console.say(f"{len(methods)} methods, {options.seeds} seeds, in {folder}")
-    with console.progress() as progress:
-        bar = progress.add_task(f"comparing on {name}", total=len(runs), unit="runs", numbers="")
-        watch = ProgressWatch(progress, console)
-        train_all(runs, jobs, watch, lambda done: progress.update(bar, completed=done))
-    summary = summarise(runs)
-    table = comparison_table(summary, runs[0].recipe)
+    jobs = options.jobs or default_jobs(recipe.training.device)
+    train_and_show(f"comparing on {name}", planned, jobs, console)
+    summary = summarize(runs)
+    table = comparison_table(summary, recipe)
     write_whole(folder / "table.txt", as_text(table))
     write_whole(folder / "summary.json", json.dumps(summary, indent=1))
     plot_curves(runs, folder / "curves.png")

@@ -74,6 +74,13 @@ def parse(arguments: Sequence[str]) -> tuple[ModuleType, argparse.Namespace]:
     return module, options
 
 
+def positive(text: str) -> int:
+    """The type of an option that counts something."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, got {text}")
+    return int(text)
+
+
 def add_overrides(
     parser: argparse.ArgumentParser,
     meaning: str = "change a key of the recipe, such as optimizer.lr=0.01; `mmb train --keys` lists them",

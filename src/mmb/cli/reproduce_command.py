@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mmb.cli.console import Console
-from mmb.cli.parser import UsageError
+from mmb.cli.parser import UsageError, positive
 
 if TYPE_CHECKING:
-    from mmb.training.studies.reproduce import Planned, Study
+    from mmb.training import PlannedRun, TableStudy
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.add_argument("tables", nargs="*", metavar="TABLE", help="table1, table2 or ablation; or several")
     parser.add_argument("--data", nargs="+", default=["molpcba"], help="data set; or several")
-    parser.add_argument("--seeds", type=int, default=3, help="number of seeds")
+    parser.add_argument("--seeds", type=positive, default=3, help="number of seeds")
     parser.add_argument("--rows", nargs="+", metavar="ROW", help="run these rows only")
-    parser.add_argument("--jobs", type=int, default=1, help="runs at a time, each a process of its own")
+    parser.add_argument("--jobs", type=positive, default=1, help="runs at a time, each in its own process")
     parser.add_argument(
         "--choose",
         action="store_true",
@@ -43,13 +43,9 @@ def run(options: argparse.Namespace, console: Console) -> None:
     """Run what is missing of a study and make its table; or check tables against logs."""
     if options.check:
         check(options, console)
-        return
-    if not options.tables:
+    elif not options.tables:
         raise UsageError("name a table: table1, table2 or ablation; or use --check")
-    for name in ("seeds", "jobs"):
-        if getattr(options, name) < 1:
-            raise UsageError(f"--{name} must be at least 1, got {getattr(options, name)}")
-    if options.choose:
+    elif options.choose:
         choose(options, console)
     else:
         make_tables(options, console)
@@ -57,111 +53,90 @@ def run(options: argparse.Namespace, console: Console) -> None:
 
 def make_tables(options: argparse.Namespace, console: Console) -> None:
     """Train the runs of the tables that are not finished, keep their logs, make the tables."""
-    from mmb.training.studies.reproduce import (
-        choices_there,
-        document,
-        keep_logs,
-        plan,
-        with_logs,
-        write_results,
-    )
+    from mmb.training.studies.reproduce import document, plan_table, studies_with_logs, write_results
 
-    wanted = wanted_studies(options)
-    for study in wanted:
-        keep_logs(choices_there(study, options.output), options.results)  # they tell which recipes to run
-    planned = merged(
-        plan(study, options.seeds, options.output, options.results, options.rows) for study in wanted
-    )
-    failed = train(planned, ", ".join(study.name for study in wanted), options, console)
-    studies = with_logs(options.recipes, options.results)
-    write_results(studies, options.results)
-    for study in wanted:
-        if study in studies:
-            console.show(document(study, options.results))
-    complain(failed, len(planned))
-    report(wanted, options.results, console)
+    def plan(study: TableStudy) -> list[PlannedRun]:
+        return plan_table(study, options.seeds, options.output, options.results, options.rows)
+
+    def show(wanted: list[TableStudy]) -> None:
+        studies = studies_with_logs(options.recipes, options.results)
+        write_results(studies, options.results)
+        for study in wanted:
+            if study in studies:
+                console.show(document(study, options.results))
+
+    train(plan, "", show, options, console)
 
 
 def choose(options: argparse.Namespace, console: Console) -> None:
     """Try the choices of each row that were not tried yet, and show what is best on the validation rows."""
     from mmb.training.studies.reproduce import choices_table, plan_choices
 
-    wanted = wanted_studies(options)
-    planned = merged(plan_choices(study, options.output, options.rows) for study in wanted)
-    failed = train(planned, f"choices of {', '.join(study.name for study in wanted)}", options, console)
-    for study in wanted:
-        console.show(choices_table(study, options.results))
-    complain(failed, len(planned))
-    report(wanted, options.results, console)
+    def plan(study: TableStudy) -> list[PlannedRun]:
+        return plan_choices(study, options.output, options.rows)
 
+    def show(wanted: list[TableStudy]) -> None:
+        for study in wanted:
+            console.show(choices_table(study, options.results))
 
-def wanted_studies(options: argparse.Namespace) -> list[Study]:
-    """The tables that are asked for, of each data set."""
-    from mmb.training.studies.reproduce import Study
-
-    pairs = product(options.data, options.tables)
-    return [Study.read(options.recipes, f"{data}/{table}") for data, table in pairs]
-
-
-def merged(plans: Iterable[list[Planned]]) -> list[Planned]:
-    """All runs of several tables, those that they share once."""
-    return list({one.name: one for plan in plans for one in plan}.values())
-
-
-def report(wanted: list[Study], results: Path, console: Console) -> None:
-    """Say where logs are, for programs."""
-    console.result({"studies": {study.name: str(results / study.name) for study in wanted}})
+    train(plan, "choices of ", show, options, console)
 
 
 def train(
-    planned: list[Planned], title: str, options: argparse.Namespace, console: Console
-) -> dict[str, str]:
-    """Train what is not finished, and keep the log of each run as soon as it ends; returns what failed."""
-    from mmb.cli.watching import ProgressWatch
-    from mmb.training.studies.reproduce import keep_logs, train_all
-
-    console.say(f"{title}: {len(planned)} runs in {options.output}")
-    keep_logs(planned, options.results)
-    with console.progress() as progress:
-        done = sum(one.run.finished for one in planned)
-        bar = progress.add_task(title, total=len(planned), completed=done, unit="runs", numbers="")
-
-        def ended(one: Planned, problem: str | None) -> None:
-            keep_logs([one], options.results)
-            progress.advance(bar)
-            if problem is None:
-                result = one.run.result()
-                value = f"{result['selected_by']} {result['valid'][result['selected_by']]:.4f}"
-                problem = f"validation {value} in {result['seconds']:.0f} s"
-            console.say(f"{one.name}: {problem}")
-
-        return train_all(planned, options.jobs, ProgressWatch(progress, console), ended)
-
-
-def complain(failed: dict[str, str], runs: int) -> None:
-    """Fail if a run has failed.
+    plan: Callable[[TableStudy], list[PlannedRun]],
+    title: str,
+    show: Callable[[list[TableStudy]], None],
+    options: argparse.Namespace,
+    console: Console,
+) -> None:
+    """Train what is not finished of the studies that are asked for, keep the logs, and show the outcome.
 
     Raises:
-        RunError: Naming each, and why.
+        RunError: If a run has failed, naming each, and why.
     """
-    from mmb.training.runs.run import RunError
+    from mmb.cli.watching import train_and_show
+    from mmb.training import RunError, TableStudy
+    from mmb.training.studies.reproduce import choices_there, keep_logs
 
+    names = [f"{data}/{table}" for data, table in product(options.data, options.tables)]
+    wanted = [TableStudy.read(options.recipes, name) for name in names]
+    planned = list({one.name: one for study in wanted for one in plan(study)}.values())  # shared ones once
+    title += ", ".join(names)
+    console.say(f"{title}: {len(planned)} runs in {options.output}")
+
+    def ended(one: PlannedRun, error: Exception | None) -> None:
+        if error is None:
+            result = one.run.result()
+            value = f"{result['selected_by']} {result['valid'][result['selected_by']]:.4f}"
+            console.say(f"{one.name}: validation {value} in {result['seconds']:.0f} s")
+        else:
+            console.say(f"{one.name}: {error}")
+
+    try:
+        failed = train_and_show(title, planned, options.jobs, console, ended=ended, only_best=True)
+    finally:
+        there = [one for study in wanted for one in choices_there(study, options.output)]
+        keep_logs([*there, *planned], options.results)
+    show(wanted)
     if failed:
-        each = "".join(f"\n  {name}: {problem}" for name, problem in failed.items())
-        raise RunError(f"{len(failed)} of {runs} runs failed; error.txt in their folders says where:{each}")
+        each = "".join(f"\n  {name}: {type(error).__name__}: {error}" for name, error in failed.items())
+        raise RunError(
+            f"{len(failed)} of {len(planned)} runs failed; error.txt in their folders says where:{each}"
+        )
+    console.result({"studies": {name: str(options.results / name) for name in names}})
 
 
 def check(options: argparse.Namespace, console: Console) -> None:
     """Make the tables again from the logs, and fail if one differs from the file."""
-    from mmb.training.runs.run import RunError
-    from mmb.training.studies.reproduce import differences, with_logs
+    from mmb.training import RunError
+    from mmb.training.studies.reproduce import differences, studies_with_logs
 
-    studies = with_logs(options.recipes, options.results)
+    studies = studies_with_logs(options.recipes, options.results)
     if not studies:
         raise RunError(f"there are no logs of a study in {options.results}")
     if differing := [str(path) for path in differences(studies, options.results)]:
         raise RunError(
-            f"not what the logs give: {', '.join(differing)}; `mmb reproduce TABLE` makes them anew"
+            f"not what the logs give: {', '.join(differing)}; `mmb reproduce TABLE` makes them again"
         )
     checked = [study.name for study in studies]
     console.show(f"{', '.join(checked)}: tables and curves are what the logs give")

@@ -5,27 +5,31 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from mmb._extras import require
 from mmb.cli.console import Console
-from mmb.cli.parser import UsageError, add_overrides
+from mmb.cli.parser import add_overrides, positive
 from mmb.cli.train_command import add_choice_options, chosen_fragment
+
+if TYPE_CHECKING:
+    from mmb.training import TuningStudy
 
 _SHOWN = 10
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
-    parser.add_argument("recipe", nargs="?", help="recipe file (YAML), with or without a grid of its own")
+    parser.add_argument("recipe", nargs="?", help="recipe file (YAML), with or without its own grid")
     add_overrides(parser)
     add_choice_options(parser)
     parser.add_argument(
         "--trials",
-        type=int,
+        type=positive,
         default=30,
         help="trials in all (default 30); the same command continues, also in several terminals at once",
     )
+    parser.add_argument("--jobs", type=positive, default=1, help="trials at a time, each in its own process")
     parser.add_argument(
         "--output", type=Path, help="folder of the study; by default runs/tune-DATA-METHOD-SEED"
     )
@@ -34,23 +38,20 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, console: Console) -> None:
     """Work on the study, then show its best trials."""
     from mmb.cli.watching import ProgressWatch
-    from mmb.training import resolve
-    from mmb.training.studies.tune import Study
+    from mmb.training import TuningStudy, resolve
 
-    if options.trials < 1:
-        raise UsageError(f"--trials must be at least 1, got {options.trials}")
     recipe = resolve(chosen_fragment(options, "data", "method"))
     default = Path("runs") / f"tune-{recipe.data['name']}-{recipe.method}-{recipe.seed}"
     optuna = require("optuna", extra="tune")
     optuna.logging.set_verbosity(optuna.logging.WARNING)  # the progress bar tells more
-    study = Study(options.output or default, recipe)
+    study = TuningStudy(options.output or default, recipe)
     console.say(f"tuning in {study.folder}; stop it at any time, the same command continues")
     with console.progress() as progress:
-        study.run(options.trials, ProgressWatch(progress, console))
+        study.run(options.trials, ProgressWatch(progress, console), options.jobs)
     show(study, options.trials, console)
 
 
-def show(study: Any, trials: int, console: Console) -> None:
+def show(study: TuningStudy, trials: int, console: Console) -> None:
     """Show the best trials and where the recipe is."""
     from mmb.training.processes.commands import command
     from mmb.training.runs.tables import make_table
@@ -68,9 +69,10 @@ def show(study: Any, trials: int, console: Console) -> None:
     console.show("trials: " + ", ".join(f"{count} {state}" for state, count in states.items()))
     if len(records) < trials:
         console.say(f"the grid has {len(records)} combinations; all were tried")
+    path = None
     if best is not None:
-        console.show(f"Train with the best values: {command('train', study.folder / 'best.yaml')}")
-    path = None if best is None else str(study.folder / "best.yaml")
+        path = str(study.folder / "best.yaml")
+        console.show(f"Train with the best values: {command('train', path)}")
     console.result(
         {"output": str(study.folder), "recipe": path, "best": best, "states": states, "trials": records}
     )

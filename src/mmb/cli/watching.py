@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from mmb.cli.console import Console
-from mmb.training.loop.watch import Watch
-from mmb.training.runs.run import Run
+from mmb.training import PlannedRun, Run, Watch, train_many
 
 
 class ProgressWatch(Watch):
@@ -19,7 +19,9 @@ class ProgressWatch(Watch):
         self._task: Any = None
 
     def begin(self, run: Run, step: int, steps: int) -> None:
-        """Start a bar."""
+        """Start a bar, in place of that of a training that did not end."""
+        if self._task is not None:
+            self._progress.remove_task(self._task)
         self._numbers = {}
         title = f"{run.recipe.data['name']}, {run.recipe.method}, seed {run.recipe.seed}"
         self._task = self._progress.add_task(title, total=steps, completed=step, unit="steps", numbers="")
@@ -35,16 +37,28 @@ class ProgressWatch(Watch):
     def end(self, run: Run, result: dict[str, Any]) -> None:
         """Remove the bar."""
         self._progress.remove_task(self._task)
+        self._task = None
 
     def note(self, message: str) -> None:
         """Print above the bar."""
         self._console.say(message)
 
     def say(self, message: str) -> None:
-        """Print above the bar, also beside JSON: it is about something that went wrong."""
+        """Print above the bar, also beside JSON: something went wrong."""
         self._console.warn(message)
 
     def _show(self, step: int, numbers: dict[str, str]) -> None:
         self._numbers |= numbers
         text = "  ".join(f"{name} {value}" for name, value in self._numbers.items())
         self._progress.update(self._task, completed=step, numbers=text)
+
+
+def train_and_show(
+    title: str, planned: Sequence[PlannedRun], jobs: int, console: Console, **options: Any
+) -> dict[str, Exception]:
+    """Train many runs, as `train_many` does with these options, under a bar that counts them."""
+    with console.progress() as progress:
+        bar = progress.add_task(title, total=len(planned), unit="runs", numbers="")
+        watch = ProgressWatch(progress, console)
+        moved = lambda done: progress.update(bar, completed=done)  # noqa: E731
+        return train_many(planned, jobs, watch, moved=moved, **options)

@@ -1,4 +1,4 @@
-"""Training: recipes, the loop, checkpoints, evaluation, prediction."""
+"""Training: recipes, the loop, checkpoints, evaluation, prediction, and studies of many runs."""
 
 from mmb._renamed import renamed_names
 from mmb.training.loop.evaluate import TrainingError
@@ -19,6 +19,10 @@ from mmb.training.runs.checkpoint import CheckpointError
 from mmb.training.runs.export import ExportError, export_run
 from mmb.training.runs.predict import predict_file
 from mmb.training.runs.run import Run, RunError
+from mmb.training.studies.compare import plan_comparison, summarize
+from mmb.training.studies.many_runs import PlannedRun, train_many
+from mmb.training.studies.reproduce import TableStudy, plan_choices, plan_table
+from mmb.training.studies.tune import TuningStudy
 
 __all__ = [
     "METHODS",
@@ -26,22 +30,30 @@ __all__ = [
     "ExportError",
     "Method",
     "OptimizerSettings",
+    "PlannedRun",
     "Recipe",
     "RecipeError",
     "Run",
     "RunError",
     "SamplerSettings",
     "ScheduleSettings",
+    "TableStudy",
     "TrainingError",
     "TrainingSettings",
+    "TuningStudy",
     "Watch",
     "evaluate_run",
     "export_run",
     "merge",
+    "plan_choices",
+    "plan_comparison",
+    "plan_table",
     "predict_file",
     "read_recipe",
     "resolve",
+    "summarize",
     "train",
+    "train_many",
     "with_overrides",
 ]
 

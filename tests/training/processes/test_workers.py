@@ -1,55 +1,73 @@
-"""Comparing in several processes: none outlives the one that waits for it, and one that is killed is told."""
+"""Processes that do tasks: errors come back, a killed one is replaced, none outlives its parent."""
 
+import multiprocessing
 import os
 import signal
-import subprocess
-import sys
+import time
+from functools import partial
 
 import pytest
 
-from tiny_runs import TINY, is_free, wait_until
-
-LONG = ["training.steps=1000000", "training.evaluate_every=100", "training.tensorboard=false"]
-
-
-def overrides():
-    return [
-        f"{section}.{key}={value}" for section in ("data", "model") for key, value in TINY[section].items()
-    ]
+from mmb.training.processes.rendezvous import ProcessError
+from mmb.training.processes.workers import Workers
+from tiny_runs import wait_until
+from worker_tasks import do
 
 
-@pytest.fixture
-def comparison(tmp_path):
-    """A comparison of two runs in two processes, both of which are training."""
-    command = [sys.executable, "-m", "mmb", "compare", "--data", "synthetic", "--methods", "ce,pauc"]
-    command += ["--seeds", "1", "--jobs", "2", "--output", str(tmp_path / "c"), *overrides(), *LONG]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
-    logs = [tmp_path / "c" / method / "seed-0" / "metrics.jsonl" for method in ("ce", "pauc")]
-    wait_until(lambda: all(log.exists() for log in logs) or process.poll() is not None)
-    assert process.poll() is None, process.communicate()[1]
-    yield process, [log.parent for log in logs]
-    process.kill()
-    process.communicate()
+def ended(workers):
+    found = []
+    while not found:
+        found = workers.wait(60)
+    ((task, error),) = found
+    return task, error
 
 
-def children(process):
-    with open(f"/proc/{process.pid}/task/{process.pid}/children") as file:
-        found = [int(number) for number in file.read().split()]
-    return [pid for pid in found if "spawn_main" in open(f"/proc/{pid}/cmdline").read()]
+def test_tasks_end_with_their_errors_and_a_killed_process_is_replaced(tmp_path):
+    with Workers(partial(do, tmp_path), 1) as workers:
+        for task, error in {
+            "first": None,
+            "fail": ValueError("not this"),
+            "odd": ProcessError("OddError: 1, 2"),
+            "second": None,
+            "die": ProcessError("exit code"),
+            "third": None,
+        }.items():
+            assert workers.any_free
+            workers.start(task)
+            assert not workers.any_free
+            assert workers.any_busy
+            done, found = ended(workers)
+            assert (done, type(found)) == (task, type(error))
+            assert str(error) in str(found) or error is None
+            if task == "fail":
+                assert "worker_tasks.py" in str(found.__cause__)
+        first, second, third = ((tmp_path / name).read_text() for name in ("first", "second", "third"))
+        assert first == second != third != str(os.getpid())
+        workers.start("forever")
+        wait_until(lambda: (tmp_path / "forever").exists())
+        handler = signal.getsignal(signal.SIGTERM)
+        start = time.monotonic()
+        with pytest.raises(SystemExit, match="143"):
+            signal.raise_signal(signal.SIGTERM)
+        assert time.monotonic() - start < 1
+        assert handler is signal.getsignal(signal.SIGTERM)
+    assert not multiprocessing.active_children()  # also the one that was busy
+    assert signal.getsignal(signal.SIGTERM) is not handler
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
-def test_no_process_outlives_the_one_that_waits_for_it(comparison, how):
-    process, runs = comparison
-    assert not any(is_free(run) for run in runs)
-    process.send_signal(how)
-    wait_until(lambda: all(is_free(run) for run in runs))
+def test_they_end_with_the_process_that_started_them(tmp_path):
+    parent = multiprocessing.get_context("forkserver").Process(target=do, args=(tmp_path, "hold"))
+    parent.start()
+    wait_until(lambda: (tmp_path / "forever").exists())
+    worker = int((tmp_path / "forever").read_text())
+    parent.kill()
+    parent.join()
 
+    def gone():
+        try:
+            os.kill(worker, 0)
+        except ProcessLookupError:
+            return True
+        return False
 
-def test_a_process_that_is_killed_is_told(comparison):
-    process, runs = comparison
-    os.kill(children(process)[0], signal.SIGKILL)
-    _, err = process.communicate(timeout=120)
-    assert process.returncode == 1
-    assert "a process that trained was killed" in err
-    assert all(is_free(run) for run in runs)
+    wait_until(gone, 20)

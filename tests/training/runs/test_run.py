@@ -7,7 +7,6 @@ import pytest
 from mmb._atomic_files import WriteError
 from mmb.training import Run, RunError
 from mmb.training.runs.log import RunLog
-from mmb.training.studies.compare import _share_done as share_done
 from tiny_runs import small_files, tiny_recipe
 
 
@@ -46,18 +45,6 @@ def test_a_folder_that_another_process_trains_in_is_not_discarded(tmp_path):
         assert (run.path / "recipe.yaml").exists()
     run.discard_unstarted()
     assert not run.path.exists()
-
-
-def test_progress_of_a_damaged_log_is_unknown_or_known(tmp_path):
-    run = Run.create(tmp_path / "run", tiny_recipe())
-    (run.path / "metrics.jsonl").write_text(
-        'x{"kind": "start", "step": 0, "steps": 40}\n{"kind": "train", "step": 8}\n'
-    )
-    assert share_done(run) == 0
-    (run.path / "metrics.jsonl").write_text(
-        '{"kind": "start", "step": 0, "steps": 40}\n{"kind": "train", "step": 8}\n'
-    )
-    assert share_done(run) == 0.2
 
 
 def test_commands_can_be_given_as_they_are_shown(tmp_path):

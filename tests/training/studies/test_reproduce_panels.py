@@ -2,9 +2,10 @@
 
 import pytest
 
+from mmb.training import RunError, TableStudy, plan_table
 from mmb.training.runs.log import read_log
-from mmb.training.runs.run import RunError
-from mmb.training.studies.reproduce import Study, figures, plan
+from mmb.training.studies.reproduce import figures
+from mmb.training.studies.reproduce.logs import logged_runs
 from small_studies import call, write_study
 
 ROWS = ["b8", "b16", "i4"]
@@ -46,10 +47,10 @@ def test_the_table_names_rows_and_tasks(folder):
 
 
 def test_each_panel_shows_its_rows(folder, monkeypatch):
-    study = Study.read(folder / "recipes", "synthetic/ablation")
+    study = TableStudy.read(folder / "recipes", "synthetic/ablation")
     kept = []
     monkeypatch.setattr(figures.require("matplotlib.pyplot", extra="training"), "close", kept.append)
-    figures.plot(study, folder / "results", folder / "figure.png")
+    figures.plot(study, logged_runs(study, folder / "results"), folder / "figure.png")
     axes = kept[0].axes  # line by line: metric over steps, over seconds, loss over steps
     assert [axis.get_title() for axis in axes[:2]] == list(study.panels)
     labels = [[line.get_label() for line in axis.lines] for axis in axes]
@@ -60,6 +61,6 @@ def test_each_panel_shows_its_rows(folder, monkeypatch):
 
 def test_by_default_steps_have_equally_many_rows(folder, tmp_path):
     write_study(tmp_path, "ablation", changes=CHANGES, **ABOUT)
-    study = Study.read(tmp_path / "recipes", "synthetic/ablation")
-    with pytest.raises(RunError, match="rows per step differs between methods: 32; 64"):
-        plan(study, 1, tmp_path / "runs", tmp_path / "results")
+    study = TableStudy.read(tmp_path / "recipes", "synthetic/ablation")
+    with pytest.raises(RunError, match=r"rows per step.*32; 64"):
+        plan_table(study, 1, tmp_path / "runs", tmp_path / "results")

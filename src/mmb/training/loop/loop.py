@@ -48,7 +48,9 @@ class Progress:
     log_position: int = 0
 
 
-def train(run: Run, watch: Watch | None = None) -> dict[str, Any]:
+def train(
+    run: Run, watch: Watch | None = None, *, at_once: int = 1, only_best: bool = False
+) -> dict[str, Any]:
     """Train a run to its end, from its newest checkpoint if it has one.
 
     Processes that `torchrun` started, each of which must call this, train it together.
@@ -56,6 +58,8 @@ def train(run: Run, watch: Watch | None = None) -> dict[str, Any]:
     Args:
         run: The run.
         watch: Is told how it goes.
+        at_once: Number of runs that share this machine meanwhile; kept in the result if it is not one.
+        only_best: Whether the finished run keeps only the checkpoint of its selected weights.
 
     Returns:
         The result, as in `result.json`.
@@ -126,7 +130,8 @@ def train(run: Run, watch: Watch | None = None) -> dict[str, Any]:
                     save(run, setup, progress, log)
                 if progress.stopped:
                     break
-        result = finish(run, setup, progress.step, progress.best_step, progress.seconds)
+        facts = {"at_once": at_once} if at_once > 1 else {}
+        result = finish(run, setup, progress.step, progress.best_step, progress.seconds, facts, only_best)
         watch.end(run, result)
         return result
 

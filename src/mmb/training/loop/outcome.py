@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,15 @@ FPRS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 """False positive rates for which thresholds are kept, beside that of the recipe."""
 
 
-def finish(run: Run, setup: Setup, step: int, best_step: int | None, seconds: float) -> dict[str, Any]:
+def finish(
+    run: Run,
+    setup: Setup,
+    step: int,
+    best_step: int | None,
+    seconds: float,
+    facts: Mapping[str, Any] | None = None,
+    only_best: bool = False,
+) -> dict[str, Any]:
     """Judge the selected weights and write `result.json`, `predictor.json` and `table.txt`.
 
     Args:
@@ -35,6 +44,8 @@ def finish(run: Run, setup: Setup, step: int, best_step: int | None, seconds: fl
         step: Steps done.
         best_step: Step of the selected weights.
         seconds: Time spent.
+        facts: Further content of `result.json`.
+        only_best: Whether to delete all checkpoints but that of the selected weights.
 
     Returns:
         The content of `result.json`.
@@ -69,6 +80,7 @@ def finish(run: Run, setup: Setup, step: int, best_step: int | None, seconds: fl
             f"{judged}_tpr": plain(tpr),
         },
         **provenance_of(setup.dataset.device),
+        **(facts or {}),
     }
     predictor = {
         "task_names": list(setup.dataset.task_names),
@@ -82,6 +94,8 @@ def finish(run: Run, setup: Setup, step: int, best_step: int | None, seconds: fl
     if setup.ranks.is_main:
         run.write_outcome("predictor.json", predictor)
         write_whole(run.path / "table.txt", result_table(result))
+        if only_best and best_step is not None:
+            checkpoint.keep_only(run.checkpoints, best_step)
         write_whole(run.path / "result.json", json.dumps(result, indent=1))  # last: it makes the run finished
     setup.ranks.barrier()
     return result

@@ -57,7 +57,7 @@ def _read(path: Path, above: tuple[Path, ...]) -> Fragment:
     if path.resolve() in above:
         raise RecipeError(f"recipe {path} builds on itself: remove it from the base of one of {list(above)}")
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = yaml.load(path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except FileNotFoundError as error:
         raise RecipeError(f"there is no recipe {path}") from error
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:

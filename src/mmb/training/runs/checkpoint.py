@@ -227,13 +227,21 @@ def prune(folder: Path, keep: int, step: int) -> None:
             return  # damaged: which one it needs is not known, so keep all
         if best is not None:
             kept.add(f"{best:08d}")
+    _delete(path for path in paths if path.name not in kept)
+
+
+def keep_only(folder: Path, step: int) -> None:
+    """Delete all checkpoints but one."""
+    _delete(path for path in steps(folder) if int(path.name) != step)
+
+
+def _delete(paths: Iterable[Path]) -> None:
+    """Delete checkpoints; each is renamed first, so that a crash leaves no half of one under its name."""
     for path in paths:
-        if path.name not in kept:
-            # Renamed first, so that a crash does not leave half of a checkpoint under its name.
-            doomed = path.with_name(f"{_UNFINISHED}{path.name}")
-            shutil.rmtree(doomed, ignore_errors=True)
-            path.rename(doomed)
-            shutil.rmtree(doomed, ignore_errors=True)
+        doomed = path.with_name(f"{_UNFINISHED}{path.name}")
+        shutil.rmtree(doomed, ignore_errors=True)
+        path.rename(doomed)
+        shutil.rmtree(doomed, ignore_errors=True)
 
 
 def steps(folder: Path) -> list[Path]:

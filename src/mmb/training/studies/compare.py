@@ -1,31 +1,34 @@
-"""Several methods on the same data over several seeds: train them all, put them side by side."""
+"""Several methods on the same data over several seeds, side by side."""
 
 from __future__ import annotations
 
 import json
-import multiprocessing
 import statistics
-import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from mmb._renamed import renamed_names
 from mmb.metrics import SHORT_NAMES
-from mmb.training.loop.loop import train
 from mmb.training.loop.setup import rows_per_step
-from mmb.training.loop.watch import Watch
-from mmb.training.processes.workers import become_worker
 from mmb.training.recipes.nested import Fragment, merge
 from mmb.training.recipes.presets import METHODS
 from mmb.training.recipes.recipe import Recipe
 from mmb.training.recipes.resolution import resolve
-from mmb.training.runs.log import read_log
 from mmb.training.runs.run import Run, RunError
+from mmb.training.studies.many_runs import PlannedRun
+
+__getattr__ = renamed_names(
+    __name__,
+    {
+        "plan": "mmb.training.plan_comparison",
+        "train_all": "mmb.training.train_many",
+        "summarise": "mmb.training.summarize",
+    },
+)
 
 
-def plan(fragment: Fragment, methods: Sequence[str], seeds: int, folder: Path) -> list[Run]:
+def plan_comparison(fragment: Fragment, methods: Sequence[str], seeds: int, folder: Path) -> list[PlannedRun]:
     """Make, or find again, the folders of all runs of a comparison.
 
     Args:
@@ -35,33 +38,25 @@ def plan(fragment: Fragment, methods: Sequence[str], seeds: int, folder: Path) -
         folder: Folder of the comparison; each run is in `METHOD/seed-N`.
 
     Returns:
-        The runs, seed by seed.
+        The runs, seed by seed, for `train_many`.
 
     Raises:
         RecipeError: If a key or a value is wrong; no folder is made then.
         RunError: If a folder has a run of another recipe, or methods would see different numbers of rows.
     """
-    wanted = [
-        (folder / method / f"seed-{seed}", resolve(merge(fragment, {"method": method, "seed": seed})))
+    wanted = {
+        f"{method}/seed-{seed}": resolve(merge(fragment, {"method": method, "seed": seed}))
         for seed in range(seeds)
         for method in methods
-    ]
-    check_fair([recipe for _, recipe in wanted])
-    if not all(recipe.training.test for _, recipe in wanted):
-        raise RunError("a comparison is of test rows: set training.test=true")
-    return [Run.find(path, recipe) for path, recipe in wanted]
+    }
+    check_fair(list(wanted.values()))
+    if not all(recipe.training.test for recipe in wanted.values()):
+        raise RunError("methods are compared on test rows: set training.test=true")
+    return [PlannedRun(name, Run.find(folder / name, recipe)) for name, recipe in wanted.items()]
 
 
 def check_fair(recipes: Sequence[Recipe], same_rows: bool = True) -> None:
-    """Refuse to compare runs with different data, networks or numbers of rows seen.
-
-    Args:
-        recipes: The recipes of the runs.
-        same_rows: Whether steps must have equally many rows, too.
-
-    Raises:
-        RunError: Naming what differs.
-    """
+    """Refuse to compare runs that differ in data, network, steps, selection or, if asked, rows per step."""
     for name, seen in (
         ("data", {json.dumps(recipe.data) for recipe in recipes}),
         ("model", {json.dumps(recipe.model) for recipe in recipes}),
@@ -75,68 +70,21 @@ def check_fair(recipes: Sequence[Recipe], same_rows: bool = True) -> None:
             )
 
 
-def train_all(runs: Sequence[Run], jobs: int, watch: Watch, moved: Callable[[float], None]) -> None:
-    """Train all runs that are not finished.
-
-    Args:
-        runs: The runs.
-        jobs: Processes to use; with one, runs are trained here.
-        watch: Is told of each training, with one process.
-        moved: Is told now and then how many runs are done, a run in progress counting in part.
-
-    Raises:
-        RunError: If a process that trained was killed; and what `train` raises.
-    """
-    left = [run for run in runs if not run.finished]
-    if jobs <= 1 or len(left) <= 1:
-        for number, run in enumerate(left, 1):
-            train(run, watch)
-            moved(len(runs) - len(left) + number)
-        return
-    context = multiprocessing.get_context("spawn")
-    # A thread each: the processes are as many as the cores.
-    with ProcessPoolExecutor(min(jobs, len(left)), context, become_worker, (1,)) as pool:
-        futures = [pool.submit(_train, run.path) for run in left]
-        while not all(future.done() for future in futures):
-            time.sleep(0.2)
-            moved(sum(_share_done(run) for run in runs))
-            for future in futures:
-                if future.done() and future.exception() is not None:
-                    pool.shutdown(wait=False, cancel_futures=True)
-                    _raise(future)
-
-
-def _raise(future: Future[None]) -> None:
-    try:
-        future.result()
-    except BrokenProcessPool as error:
-        raise RunError(
-            "a process that trained was killed, perhaps because memory ran out: the same command continues "
-            "where it was; --jobs 1 trains one run at a time"
-        ) from error
-
-
-def _train(path: Path) -> None:
-    train(Run.open(path))
-
-
-def _share_done(run: Run) -> float:
-    """How much of a run that another process trains is done, as its log tells."""
-    if run.finished or not (run.path / "metrics.jsonl").exists():
-        return float(run.finished)
-    records = read_log(run.path)
-    steps = next((record["steps"] for record in records if "steps" in record), None)
-    return records[-1].get("step", 0) / steps if steps else 0.0
-
-
-def summarise(runs: Sequence[Run]) -> dict[str, Any]:
+def summarize(runs: Sequence[Run]) -> dict[str, Any]:
     """Mean and standard deviation over seeds of each method's test metrics.
 
+    Args:
+        runs: Finished runs.
+
     Returns:
-        For each method: its metrics, the seconds of a run, and the values of each seed.
+        For each method its metrics, the seconds of a run, and the values of each seed.
+
+    Raises:
+        RunError: If a run is not finished, or a metric is not defined on its test rows.
     """
     summary: dict[str, Any] = {}
-    for method, results in _by_method(runs):
+    for method in dict.fromkeys(run.recipe.method for run in runs):
+        results = [run.result() for run in runs if run.recipe.method == method]
         entry: dict[str, Any] = {"title": METHODS[method].title, "seeds": len(results)}
         for metric in SHORT_NAMES:
             values = [result["test"][metric] for result in results]
@@ -151,9 +99,3 @@ def summarise(runs: Sequence[Run]) -> dict[str, Any]:
         entry["steps"] = statistics.fmean(result["steps"] for result in results)
         summary[method] = entry
     return summary
-
-
-def _by_method(runs: Sequence[Run]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    methods = dict.fromkeys(run.recipe.method for run in runs)
-    for method in methods:
-        yield method, [run.result() for run in runs if run.recipe.method == method]

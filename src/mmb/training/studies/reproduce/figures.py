@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from mmb._extras import require
-from mmb.training.studies.reproduce.logs import by_step, curve, logged, paths_of, start_of
-from mmb.training.studies.reproduce.study import METRICS, Study
+from mmb.metrics.titles import TITLES
+from mmb.training.studies.reproduce.logs import LoggedRun
+from mmb.training.studies.reproduce.study import TableStudy
 
-Line = tuple[list[float], list[float]]
+Runs = Mapping[str, Sequence[LoggedRun]]
 
 
-def plot(study: Study, results: Path, path: Path) -> None:
+def plot(study: TableStudy, runs: Runs, path: Path) -> None:
     """Draw a study.
 
     The validation metric of every row against epochs and against seconds, once more from the end of the
@@ -23,66 +24,78 @@ def plot(study: Study, results: Path, path: Path) -> None:
     """
     require("matplotlib", extra="training").use("Agg")
     plt = require("matplotlib.pyplot", extra="training")
-    titles = {row: study.title_of(row, found[0]["method"]) for row, found in logged(study, results)}
-    figure = _panels(plt, study, titles, results) if study.panels else _methods(plt, study, titles, results)
+    figure = (_panels if study.panels else _methods)(plt, study, runs)
     figure.suptitle(study.title)
     figure.savefig(path, dpi=120)
     plt.close(figure)
 
 
-def _methods(plt: Any, study: Study, titles: dict[str, str], results: Path) -> Any:
+def _methods(plt: Any, study: TableStudy, runs: Runs) -> Any:
     """Above, the whole course; below, where rows have a first phase in common, what follows it."""
-    place = 2 + list(METRICS).index(study.metric)
-    paths = {row: paths_of(study, row, results) for row in titles}
-    starts = {row: [start_of(path, study, results) for path in paths[row]] for row in titles}
-    lines = 2 if any(start is not None for found in starts.values() for start in found) else 1
-    figure, axes = plt.subplots(
-        lines, 2, figsize=(11, 4.2 * lines), constrained_layout=True, sharey="row", squeeze=False
-    )
-    for index, (row, title) in enumerate(titles.items()):
-        whole = [curve(path, start) for path, start in zip(paths[row], starts[row], strict=True)]
-        after = [points[-len(curve(path, None)) :] for points, path in zip(whole, paths[row], strict=True)]
+    place = 2 + list(TITLES).index(study.metric)
+    lines = 2 if any(run.start is not None for row in runs.values() for run in row) else 1
+    figure, axes = _subplots(plt, lines, 2, 4.2)
+    for index, (row, found) in enumerate(runs.items()):
+        whole = [run.curve for run in found]
+        after = [run.curve[len(run.start.curve) :] if run.start else run.curve for run in found]
         for line, curves in zip(axes, (whole, after)[:lines], strict=True):
             for column, axis in enumerate(line):
-                axis.plot(*_mean(curves, column, place), color=f"C{index % 10}", label=title, linewidth=1.2)
+                _draw(axis, index, _title(study, row, found), curves, column, place)
     for line in axes:
-        line[0].set_ylabel(f"validation {METRICS[study.metric]}")
-        for axis, label in zip(line, ("epochs", "seconds"), strict=True):
-            axis.set_xlabel(label)
-            axis.grid(alpha=0.3)
+        _label(line[0], "epochs", f"validation {TITLES[study.metric]}")
+        _label(line[1], "seconds", "")
     axes[-1][1].legend(fontsize="small")
     return figure
 
 
-def _panels(plt: Any, study: Study, titles: dict[str, str], results: Path) -> Any:
+def _panels(plt: Any, study: TableStudy, runs: Runs) -> Any:
+    """A column for each panel; its rows: the metric over steps and seconds, the loss over steps."""
     shown = [("step", study.metric), ("seconds", study.metric), ("step", "loss")]
-    size = (5.5 * len(study.panels), 3.2 * len(shown))
-    figure, axes = plt.subplots(
-        len(shown), len(study.panels), figsize=size, constrained_layout=True, sharey="row", squeeze=False
-    )
+    figure, axes = _subplots(plt, len(shown), len(study.panels), 3.2)
     for column, (title, rows) in enumerate(study.panels.items()):
         axes[0][column].set_title(title)
         for line, (across, up) in enumerate(shown):
             axis = axes[line][column]
-            for index, row in enumerate(row for row in rows if row in titles):
-                points = [_points(path, across, up) for path in paths_of(study, row, results)]
-                axis.plot(*_mean(points, 0, 1), color=f"C{index}", label=titles[row], linewidth=1.2)
-            axis.set_xlabel("steps" if across == "step" else across)
-            axis.set_ylabel("training loss" if up == "loss" else f"validation {METRICS[up]}")
-            axis.grid(alpha=0.3)
+            for index, row in enumerate(row for row in rows if row in runs):
+                points = [[[r[across], r[up]] for r in run.by_step if up in r] for run in runs[row]]
+                _draw(axis, index, _title(study, row, runs[row]), points, 0, 1)
+            _label(
+                axis,
+                "steps" if across == "step" else across,
+                "training loss" if up == "loss" else f"validation {TITLES[up]}",
+            )
         axes[0][column].legend(fontsize="small")
     return figure
 
 
-def _points(path: Path, across: str, up: str) -> list[list[float]]:
-    return [[record[across], record[up]] for record in by_step(path) if up in record]
+def _subplots(plt: Any, lines: int, columns: int, height: float) -> Any:
+    return plt.subplots(
+        lines,
+        columns,
+        figsize=(5.5 * columns, height * lines),
+        constrained_layout=True,
+        sharey="row",
+        squeeze=False,
+    )
 
 
-def _mean(curves: Sequence[Sequence[Sequence[float]]], across: int, up: int) -> Line:
-    """Mean over seeds of two columns, point by point, as far as all seeds go."""
+def _title(study: TableStudy, row: str, runs: Sequence[LoggedRun]) -> str:
+    return study.title_of(row, runs[0].result["method"])
+
+
+def _draw(
+    axis: Any, index: int, title: str, curves: Sequence[Sequence[Sequence[float]]], across: int, up: int
+) -> None:
+    """Draw the mean over seeds of two columns, point by point, as far as all seeds go."""
     length = min(map(len, curves))
-    first, second = (
+    means = (
         [statistics.fmean(points[k][column] for points in curves) for k in range(length)]
         for column in (across, up)
     )
-    return first, second
+    axis.plot(*means, color=f"C{index % 10}", label=title, linewidth=1.2)
+
+
+def _label(axis: Any, across: str, up: str) -> None:
+    axis.set_xlabel(across)
+    axis.set_ylabel(up)
+    axis.grid(alpha=0.3)

@@ -1,78 +1,137 @@
-"""What the kept logs of a study's runs say."""
+"""The logs of a study's runs: kept in a folder of results, and read there."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import shutil
+from collections.abc import Iterable
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from mmb._atomic_files import write_whole
+from mmb.metrics.titles import TITLES
+from mmb.training.loop.evaluate import TrainingError
+from mmb.training.recipes.nested import Fragment
+from mmb.training.recipes.renamed import translate
+from mmb.training.recipes.resolution import read_recipe
 from mmb.training.runs.log import read_log
 from mmb.training.runs.run import RunError
-from mmb.training.studies.reproduce.study import METRICS, Study
+from mmb.training.studies.many_runs import ERROR, PlannedRun
+from mmb.training.studies.reproduce.study import TableStudy
 
+_FAILED = "failed.txt"  # stands for the result of a run whose training failed
+_RECIPE, _LOG, _RESULT = "recipe.yaml", "metrics.jsonl", "result.json"
 _REMEDY = "put it back, or delete the folder and run `mmb reproduce` again"
 
 
-def logged(study: Study, results: Path) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """The results of each row that has any, seed by seed, with the time of the first phase added in."""
-    for row in study.recipes:
-        paths = paths_of(study, row, results)
-        if paths:
-            found = []
-            for path in paths:
-                start = start_of(path, study, results)
-                seconds = result_of(start)["seconds"] if start is not None else 0.0
-                result = result_of(path)
-                found.append({**result, "seconds_in_all": result["seconds"] + seconds})
-            yield row, found
+def keep_logs(planned: Iterable[PlannedRun], results: Path) -> None:
+    """Copy the logs of finished runs to `results`; of runs whose training failed, the reason."""
+    for one in planned:
+        kept = results / one.name
+        problem = failure_of(one.run.path)
+        if not one.run.finished and problem is None:
+            continue
+        kept.mkdir(parents=True, exist_ok=True)
+        for name in (_RECIPE, _LOG, _RESULT) if one.run.finished else (_RECIPE,):
+            shutil.copyfile(one.run.path / name, kept / name)
+        if problem is None:
+            (kept / _FAILED).unlink(missing_ok=True)
+        else:
+            write_whole(kept / _FAILED, f"{problem}\n")
 
 
-def curve(path: Path, start: Path | None) -> list[list[float]]:
-    """Epoch, seconds and metrics at every evaluation of a run, after those of its first phase."""
-    points: list[list[float]] = []
-    epochs = seconds = 0.0
-    for folder in [start, path] if start is not None else [path]:
-        records = read_log(folder)
+def has_ended(path: Path) -> bool:
+    """Whether a folder of a run, or of its logs, tells what the run came to."""
+    return (path / _RESULT).exists() or failure_of(path) is not None
+
+
+def failure_of(path: Path) -> str | None:
+    """Why training failed, by a folder of a run or of its logs; None if it did not.
+
+    Only what the settings of the run are to blame for counts: after other failures it is tried again.
+    """
+    for name in (_FAILED, ERROR):
+        if not (path / _RESULT).exists() and (path / name).exists():
+            problem = (path / name).read_text(encoding="utf-8").split("\n\n")[0].strip()
+            return problem if problem.startswith(TrainingError.__name__) else None
+    return None
+
+
+class LoggedRun:
+    """The kept log of a finished run, and that of the first phase it started from; read when needed."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.start: LoggedRun | None = None
+
+    @property
+    def seed(self) -> int:
+        """The seed of the run, which names its folder."""
+        return int(self.path.name.removeprefix("seed-"))
+
+    @cached_property
+    def recipe(self) -> Fragment:
+        """Its recipe, not resolved."""
+        return translate(read_recipe(self.path / _RECIPE))
+
+    @cached_property
+    def result(self) -> dict[str, Any]:
+        """What the run came to."""
+        file = self.path / _RESULT
+        try:
+            result: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise RunError(f"{file}: cannot be read ({error}): {_REMEDY}") from None
+        return result
+
+    @property
+    def seconds(self) -> float:
+        """Time of training, first phase included."""
+        first = self.start.seconds if self.start is not None else 0.0
+        return float(self.result["seconds"]) + first
+
+    @cached_property
+    def records(self) -> list[dict[str, Any]]:
+        """The lines of its log."""
+        records = read_log(self.path)
         if not records:
-            raise RunError(f"{folder / 'metrics.jsonl'}: no log is there: {_REMEDY}")
-        per_epoch = records[0]["steps_per_epoch"]
-        offset = (epochs, seconds)
-        for record in records:
+            raise RunError(f"{self.path / _LOG}: it is missing or empty: {_REMEDY}")
+        return records
+
+    @cached_property
+    def curve(self) -> list[list[float]]:
+        """Epoch, seconds and metrics at every evaluation, after those of the first phase."""
+        points = list(self.start.curve) if self.start is not None else []
+        epochs, seconds = points[-1][:2] if points else (0.0, 0.0)
+        per_epoch = self.records[0]["steps_per_epoch"]
+        for record in self.records:
             if record["kind"] == "valid":
-                epochs, seconds = offset[0] + record["step"] / per_epoch, offset[1] + record["seconds"]
-                points.append([epochs, seconds, *(record[metric] for metric in METRICS)])
-    return points
+                at = [epochs + record["step"] / per_epoch, seconds + record["seconds"]]
+                points.append([*at, *(record[metric] for metric in TITLES)])
+        return points
+
+    @cached_property
+    def by_step(self) -> list[dict[str, float]]:
+        """What was logged at each step, without the first phase: seconds, loss, metrics."""
+        found: dict[int, dict[str, float]] = {}
+        for record in self.records:
+            if record["kind"] in ("train", "valid"):
+                kept = {key: record[key] for key in ("seconds", "loss", *TITLES) if key in record}
+                found.setdefault(record["step"], {"step": record["step"]}).update(kept)
+        return [found[step] for step in sorted(found)]
 
 
-def by_step(path: Path) -> list[dict[str, float]]:
-    """What the log of a run, without its first phase, has of each step: seconds, loss, metrics."""
-    found: dict[int, dict[str, float]] = {}
-    for record in read_log(path):
-        if record["kind"] in ("train", "valid"):
-            kept = {key: record[key] for key in ("seconds", "loss", *METRICS) if key in record}
-            found.setdefault(record["step"], {"step": record["step"]}).update(kept)
-    return [found[step] for step in sorted(found)]
-
-
-def result_of(path: Path) -> dict[str, Any]:
-    """The result of a finished run."""
-    file = path / "result.json"
-    try:
-        result: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise RunError(f"{file}: cannot be read ({error}): {_REMEDY}") from None
-    return result
-
-
-def paths_of(study: Study, row: str, results: Path) -> list[Path]:
-    """Folders of the finished runs of a row, by seed."""
-    found = (results / study.name / row).glob("seed-*/result.json")
-    return sorted((path.parent for path in found), key=lambda path: int(path.name.removeprefix("seed-")))
-
-
-def start_of(path: Path, study: Study, results: Path) -> Path | None:
-    """The first phase of a run, if it has one."""
-    if "\npretrain:" not in (path / "recipe.yaml").read_text(encoding="utf-8"):
-        return None  # read as text: to resolve some hundred recipes takes a minute
-    return results / Path(study.name).parent / "start" / path.name
+def logged_runs(study: TableStudy, results: Path) -> dict[str, list[LoggedRun]]:
+    """The finished runs of each row that has any, by seed."""
+    runs = {}
+    for row in study.recipes:
+        found = []
+        for file in (results / study.name / row).glob(f"seed-*/{_RESULT}"):
+            run = LoggedRun(file.parent)
+            if run.recipe.get("pretrain") is not None:
+                run.start = LoggedRun(results / study.folder_of_starts / file.parent.name)
+            found.append(run)
+        if found:
+            runs[row] = sorted(found, key=lambda run: run.seed)
+    return runs

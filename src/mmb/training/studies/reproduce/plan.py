@@ -1,46 +1,26 @@
-"""Which runs a study needs, where they are, and where their logs are kept."""
+"""Which runs a study needs: those that try the choices of its rows, and those of its table."""
 
 from __future__ import annotations
 
 import os
-import shutil
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
-from mmb._atomic_files import write_whole
-from mmb.training.loop.evaluate import TrainingError
+from mmb.training.processes.commands import command
+from mmb.training.recipes.nested import Fragment, merge
 from mmb.training.recipes.recipe import Recipe
+from mmb.training.recipes.resolution import resolve, to_plain
 from mmb.training.runs.run import Run, RunError
 from mmb.training.studies.compare import check_fair
-from mmb.training.studies.reproduce.choices import FAILED, choice_name, choice_recipe, chosen
-from mmb.training.studies.reproduce.study import Study
-
-ERROR = "error.txt"
-"""File in the folder of a run that failed: why, and where."""
-
-_LOGS = ("recipe.yaml", "metrics.jsonl", "result.json")
+from mmb.training.studies.many_runs import PlannedRun
+from mmb.training.studies.reproduce.logs import LoggedRun, failure_of, has_ended
+from mmb.training.studies.reproduce.study import TableStudy
 
 
-@dataclass(frozen=True)
-class Planned:
-    """A run of a study.
-
-    Attributes:
-        name: Place of its folder among all runs, and of its logs among all results, such as
-            `molpcba/table2/ce/seed-0`.
-        run: The run.
-        after: Name of the first phase that it starts from, if any.
-    """
-
-    name: str
-    run: Run
-    after: str | None = None
-
-
-def plan(
-    study: Study, seeds: int, folder: Path, results: Path, rows: Sequence[str] | None = None
-) -> list[Planned]:
+def plan_table(
+    study: TableStudy, seeds: int, folder: Path, results: Path, rows: Sequence[str] | None = None
+) -> list[PlannedRun]:
     """Make, or find again, the folders of all runs of a study's table.
 
     A first phase that rows share is trained once for each seed, in `start/seed-N`, and linked to from there.
@@ -49,32 +29,33 @@ def plan(
         study: The study.
         seeds: Seeds 0 to `seeds - 1` are used.
         folder: Folder of the runs of all studies.
-        results: Folder of the logs, which tell the best of a row's choices.
+        results: Folder of the logs; they, or the runs, tell the best of a row's choices.
         rows: The rows to run; all by default.
 
     Returns:
-        The runs, seed by seed, each first phase before what starts from it.
+        The runs, seed by seed, each first phase before the runs that start from it.
 
     Raises:
         RecipeError: If a recipe is wrong, or a row unknown; no folder is made then.
         RunError: If a folder has a run of another recipe, rows are not comparable, or choices were not tried.
     """
-    rows = _checked(study, rows)
+    study.check_rows(rows or (), "--rows")
+    rows = rows or list(study.recipes)
     if study.choices and study.choose_seed < seeds:
         raise RunError(f"{study.name}: choose_seed {study.choose_seed} is one of the {seeds} of the table")
-    change = {row: study.choices[row][chosen(study, row, results)] for row in rows if study.choices}
-    wanted = [
-        (f"{study.name}/{row}/seed-{seed}", study.recipe(row, seed, change.get(row)))
+    change = {row: study.choices[row][chosen(study, row, folder, results)] for row in rows if study.choices}
+    wanted = {
+        f"{study.name}/{row}/seed-{seed}": study.recipe(row, seed, change.get(row))
         for seed in range(seeds)
         for row in rows
-    ]
+    }
     return _planned(study, wanted, folder)
 
 
-def plan_choices(study: Study, folder: Path, rows: Sequence[str] | None = None) -> list[Planned]:
+def plan_choices(study: TableStudy, folder: Path, rows: Sequence[str] | None = None) -> list[PlannedRun]:
     """Make, or find again, the folders of the runs that try the choices of a study's rows.
 
-    They have a seed of their own, which is none of the table, and nothing is evaluated on test rows.
+    They have another seed than the table, and nothing is evaluated on test rows.
 
     Args:
         study: The study.
@@ -82,73 +63,108 @@ def plan_choices(study: Study, folder: Path, rows: Sequence[str] | None = None) 
         rows: The rows; all by default.
 
     Returns:
-        The runs, a first phase before them.
+        The runs, with their first phase before them.
 
     Raises:
-        RecipeError: If a recipe is wrong, a row unknown, or there are no choices; no folder is made then.
-        RunError: If a folder has a run of another recipe, or runs are not comparable.
+        RecipeError: If a recipe is wrong or a row unknown; no folder is made then.
+        RunError: If there are no choices, a folder has a run of another recipe, or runs are not comparable.
     """
-    rows = _checked(study, rows)
+    study.check_rows(rows or (), "--rows")
     if not study.choices:
         raise RunError(f"{study.name} has nothing to choose: its study.yaml has no choices")
-    wanted = [
-        (choice_name(study, row, index), choice_recipe(study, row, index))
-        for row in rows
-        for index in range(len(study.choices[row]))
-    ]
+    wanted = {
+        name: recipe
+        for row in rows or study.recipes
+        for name, recipe in zip(choice_names(study, row), study.choice_recipes[row], strict=True)
+    }
     return _planned(study, wanted, folder)
 
 
-def choices_there(study: Study, folder: Path) -> list[Planned]:
+def choices_there(study: TableStudy, folder: Path) -> list[PlannedRun]:
     """The runs that try choices, and their first phase, as far as they have folders; makes none."""
-    names = [choice_name(study, row, k) for row, tried in study.choices.items() for k in range(len(tried))]
+    names = [name for row in study.choices for name in choice_names(study, row)]
     names.append(_start_name(study, study.choose_seed))
     return [
-        Planned(name, Run.open(folder / name)) for name in names if (folder / name / "recipe.yaml").exists()
+        PlannedRun(name, Run.open(folder / name))
+        for name in names
+        if (folder / name / "recipe.yaml").exists()
     ]
 
 
-def _start_name(study: Study, seed: int) -> str:
-    return f"{Path(study.name).parent}/start/seed-{seed}"
+def choice_names(study: TableStudy, row: str) -> list[str]:
+    """Places of the runs that try the choices of a row, among all runs."""
+    return [f"{study.name}/choices/{row}/{index}" for index in range(len(study.choices.get(row, ())))]
 
 
-def _checked(study: Study, rows: Sequence[str] | None) -> Sequence[str]:
-    for row in rows or ():
-        study.check_row(row, "--rows")
-    return rows or list(study.recipes)
+def tried(study: TableStudy, row: str, *folders: Path) -> list[float | None]:
+    """Validation metric of each choice of a row, by the first folder that has it; None where it failed."""
+    data, table = study.name.split("/")
+    remedy = f"run `{command('reproduce', table, '--data', data, '--choose')}` first"
+    values: list[float | None] = []
+    for index, name in enumerate(choice_names(study, row)):
+        path = next((folder / name for folder in folders if has_ended(folder / name)), None)
+        if path is None:
+            raise RunError(f"choice {index} of row {row} of {study.name} was not tried: {remedy}")
+        log = LoggedRun(path)
+        if not _same(log.recipe, to_plain(study.choice_recipes[row][index])):
+            raise RunError(f"{path} is the log of another recipe: remove it, and {remedy}")
+        values.append(None if failure_of(path) else float(log.result["valid"][study.metric]))
+    return values
 
 
-def _planned(study: Study, wanted: Sequence[tuple[str, Recipe]], folder: Path) -> list[Planned]:
-    check_fair([recipe for _, recipe in wanted], same_rows=study.compare == "rows")
-    if len({str((recipe.seed, recipe.pretrain)) for _, recipe in wanted}) > len({r.seed for _, r in wanted}):
+def best_of(study: TableStudy, row: str, values: Sequence[float | None]) -> int:
+    """The choice of a row with the largest value, the first of equals."""
+    found = [(value, -index) for index, value in enumerate(values) if value is not None]
+    if not found:
+        raise RunError(f"training failed with every choice of row {row} of {study.name}: give it others")
+    return -max(found)[1]
+
+
+def chosen(study: TableStudy, row: str, *folders: Path) -> int:
+    """The choice of a row with the largest validation metric, by runs or logs in these folders."""
+    return best_of(study, row, tried(study, row, *folders))
+
+
+def not_as_chosen(study: TableStudy, row: str, runs: Sequence[LoggedRun], results: Path) -> list[Path]:
+    """Of the logs of a row of the table, those whose recipe is not that of the best choice."""
+    if not study.choices:
+        return []
+    best = _of_any_seed(to_plain(study.choice_recipes[row][chosen(study, row, results)]))
+    return [run.path for run in runs if not _same(_of_any_seed(run.recipe), best)]
+
+
+def _of_any_seed(recipe: Fragment) -> Fragment:
+    """A recipe with the same seed whatever its seed, and without test rows."""
+    recipe = merge(recipe, {"seed": 0, "training": {"test": False}})
+    if recipe.get("pretrain") is not None:
+        recipe["pretrain"] = _of_any_seed(recipe["pretrain"])
+    return recipe
+
+
+def _same(recipe: Fragment, other: Fragment) -> bool:
+    """Whether two recipes come to the same; they are resolved, which takes long, only if need be."""
+    return recipe == other or resolve(recipe) == resolve(other)
+
+
+def _start_name(study: TableStudy, seed: int) -> str:
+    return f"{study.folder_of_starts.as_posix()}/seed-{seed}"
+
+
+def _planned(study: TableStudy, wanted: Mapping[str, Recipe], folder: Path) -> list[PlannedRun]:
+    recipes = list(wanted.values())
+    check_fair(recipes, same_rows=study.compare == "rows")
+    if len({str((r.seed, r.pretrain)) for r in recipes}) > len({r.seed for r in recipes}):
         raise RunError(f"not a fair comparison: the rows of {study.name} have different first phases")
-    found: dict[str, Planned] = {}
-    for name, recipe in wanted:
+    found: dict[str, PlannedRun] = {}
+    for name, recipe in wanted.items():
         after = None
         run = Run.find(folder / name, recipe)
         if recipe.pretrain is not None:
             after = _start_name(study, recipe.seed)
-            found.setdefault(after, Planned(after, Run.find(folder / after, recipe.pretrain)))
+            found.setdefault(after, PlannedRun(after, Run.find(folder / after, recipe.pretrain)))
             link = run.path / "pretrain"
             if not link.exists():
-                link.symlink_to(os.path.relpath(folder / after, run.path))
-        found[name] = Planned(name, run, after)
+                with suppress(OSError):  # without links, each run trains its first phase, to the same end
+                    link.symlink_to(os.path.relpath(folder / after, run.path), target_is_directory=True)
+        found[name] = PlannedRun(name, run, after)
     return list(found.values())
-
-
-def keep_logs(planned: Iterable[Planned], results: Path) -> None:
-    """Copy the logs of finished runs to `results`, and of runs whose training failed why it did."""
-    for one in planned:
-        source, kept = one.run.path, results / one.name
-        if one.run.finished:
-            kept.mkdir(parents=True, exist_ok=True)
-            (kept / FAILED).unlink(missing_ok=True)
-            for name in _LOGS:
-                shutil.copyfile(source / name, kept / name)
-        elif (source / ERROR).exists():
-            problem = (source / ERROR).read_text(encoding="utf-8").split("\n\n")[0]
-            # Of the settings, not of the machine: a choice that is out, and no reason to try again.
-            if problem.startswith(TrainingError.__name__):
-                kept.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(source / _LOGS[0], kept / _LOGS[0])
-                write_whole(kept / FAILED, f"{problem}\n")

@@ -5,27 +5,30 @@ from __future__ import annotations
 import csv
 import io
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from mmb._atomic_files import write_whole
-from mmb.training.studies.reproduce.choices import choices_table, not_as_chosen
+from mmb.metrics.titles import TITLES, definition, value_text
+from mmb.training.recipes.nested import flatten
 from mmb.training.studies.reproduce.figures import plot
-from mmb.training.studies.reproduce.logs import by_step, curve, logged, paths_of, start_of
-from mmb.training.studies.reproduce.study import METRICS, Study
+from mmb.training.studies.reproduce.logs import logged_runs
+from mmb.training.studies.reproduce.plan import best_of, choice_names, not_as_chosen, tried
+from mmb.training.studies.reproduce.study import TableStudy
 
 _MARK = "<!-- What follows is made from logs by `mmb reproduce`. -->\n"
 
 
-def write_results(studies: Sequence[Study], results: Path) -> None:
-    """Make tables, curves and their data anew from the logs in `results`."""
+def write_results(studies: Sequence[TableStudy], results: Path) -> None:
+    """Make tables, curves and their data again from the logs in `results`."""
     for path, text in made_from_logs(studies, results).items():
         write_whole(path, text)
     for study in studies:
-        plot(study, results, results / study.name / "curves.png")
+        plot(study, logged_runs(study, results), results / study.name / "curves.png")
 
 
-def differences(studies: Sequence[Study], results: Path) -> list[Path]:
+def differences(studies: Sequence[TableStudy], results: Path) -> list[Path]:
     """The files in `results` that differ from what the logs give.
 
     Runs of a table with other settings than the best choice in the logs count as different, too.
@@ -33,36 +36,40 @@ def differences(studies: Sequence[Study], results: Path) -> list[Path]:
     made = made_from_logs(studies, results)
     found = [p for p, text in made.items() if not p.exists() or p.read_text(encoding="utf-8") != text]
     for study in studies:
-        for row in study.recipes:
-            found += not_as_chosen(study, row, paths_of(study, row, results), results)
+        for row, runs in logged_runs(study, results).items():
+            found += not_as_chosen(study, row, runs, results)
     return found
 
 
-def made_from_logs(studies: Sequence[Study], results: Path) -> dict[Path, str]:
+def made_from_logs(studies: Sequence[TableStudy], results: Path) -> dict[Path, str]:
     """Every text file that is made from logs: data of the curves, and `README.md` of all results.
 
-    The latter keeps what stands before the mark in it.
+    The latter keeps what its author wrote before the mark in it.
     """
     page = results / "README.md"
     before = page.read_text(encoding="utf-8").partition(_MARK)[0] if page.exists() else ""
-    made = {results / study.name / _data_name(study): curves_csv(study, results) for study in studies}
+    made = {
+        results / study.name / ("steps.csv" if study.panels else "curves.csv"): curves_csv(study, results)
+        for study in studies
+    }
     return {**made, page: before + "\n".join([_MARK, *(document(study, results) for study in studies)])}
 
 
-def document(study: Study, results: Path) -> str:
-    """What there is to say of a study: its table, how it was made, what explains it."""
-    groups = dict(logged(study, results))
-    columns = ["method", *(f"test {name}" for name in METRICS.values()), f"valid {METRICS[study.metric]}"]
+def document(study: TableStudy, results: Path) -> str:
+    """What there is to say of a study, in Markdown: its table, how it was made, what explains it."""
+    groups = logged_runs(study, results)
+    columns = ["method", *(f"test {name}" for name in TITLES.values()), f"valid {TITLES[study.metric]}"]
     columns += ["seconds", *(["paper"] if study.paper else [])]
     lines = ["", f"## {study.title}", "", f"| {' | '.join(columns)} |", "|" + "---|" * len(columns)]
-    for row, found in groups.items():
-        cells = [_mean_std([one["test"][metric] for one in found]) for metric in METRICS]
+    for row, runs in groups.items():
+        found = [run.result for run in runs]
+        cells = [_mean_std([one["test"][metric] for one in found]) for metric in TITLES]
         cells.append(_mean_std([one["valid"][study.metric] for one in found]))
-        cells.append(f"{statistics.fmean(one['seconds_in_all'] for one in found):.0f}")
+        cells.append(f"{statistics.fmean(run.seconds for run in runs):.0f}")
         cells += [study.paper.get(row, "")] if study.paper else []
         lines.append(f"| {' | '.join([study.title_of(row, found[0]['method']), *cells])} |")
-    every = [one for found in groups.values() for one in found]
-    seeds = sorted({len(found) for found in groups.values()})
+    every = [run.result for runs in groups.values() for run in runs]
+    seeds = sorted({len(runs) for runs in groups.values()})
     values = "Mean over tasks, one seed"
     if max(seeds) > 1:
         values = f"Mean (standard deviation) over {' or '.join(map(str, seeds))} seeds of the mean over tasks"
@@ -71,9 +78,8 @@ def document(study: Study, results: Path) -> str:
     shared = f", up to {at_once} runs sharing the device" if at_once > 1 else ""
     lines += [
         "",
-        f"{values}. pAUC: "
-        f"FPR <= {every[0]['max_fpr']:g}, McClish-standardised. Weights selected by validation "
-        f"{METRICS[study.metric]}; seconds: of training, first phase, evaluations and checkpoints included"
+        f"{values}. {definition(every[0]['max_fpr'])}. Weights selected by validation "
+        f"{TITLES[study.metric]}; seconds: of training, first phase, evaluations and checkpoints included"
         f"{shared}. "
         f"Recipe, log and result of every run: [`{study.name}/`]({study.name}); commit {', '.join(commits)}, "
         f"torch {every[0]['versions']['torch']}, {every[0]['device_name']}.",
@@ -86,7 +92,30 @@ def document(study: Study, results: Path) -> str:
     return "\n".join(lines)
 
 
-def curves_csv(study: Study, results: Path) -> str:
+def choices_table(study: TableStudy, results: Path) -> str:
+    """What was tried for each row, in Markdown: a line per row, the choice that is taken in bold."""
+    count = len(next(iter(study.choices.values())))
+    lines = [f"| method | {' | '.join(f'choice {k}' for k in range(count))} |", "|---" * (count + 1) + "|"]
+    for row, changes in study.choices.items():
+        if (results / choice_names(study, row)[0]).exists():
+            values = tried(study, row, results)
+            best = best_of(study, row, values)
+            cells = [
+                f"{_describe(change)}: {'failed' if value is None else value_text(value)}"
+                for change, value in zip(changes, values, strict=True)
+            ]
+            cells[best] = f"**{cells[best]}**"
+            title = study.title_of(row, study.choice_recipes[row][best].method)
+            lines.append(f"| {title} | {' | '.join(cells)} |")
+    lines += [
+        "",
+        f"Validation {TITLES[study.metric]} of what was tried, with seed {study.choose_seed} alone and "
+        "without a look at test rows; in bold, what the table has.",
+    ]
+    return "\n".join(lines)
+
+
+def curves_csv(study: TableStudy, results: Path) -> str:
     """The data of a study's figure.
 
     Validation metrics of every run over epochs and seconds, first phase included; of a study with panels,
@@ -94,24 +123,24 @@ def curves_csv(study: Study, results: Path) -> str:
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    by_steps = ["step", "seconds", "loss", *METRICS]
-    writer.writerow(["row", "seed", *(by_steps if study.panels else ["epoch", "seconds", *METRICS])])
-    for row in study.recipes:
-        for path in paths_of(study, row, results):
+    by_steps = ["step", "seconds", "loss", *TITLES]
+    writer.writerow(["row", "seed", *(by_steps if study.panels else ["epoch", "seconds", *TITLES])])
+    for row, runs in logged_runs(study, results).items():
+        for run in runs:
+            points: Sequence[Sequence[float | None]] = run.curve
             if study.panels:
-                points = [[record.get(key) for key in by_steps] for record in by_step(path)]
-            else:
-                points = [[*point] for point in curve(path, start_of(path, study, results))]
+                points = [[record.get(key) for key in by_steps] for record in run.by_step]
             for point in points:
                 cells = ("" if value is None else f"{value:.6g}" for value in point)
-                writer.writerow([row, path.name.removeprefix("seed-"), *cells])
+                writer.writerow([row, run.seed, *cells])
     return text.getvalue()
 
 
-def _data_name(study: Study) -> str:
-    return "steps.csv" if study.panels else "curves.csv"
+def _describe(change: Mapping[str, Any]) -> str:
+    """A change to a recipe in one line."""
+    return ", ".join(f"{key}={value}" for key, value in flatten(change).items()) or "as it stands"
 
 
 def _mean_std(values: list[float]) -> str:
-    spread = f" ({statistics.stdev(values):.4f})" if len(values) > 1 else ""
-    return f"{statistics.fmean(values):.4f}{spread}"
+    spread = f" ({value_text(statistics.stdev(values))})" if len(values) > 1 else ""
+    return f"{value_text(statistics.fmean(values))}{spread}"

@@ -2,42 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from mmb._extras import require
+from mmb.metrics.titles import TITLES
 from mmb.training.recipes.nested import Fragment, merge
 from mmb.training.recipes.presets import METHODS
 from mmb.training.recipes.recipe import Recipe
 from mmb.training.recipes.resolution import RecipeError, read_recipe, resolve
-
-METRICS = {"auc": "AUC", "pauc": "pAUC", "ap": "AP"}
-"""Metrics of the tables, and what they are called there."""
 
 _ABOUT = "study.yaml"
 _COMPARE = ("rows", "steps")
 
 
 @dataclass(frozen=True)
-class Study:
-    """What is run, and what it is compared with.
+class TableStudy:
+    """What a table is about: which recipes are run, and what they are compared with.
 
     Attributes:
         name: Data set and table, such as `molpcba/table2`.
         title: Heading.
         metric: The metric it is about.
         recipes: Recipe file of each row, in the order of the table.
-        titles: What rows are called, where that is not the title of their method.
+        titles: Titles of rows that differ from the title of their method.
         paper: What the paper reports for a row, as text.
         notes: What explains the differences.
-        choices: For each row the changes to its recipe that are tried, equally many for all rows; the best on
-            the validation rows is taken. None are tried if empty.
-        choose_seed: Seed of the runs that try them; none of the table.
+        choices: For each row the changes to its recipe that are tried, as many for each row; the best on the
+            validation rows is taken. Nothing is tried if empty.
+        choose_seed: Seed of the runs that try them; the table does not use it.
         compare: What rows have in common beside data and network: `"rows"`, rows per step and steps; or
-            `"steps"`, steps alone, where the number of rows per step is what is studied.
+            `"steps"`, steps alone, if the number of rows per step is what is studied.
         panels: Rows to be drawn together, by the title of their panel; drawn over steps. If empty, all rows
             are drawn together, over epochs and seconds.
     """
@@ -55,7 +54,7 @@ class Study:
     panels: Mapping[str, Sequence[str]]
 
     @classmethod
-    def read(cls, folder: Path, name: str) -> Study:
+    def read(cls, folder: Path, name: str) -> TableStudy:
         """Read a study.
 
         Args:
@@ -63,13 +62,13 @@ class Study:
             name: Data set and table.
 
         Raises:
-            RecipeError: If there is no such study, it lacks something, or its rows have not equally many
+            RecipeError: If there is no such study, it lacks something, or its rows differ in their number of
                 choices.
         """
         path = folder / name / _ABOUT
         if not path.exists():
-            known = ", ".join(names(folder))
-            raise RecipeError(f"there is no study {name} in {folder} (no {path}); there are: {known}")
+            known = ", ".join(study_names(folder))
+            raise RecipeError(f"there is no study {name} in {folder} (no {path}); it has {known}")
         about = require("yaml", extra="training").safe_load(path.read_text(encoding="utf-8"))
         try:
             study = cls(
@@ -91,28 +90,38 @@ class Study:
         return study
 
     def _check(self, path: Path) -> None:
-        for key, value, known in (("metric", self.metric, METRICS), ("compare", self.compare, _COMPARE)):
+        for key, value, known in (("metric", self.metric, TITLES), ("compare", self.compare, _COMPARE)):
             if value not in known:
                 raise RecipeError(f"{path}: {key} must be one of {', '.join(known)}, got {value!r}")
-        for row in chain(self.choices, *self.panels.values()):
-            self.check_row(row, str(path))
+        self.check_rows(chain(self.choices, *self.panels.values()), str(path))
         tried = {row: len(self.choices.get(row, ())) for row in self.recipes}
         if len(set(tried.values())) > 1:
             counts = ", ".join(f"{row} {count}" for row, count in tried.items())
-            raise RecipeError(f"{path}: all rows must have equally many choices, got {counts}")
+            raise RecipeError(f"{path}: choices: all rows must have as many, got {counts}")
 
-    def check_row(self, row: str, where: str) -> None:
-        """Refuse what is no row of this study.
+    def check_rows(self, rows: Iterable[str], where: str) -> None:
+        """Refuse rows that this study does not have."""
+        for row in rows:
+            if row not in self.recipes:
+                known = ", ".join(self.recipes)
+                raise RecipeError(f"{where}: {self.name} has no row {row!r}; its rows are {known}")
 
-        Raises:
-            RecipeError: Naming the rows there are.
-        """
-        if row not in self.recipes:
-            raise RecipeError(f"{where}: {self.name} has no row {row!r}; rows are {', '.join(self.recipes)}")
+    @property
+    def folder_of_starts(self) -> Path:
+        """Folder of the first phases that all tables of the data set share, among all runs."""
+        return Path(self.name).parent / "start"
 
     def title_of(self, row: str, method: str) -> str:
-        """What a row is called, whose recipe has this method."""
+        """Title of a row whose recipe has this method."""
         return self.titles.get(row, METHODS[method].title)
+
+    @cached_property
+    def choice_recipes(self) -> dict[str, list[Recipe]]:
+        """For each row the recipes that try its choices; nothing is evaluated on test rows."""
+        return {
+            row: [self.recipe(row, self.choose_seed, change).untested() for change in changes]
+            for row, changes in self.choices.items()
+        }
 
     def recipe(self, row: str, seed: int, change: Mapping[str, Any] | None = None) -> Recipe:
         """The recipe of a row.
@@ -120,7 +129,7 @@ class Study:
         Args:
             row: The row.
             seed: Its seed.
-            change: What is changed in its file.
+            change: Changes to its file.
 
         Raises:
             RecipeError: If a key or a value is wrong.
@@ -128,15 +137,15 @@ class Study:
         return resolve(merge(merge(read_recipe(self.recipes[row]), change or {}), {"seed": seed}))
 
 
-def names(folder: Path) -> list[str]:
+def study_names(folder: Path) -> list[str]:
     """All studies in a folder."""
-    return sorted(str(path.parent.relative_to(folder)) for path in folder.glob(f"*/*/{_ABOUT}"))
+    return sorted(path.parent.relative_to(folder).as_posix() for path in folder.glob(f"*/*/{_ABOUT}"))
 
 
-def with_logs(folder: Path, results: Path) -> list[Study]:
+def studies_with_logs(folder: Path, results: Path) -> list[TableStudy]:
     """All studies in a folder of which a finished run has its log in `results`."""
     return [
-        Study.read(folder, name)
-        for name in names(folder)
+        TableStudy.read(folder, name)
+        for name in study_names(folder)
         if any((results / name).glob("*/seed-*/result.json"))
     ]
