@@ -209,7 +209,7 @@ def verdict(before: dict[str, float], now: dict[str, float]) -> str:
     }
     if growth["z_norm"] > 1.5 * max(growth.get("estimate", math.inf), 1):
         # x gains speed, so what follows it falls behind a little, though no gradient grows
-        return "warming up: z still grows towards the gradient"
+        return "warming up: z still grows toward the gradient"
     for name, advice in _ADVICE.items():
         if growth.get(name, 0) > 2:
             return advice

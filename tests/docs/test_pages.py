@@ -1,12 +1,14 @@
 """Pages: the code on them runs, and the built site needs nothing from elsewhere."""
 
 import importlib
+import inspect
 import pkgutil
 import re
 import types
 
 import pytest
 
+import mmb.diagnostics
 from docs.conftest import ROOT
 from report.browser import Browser, find_browser
 
@@ -86,3 +88,11 @@ def test_formulas_show_in_a_browser(site):
         assert len(sizes) > 5
         assert min(sizes) > 5
         assert browser.errors == []
+
+
+def test_verdicts_are_listed_as_the_solver_gives_them():
+    page = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| `([^`]+)` \|", page[page.index("| verdict |") :], re.MULTILINE)
+    assert len(listed) > 5
+    source = inspect.getsource(mmb.diagnostics)
+    assert [verdict for verdict in listed if f'"{verdict}' not in source] == []
