@@ -14,14 +14,9 @@ from mmb._extras import require
 
 
 class Console:
-    """Shows things to a person, or to a machine if `json` is set.
+    """Shows things to a person; or, if `json` is set, prints the result for a machine and nothing else."""
 
-    Attributes:
-        json: Print nothing but the result, as JSON.
-    """
-
-    def __init__(self) -> None:
-        self.json = False
+    json = False
 
     def show(self, table: Any) -> None:
         """Print a table or a text, unless for a machine."""
@@ -78,12 +73,7 @@ class Console:
 
 @contextmanager
 def _stdout() -> Iterator[None]:
-    """Around writes to stdout: after a failure the rest of the output is dropped.
-
-    Raises:
-        WriteError: If it cannot be written.
-        BrokenPipeError: If its reader has gone.
-    """
+    """Around writes to stdout: after a failure, which is raised, the rest of the output is dropped."""
     try:
         yield
     except OSError as error:

@@ -15,9 +15,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, console: Console) -> None:
-    """Export, compare, and say what was written."""
-    from mmb.training import Run
-    from mmb.training.runs.export import export_run
+    """Export, compare, and show the files."""
+    from mmb.training import Run, export_run
     from mmb.training.runs.tables import make_table
 
     opened = Run.open(options.run)

@@ -49,7 +49,7 @@ def parse(arguments: Sequence[str]) -> tuple[ModuleType, argparse.Namespace]:
     """
     chosen = arguments[0] if arguments else ""
     if chosen.startswith("-") and chosen not in ("-h", "--help"):
-        raise UsageError(f"options stand after the command: mmb COMMAND {chosen} ...; see `mmb --help`")
+        raise UsageError(f"write options after the command: mmb COMMAND {chosen} ...; see `mmb --help`")
     if chosen not in COMMANDS and not chosen.startswith("-"):
         problem = f"there is no command {chosen!r}" if chosen else "a command is needed"
         raise UsageError(problem + nearest(chosen, COMMANDS))

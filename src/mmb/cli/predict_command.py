@@ -21,9 +21,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, console: Console) -> None:
-    """Predict and say what was written."""
-    from mmb.training import Run
-    from mmb.training.runs.predict import predict_file
+    """Predict, and show how many rows are called positive."""
+    from mmb.training import Run, predict_file
     from mmb.training.runs.tables import make_table
 
     found = predict_file(Run.open(options.run), options.input, options.output, options.fpr)

@@ -20,7 +20,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, console: Console) -> None:
-    """Write the page and say what it says first."""
+    """Write the page and show its verdicts."""
     from mmb.report import write_report
     from mmb.report.run_groups import find_runs
 

@@ -1,4 +1,4 @@
-"""The parts a recipe names: data sets, networks and objectives, as functions whose options can be read."""
+"""The parts that a recipe names: data sets, networks and objectives."""
 
 from __future__ import annotations
 
@@ -25,11 +25,7 @@ NOT_OPTIONS = {
 
 
 def data_loader(name: str) -> Callable[..., Dataset]:
-    """The function that loads a data set, for its signature and docstring; call `load_data` instead.
-
-    Raises:
-        ValueError: If there is none of this name; the message names the nearest.
-    """
+    """The function that loads a data set, for its signature and docstring; call `load_data` instead."""
     load = data.loader(name)
     function: Callable[..., Dataset] = getattr(load, "__func__", load)  # jsonargparse reads no bound methods
     return function
@@ -43,12 +39,12 @@ def objective_class(method: str) -> type[Objective]:
 
 
 def load_data(section: Mapping[str, Any]) -> Dataset:
-    """Load what the section `data` of a recipe names."""
+    """Load the data set of the section `data` of a recipe."""
     return data.load(section["name"], **options(section))
 
 
 def complete_model(section: Mapping[str, Any], dataset: Dataset) -> dict[str, Any]:
-    """The section `model` of a recipe with what follows from the data: enough to make it again without."""
+    """The section `model` of a recipe with the options that follow from the data."""
     return {"name": section["name"], **model_registry.complete(section["name"], dataset, **options(section))}
 
 

@@ -30,14 +30,14 @@ _NAMES = ("method", "data", "data.name", "model", "model.name")
 
 
 class RecipeError(ValueError):
-    """A recipe is not what it should be; the message names the key and what would be right."""
+    """A recipe is wrong; the message names the key and what it should be."""
 
 
 def read_recipe(path: Path | str) -> Fragment:
     """Read a recipe file and the files it builds on.
 
-    `base: FILE` (or a list of files), relative to the file it stands in, is read first; the keys beside it
-    win. The nested recipe `pretrain` may have its own base.
+    `base: FILE` (or a list of files), relative to the recipe file, is read first; the keys beside it win.
+    The nested recipe `pretrain` may have its own base.
 
     Args:
         path: YAML file.
@@ -155,7 +155,7 @@ def resolve(fragment: Fragment) -> Recipe:
     Raises:
         RecipeError: If a key is not known (the nearest known one is named), or a value has the wrong type or
             is out of its range.
-        ImportError: If what the recipe names needs an optional extra.
+        ImportError: If a part of the recipe needs an optional extra.
     """
     merged = with_presets(fragment)
     for section in ("model", "objective", *SETTINGS):
@@ -163,7 +163,7 @@ def resolve(fragment: Fragment) -> Recipe:
             raise RecipeError(f"{section} must be a mapping of keys to values, got {merged[section]!r}")
     limit = (merged.get("training") or {}).get("max_fpr")
     if limit is not None and "max_fpr" in inspect.signature(objective_class(merged["method"])).parameters:
-        merged = merge({"objective": {"max_fpr": limit}}, merged)  # train for what is reported
+        merged = merge({"objective": {"max_fpr": limit}}, merged)  # train for the metric that is reported
     pretrain = merged.pop("pretrain", None)
     if pretrain is not None and not isinstance(pretrain, Mapping):
         raise RecipeError(f"pretrain must be a recipe, a mapping of keys to values, got {pretrain!r}")

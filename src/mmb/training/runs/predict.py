@@ -48,12 +48,7 @@ class Predictor:
 
     @classmethod
     def load(cls, run: Run) -> Predictor:
-        """Load the selected model of a run.
-
-        Raises:
-            RunError: If the run is not finished, or its `predictor.json` is damaged.
-            CheckpointError: If its weights are damaged.
-        """
+        """Load the selected model of a run."""
         best = run.best_checkpoint()
         facts = run.outcome("predictor.json", _FACTS)
         model = make_model(facts["model"]).eval()
@@ -76,11 +71,7 @@ class Predictor:
         return predict_logits(self.model, unlabeled, rows, self.batch_size)
 
     def threshold(self, fpr: float | None) -> Tensor:
-        """Thresholds `[m]` at a false positive rate (that of the recipe by default), NaN where unknown.
-
-        Raises:
-            ValueError: If the run has none for this rate; the message lists the rates.
-        """
+        """Thresholds `[m]` at a false positive rate (that of the recipe by default), NaN where unknown."""
         fpr = self.max_fpr if fpr is None else fpr
         if fpr not in self.thresholds:
             kept = ", ".join(f"{rate:g}" for rate in self.thresholds)
@@ -144,9 +135,7 @@ def predict_file(run: Run, source: Path, target: Path, fpr: float | None = None)
         "unusable": int((~usable).sum()),
         "fpr": predictor.max_fpr if fpr is None else fpr,
         "positive": dict(zip(predictor.task_names, decided.sum(0).tolist(), strict=True)),
-        "untrained": [
-            name for name, yes in zip(predictor.task_names, predictor.trained, strict=True) if not yes
-        ],
+        "untrained": [n for n, yes in zip(predictor.task_names, predictor.trained, strict=True) if not yes],
     }
 
 
@@ -155,8 +144,7 @@ def columns_for(task_names: Sequence[str]) -> list[str]:
     header = ["row", "usable"]
     for name in task_names:
         header += [name, f"{name}:decision"]
-    if len(set(header)) < len(header):
-        twice = sorted({name for name in header if header.count(name) > 1})
+    if twice := sorted({name for name in header if header.count(name) > 1}):
         raise RunError(
             f"a table of predictions would have columns {twice} twice: rename the tasks and train again"
         )

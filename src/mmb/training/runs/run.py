@@ -29,7 +29,7 @@ _LOGS = ("metrics.jsonl", "thresholds.jsonl", "tensorboard")  # what there is be
 
 
 class RunError(Exception):
-    """A folder is not what a command needs; the message says what to do about it."""
+    """A run cannot be used for this; the message says what to do about it."""
 
 
 class Run:

@@ -59,7 +59,7 @@ def read_tensors(folder: Path, divided: Collection[str]) -> dict[str, Any]:
 
 
 def _read(folder: Path, wanted: dict[str, Tensor]) -> None:
-    """Fill tensors with what was saved under their names, by this process on its own."""
+    """Fill tensors with the values saved under their names, without other processes."""
     engine = _engine()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that other processes do not take part
