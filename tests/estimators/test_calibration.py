@@ -55,8 +55,8 @@ def test_log_odds_exist_where_classes_are_separate_or_absent():
     torch.testing.assert_close(chance[:, 2], torch.full((4,), 0.5, dtype=torch.float64), atol=1e-3, rtol=0)
 
 
-def test_kinds_are_weighed_by_what_they_tell():
-    """Of noise and two halves of what there is to know, the halves get all; scale is no matter."""
+def test_models_are_weighed_by_their_information():
+    """Given noise and two halves of the information, the halves get all the weight, whatever their scale."""
     scores, labels, _, _ = draw(4000)
     generator = torch.Generator().manual_seed(1)
     noise, split = torch.randn(2, *scores.shape, generator=generator, dtype=torch.float64)
@@ -94,7 +94,7 @@ def test_thresholds_weigh_rows():
     )
 
 
-def test_calibration_keeps_what_rows_do_not_tell():
+def test_calibration_stays_for_tasks_without_labels():
     scores, labels, _, _ = draw(300)
     calibration, mass = Calibration(3), torch.ones(2, 3, dtype=torch.float64)
     calibration.fit(scores, scores, labels, torch.ones(300), 0.1, mass)
@@ -119,7 +119,7 @@ def test_calibration_of_a_task_starts_with_its_second_class():
     assert torch.equal(calibration(scores), scores)
 
 
-def test_scores_are_spread_as_those_of_an_average():
+def test_scores_get_the_spread_of_an_average():
     """Networks that add noise to a common score: thresholds by one are right for the mean of four."""
     generator = torch.Generator().manual_seed(0)
     labels = (torch.rand(20_000, 2, generator=generator) < 0.2).to(torch.int8)
@@ -142,7 +142,7 @@ def test_scores_are_spread_as_those_of_an_average():
     assert float((networks.mean(0)[:, 0] > alone[0])[labels[:, 0] == 0].double().mean()) < 0.08
 
 
-def test_scores_for_probabilities_stay_where_all_of_them_is_chance():
+def test_scores_for_probabilities_stay_if_all_is_chance():
     generator = torch.Generator().manual_seed(0)
     labels = (torch.arange(100) % 2).to(torch.int8).unsqueeze(1)
     networks = torch.randn(4, 100, 1, generator=generator, dtype=torch.float64)
@@ -155,7 +155,7 @@ def test_scores_for_probabilities_stay_where_all_of_them_is_chance():
     assert float(both[0].std()) == pytest.approx(float(both[1].std()), rel=0.05)
 
 
-def test_what_networks_know_by_heart_hardly_moves_scores():
+def test_memorized_rows_hardly_move_scores():
     """Networks put rows they were trained on elsewhere, all the same way: thresholds stay about right."""
     generator = torch.Generator().manual_seed(0)
     labels = torch.zeros(20_000, 1, dtype=torch.int8)

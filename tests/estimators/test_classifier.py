@@ -30,7 +30,7 @@ def test_weights_decide_between_contradictions():
     assert np.corrcoef(down.decision_function(x), x[:, 0])[0, 1] < -0.7
 
 
-def test_rows_of_weight_zero_are_not_there():
+def test_rows_of_weight_zero_do_not_count():
     x, y = binary(300)
     weights = np.ones(300)
     weights[200:] = 0
@@ -144,7 +144,7 @@ def test_outputs_agree(fitted, fitted_many):
     assert np.ptp(model.thresholds_) > 0
 
 
-def test_a_threshold_of_ones_own(fitted):
+def test_a_given_threshold(fitted):
     _, x, _ = fitted
     train_x, train_y = binary()
     model = MultiTaskAUCClassifier(threshold=0.3, **TINY).fit(train_x[:400], train_y[:400])
@@ -164,7 +164,7 @@ def test_probabilities_are_calibrated(objective):
 
 
 @pytest.mark.parametrize(("rows", "columns", "rate", "seed"), [(90, 2000, 0.2, 1), (60, 200, 0.3, 0)])
-def test_probabilities_are_no_surer_than_few_rows_allow(rows, columns, rate, seed):
+def test_probabilities_of_few_rows_are_cautious(rows, columns, rate, seed):
     """With more columns than rows there is little to know: about as good as the base rate, or better."""
     x, y = make_classification(1000 + rows, columns, n_informative=20, weights=[1 - rate], random_state=seed)
     options = {"hidden": (16,), "steps": 60, "random_state": 0}
@@ -215,7 +215,7 @@ def test_one_network_keeps_the_rate_by_rows_it_was_trained_without():
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
-def test_fits_without_gradients_around_it(mode):
+def test_fits_inside_no_grad_and_inference_mode(mode):
     x, y = binary(100)
     options = TINY
     with mode():
@@ -226,7 +226,7 @@ def test_fits_without_gradients_around_it(mode):
 
 
 @pytest.mark.parametrize("objective", ["ce", "auc", "pauc", "pauc-pairwise"])
-def test_fits_where_numbers_are_double_by_default(objective):
+def test_fits_with_float64_as_default(objective):
     x, y = binary(100)
     torch.set_default_dtype(torch.float64)
     try:

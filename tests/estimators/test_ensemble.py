@@ -48,7 +48,7 @@ def test_tuning_is_kept_where_held_out_rows_gain(gained, monkeypatch):
     assert (tuned.validation_score_ == first.validation_score_) != gained
 
 
-def test_what_was_gone_back_from_leaves_no_trace_in_partial_fit(monkeypatch):
+def test_an_undone_stage_leaves_no_trace(monkeypatch):
     """Thresholds, means and duals belong to the weights that were kept."""
     monkeypatch.setattr(ensemble, "_has_gained", lambda gains: False)
     place, calls = Network.place_objective, []

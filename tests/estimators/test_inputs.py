@@ -29,7 +29,7 @@ def test_standardized_inputs_keep_their_order():
 
 
 def test_tails_do_not_narrow_the_bulk():
-    """A column with tails lies as the normal one within it does, give or take the shape of its bulk."""
+    """The bulk of a column with tails lies where a normal column does, whatever the shape of the tails."""
     normal = np.random.default_rng(0).standard_normal((2000, 1))
     for x in (normal, 1e6 * np.sinh(3 * normal), normal**5 - 3):
         found = standardized(x)
@@ -68,7 +68,7 @@ def test_zeros_of_sparse_rows_stay_zeros():
     np.testing.assert_array_equal(rows.take(torch.arange(200)) != 0, x.toarray() != 0)
 
 
-def test_values_that_cannot_be_computed_with_are_named():
+def test_too_large_values_are_named():
     x, y = binary(60)
     x[3, 2] = 1e300
     with pytest.raises(ValueError, match=r"X: column 2 .*too large"):

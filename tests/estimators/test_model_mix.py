@@ -14,7 +14,7 @@ def test_encoding_is_how_far_a_value_lies_through_each_range():
     torch.testing.assert_close(encoding(values.unsqueeze(1)), torch.cat([values.unsqueeze(1), expected], 1))
 
 
-def test_encoding_leaves_columns_alone_that_are_flat_or_have_two_values():
+def test_columns_with_one_or_two_values_are_not_encoded():
     generator = torch.Generator().manual_seed(0)
     columns = [torch.randn(500, generator=generator), torch.zeros(500), (torch.arange(500) % 5 == 0).float()]
     encoding = PiecewiseLinear(torch.stack(columns, 1))
@@ -34,8 +34,8 @@ def test_waves_are_cosines_of_their_column():
 
 
 @pytest.mark.parametrize(("hidden", "bits", "kinds"), [((8, 4), False, 5), ((8, 4), True, 2), ((), False, 1)])
-def test_kinds_stand_side_by_side(hidden, bits, kinds):
-    """Each is a model of its own: the loss of one leaves the others alone."""
+def test_models_are_separate(hidden, bits, kinds):
+    """The models are separate: the loss of one leaves the others alone."""
     x = torch.randn(50, 3, generator=torch.Generator().manual_seed(0))
     x = (x > 0).float() if bits else x
     model = ModelMix(3, hidden, 2, 0.5, PiecewiseLinear(x)).eval()

@@ -33,7 +33,7 @@ def test_a_weight_is_a_repetition(objective):
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
-def test_without_weights_objectives_see_what_they_would_see_themselves():
+def test_without_weights_objectives_count_labels_as_usual():
     x, y = many(60, tasks=3)
     labels, inputs = torch.as_tensor(y), torch.as_tensor(x).float()
     for name, kind, options in (("ce", CrossEntropy, {}), ("pauc", PartialAUC, {"max_fpr": 0.2})):

@@ -38,7 +38,7 @@ def test_gaps_may_be_nan_or_minus_one():
 @pytest.mark.parametrize(
     "labels", [[0, 1, None, 1], [False, True, None, True], [2.0, 7.0, float("nan"), 7.0]]
 )
-def test_numbers_beside_gaps_in_an_array_of_objects(labels):
+def test_numbers_next_to_gaps_in_an_array_of_objects(labels):
     found = read_targets(np.array(labels, dtype=object))
     assert found.labels.squeeze(1).tolist() == [0, 1, -1, 1]
     assert found.classes.tolist() == labels[:2]
@@ -61,7 +61,7 @@ def test_series_of_strings(library):
     assert model.score(frame, names) == model.score(frame, names.to_numpy())
 
 
-def test_gaps_without_positives_are_not_taken_for_a_class_in_silence():
+def test_gaps_without_positives_warn():
     with pytest.warns(UserWarning, match=r"y: -1 and 0 .*NaN"):
         MultiTaskAUCClassifier(**TINY).fit(np.eye(4), [0, -1, 0, -1])
 

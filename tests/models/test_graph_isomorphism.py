@@ -82,7 +82,7 @@ def test_equals_the_slow_reference(virtual_node):
 
 
 @pytest.mark.parametrize("virtual_node", [False, True])
-def test_a_graph_does_not_depend_on_its_company(virtual_node):
+def test_a_graph_does_not_depend_on_the_rest_of_its_batch(virtual_node):
     """With fixed statistics, each graph alone gives its row of the batch; a mix-up of indices would not."""
     generator = torch.Generator().manual_seed(1)
     graphs = random_graphs(6, generator)

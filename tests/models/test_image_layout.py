@@ -56,7 +56,7 @@ def _narrow_resnet(monkeypatch):
 
 
 @pytest.mark.parametrize(("make", "side"), [(resnet18, 64), (densenet121, 64)])
-def test_the_images_tell_all_layers(make, side):
+def test_the_layout_of_the_images_reaches_all_layers(make, side):
     want, plain = dense_step(make, side, torch.contiguous_format)
     found, layouts = dense_step(make, side, torch.channels_last)
     assert len(layouts) == len(plain)
@@ -66,7 +66,7 @@ def test_the_images_tell_all_layers(make, side):
         torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-9)
 
 
-def test_the_same_with_weights_of_its_own_for_a_task():
+def test_the_same_with_weights_per_task():
     want, plain = task_step(torch.contiguous_format)
     found, layouts = task_step(torch.channels_last)
     # In second derivatives, weights stand where images do, and rows where channels do.

@@ -1,7 +1,6 @@
 """A real Chromium, driven over a pipe by its own protocol: no driver and no package is needed."""
 
 import base64
-import fcntl
 import json
 import os
 import select
@@ -10,23 +9,30 @@ import tempfile
 import time
 from pathlib import Path
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
+
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
 def find_browser():
-    """The path of a Chromium, or None."""
+    """The path of a Chromium, or None; on Windows this module cannot start one."""
+    if fcntl is None:
+        return None
     return next((found for name in NAMES if (found := shutil.which(name))), None)
 
 
 class BrowserError(Exception):
-    """The browser said no, or nothing in time."""
+    """The browser refused, or did not answer in time."""
 
 
 class Browser:
     """One page of a headless browser. Messages are JSON texts that end with a zero byte."""
 
     def __init__(self, limit=60.0):
-        self.errors = []  # what the console and the page complained about
+        self.errors = []  # of the console and the page
         self._limit, self._count, self._rest, self._replies = limit, 0, b"", {}
         self._profile = tempfile.mkdtemp(prefix="mmb-browser-")
         arguments = [
@@ -44,7 +50,7 @@ class Browser:
         ]
         to_child, self._write = os.pipe()
         self._read, from_child = os.pipe()
-        # Out of the way of 3 and 4, where the browser expects them.
+        # Away from 3 and 4, where the browser expects its pipes.
         ends = [fcntl.fcntl(end, fcntl.F_DUPFD, 20) for end in (to_child, from_child)]
         quiet = os.open(os.devnull, os.O_RDWR)
         actions = [(os.POSIX_SPAWN_DUP2, quiet, 1), (os.POSIX_SPAWN_DUP2, quiet, 2)]
@@ -111,7 +117,7 @@ class Browser:
             self.errors.append(f"asked the network for {facts['request']['url']}")
         elif event == "Page.javascriptDialogOpening":
             self.errors.append(f"dialog: {facts['message']}")
-            # Without an answer the page would stand still; the reply is of no interest.
+            # Without an answer the page would hang.
             message = {"id": 0, "method": "Page.handleJavaScriptDialog", "params": {"accept": True}}
             os.write(self._write, json.dumps(message | {"sessionId": self._session}).encode() + b"\0")
 

@@ -63,7 +63,7 @@ def header(browser, index):
     return f"document.querySelectorAll('#table thead button')[{index}]"
 
 
-def test_it_loads_without_a_complaint_and_shows_odd_names_as_text(small):
+def test_it_loads_without_errors_and_shows_odd_names_as_text(small):
     assert small.errors == []
     assert small.run("document.querySelectorAll('main img').length") == 0
     assert small.run("document.scripts.length") == 3
@@ -72,7 +72,7 @@ def test_it_loads_without_a_complaint_and_shows_odd_names_as_text(small):
     assert small.run("document.querySelectorAll('.main-svg').length") >= 4
 
 
-def test_names_in_charts_mean_themselves(small):
+def test_names_in_charts_are_text(small):
     for task in range(len(NAMES)):
         small.run(f"chooseTask({task})")
     hover = small.run("byId('pair-chart').data.flatMap(t => t.text).join(' ')")

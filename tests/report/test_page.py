@@ -45,7 +45,7 @@ def test_json_in_a_page_is_the_same_data_and_no_markup(text):
     assert not set(found) & set("<>&\u2028\u2029")
 
 
-def test_numbers_that_are_none_do_not_reach_the_page():
+def test_nan_does_not_reach_the_page():
     with pytest.raises(ValueError):
         embedded_json({"auc": float("nan")})
 

@@ -51,7 +51,7 @@ def test_curves_with_few_corners_are_exact_beside_long_ones():
     assert torch.equal(tpr[0, :count], whole.tpr)
 
 
-def test_what_the_page_decodes():
+def test_encoded_curves_can_be_decoded():
     scores, labels = scores_and_labels(300, 3)
     labels[:, 2] = 0
     texts = page_curves(scores, labels, 0.1)
