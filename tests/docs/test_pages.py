@@ -96,3 +96,22 @@ def test_verdicts_are_listed_as_the_solver_gives_them():
     assert len(listed) > 5
     source = inspect.getsource(mmb.diagnostics)
     assert [verdict for verdict in listed if f'"{verdict}' not in source] == []
+
+
+def test_pages_name_things_as_one_imports_them():
+    texts = [page.read_text(encoding="utf-8") for page in PAGES]
+    names = {name for text in texts for name in re.findall(r"(?:\]\[|^::: )(mmb[\w.]*)", text, re.MULTILINE)}
+    assert len(names) > 50
+    deep = [name for name in names if not importable(name)]
+    assert sorted(deep) == []
+
+
+def importable(name):
+    """Whether a name is a module, or exported by the package before it, like `mmb.auc.Labels`."""
+    parts = name.split(".")
+    for depth in range(len(parts), 0, -1):
+        found = pkgutil.resolve_name(".".join(parts[:depth]))
+        if isinstance(found, types.ModuleType):
+            is_public = hasattr(found, "__path__") or depth <= 2  # a package, or a module such as mmb.metrics
+            return depth == len(parts) or (is_public and parts[depth] in getattr(found, "__all__", parts))
+    return False
