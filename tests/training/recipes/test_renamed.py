@@ -2,6 +2,7 @@
 
 import pytest
 
+import mmb.training
 from mmb.training import RecipeError, resolve, with_overrides
 from mmb.training.recipes.renamed import translate
 from mmb.training.recipes.resolution import to_plain
@@ -52,3 +53,8 @@ def test_a_stored_recipe_is_translated_with_all_its_parts():
 def test_a_recipe_of_today_is_not_changed():
     plain = to_plain(resolve({"method": "sopa-s", "data": {"name": "digits"}}))
     assert translate(plain) == plain
+
+
+def test_the_old_name_of_a_function_raises_with_the_new_one():
+    with pytest.raises(ImportError, match="with_overrides"):
+        mmb.training.parse_overrides  # noqa: B018

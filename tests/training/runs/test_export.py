@@ -1,5 +1,6 @@
 """Exported models compute what the model computes."""
 
+import onnxruntime
 import pytest
 import torch
 
@@ -34,6 +35,8 @@ def test_a_run_exports_to_torch_and_onnx(exported):
     assert found["inputs"] == ["inputs"]
     assert all(difference <= 1e-5 for difference in found["largest_difference"].values())
     assert {path.name for path in folder.iterdir()} >= {"model.pt2", "model.onnx", "predictor.json"}
+    session = onnxruntime.InferenceSession(folder / "model.onnx")
+    assert [entry.name for entry in session.get_inputs()] == found["inputs"]
     one_row = torch.export.load(folder / "model.pt2").module()(torch.zeros(1, 8))
     assert one_row.shape == (1, 4)
 
@@ -55,7 +58,7 @@ def test_a_difference_is_noticed(exported, converted_before, tmp_path, monkeypat
 
     def load_another(path):
         program = load(path)
-        program.state_dict["model.bias"].data.add_(0.01)
+        program.state_dict["bias"].data.add_(0.01)
         return program
 
     monkeypatch.setattr(torch.export, "load", load_another)

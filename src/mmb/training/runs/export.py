@@ -8,7 +8,7 @@ import os
 import shutil
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,25 +28,12 @@ TOLERANCE = 1e-5
 """Largest difference of a logit, relative where it is larger than one."""
 _SIZES = (2, 3, 64)  # rows of the batches that are compared; the export itself sees another number
 _EXAMPLE = 5
+_ROWS = ("inputs",)
+_GRAPHS = ("atoms", "edges", "bonds", "graph", "graph_ptr", "edge_ptr")  # as in `GraphScores`
 
 
 class ExportError(Exception):
     """A model cannot be exported, or the exported model computes something else."""
-
-
-class RowScores(nn.Module):
-    """Logits `[n, m]` of rows given as one tensor."""
-
-    input_names = ("inputs",)
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Logits of `inputs [n, ...]`."""
-        logits: Tensor = self.model(inputs)
-        return logits
 
 
 class GraphScores(nn.Module):
@@ -55,8 +42,6 @@ class GraphScores(nn.Module):
     Features are given for every atom and bond (as in the Open Graph Benchmark) instead of by codes into a
     table of one data set.
     """
-
-    input_names = ("atoms", "edges", "bonds", "graph", "graph_ptr", "edge_ptr")
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -104,13 +89,14 @@ def export_run(run: Run, folder: Path) -> dict[str, Any]:
     with run.own_data():
         dataset = load_data(run.recipe.data)
     graphs = isinstance(dataset.batch(dataset.split["valid"][:1]), GraphBatch)
-    wrapped = (GraphScores(model) if graphs else RowScores(model)).eval()
+    names = _GRAPHS if graphs else _ROWS
+    network = GraphScores(model).eval() if graphs else model
     batches = [_tensors(dataset, size) for size in _SIZES]
     files = {"torch": folder / "model.pt2", "onnx": folder / "model.onnx"}
     with warnings.catch_warnings(), _quiet("torch.onnx"):
         warnings.simplefilter("ignore")
         try:
-            saved, onnx = _convert(wrapped, _tensors(dataset, _EXAMPLE))
+            saved, onnx = _convert(network, _tensors(dataset, _EXAMPLE), names)
         except (RuntimeError, torch.onnx.errors.OnnxExporterError) as error:
             name = run.recipe.model["name"]
             raise ExportError(f"the network {name!r} cannot be exported: {error}") from error
@@ -125,7 +111,7 @@ def export_run(run: Run, folder: Path) -> dict[str, Any]:
                 onnx.save(new / "model.onnx")
             with writing(folder / "predictor.json"):
                 shutil.copyfile(run.path / "predictor.json", new / "predictor.json")
-            differences = _compare(new, wrapped, batches)
+            differences = _compare(new, network, batches)
             for path in new.iterdir():
                 sync(path)
             for path in sorted(new.iterdir()):
@@ -133,20 +119,20 @@ def export_run(run: Run, folder: Path) -> dict[str, Any]:
     sync(folder)
     return {
         "files": {kind: str(path) for kind, path in files.items()},
-        "inputs": list(wrapped.input_names),
+        "inputs": list(names),
         "largest_difference": differences,
         "rows_compared": sum(min(size, len(dataset.split["valid"])) for size in _SIZES),
     }
 
 
-def _convert(model: RowScores | GraphScores, example: tuple[Tensor, ...]) -> tuple[io.BytesIO, Any]:
+def _convert(model: nn.Module, example: tuple[Tensor, ...], names: Sequence[str]) -> tuple[io.BytesIO, Any]:
     """The model as a file of torch.export, in memory (so that no disk can fail here), and for ONNX."""
     # torch finds out which sizes vary, and which vary together; feature widths are fixed
-    varying = tuple({1 if name == "edges" else 0: torch.export.Dim.AUTO} for name in model.input_names)
+    varying = tuple({1 if name == "edges" else 0: torch.export.Dim.AUTO} for name in names)
     program = torch.export.export(model, example, dynamic_shapes=varying)
     saved = io.BytesIO()
     torch.export.save(program, saved)
-    return saved, torch.onnx.export(program, dynamo=True, verbose=False)
+    return saved, torch.onnx.export(program, dynamo=True, verbose=False, input_names=names)
 
 
 def _compare(folder: Path, model: nn.Module, batches: list[tuple[Tensor, ...]]) -> dict[str, float]:
