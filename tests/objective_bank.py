@@ -9,6 +9,7 @@ import torch
 
 from mmb import auc
 from mmb.models import MultiTask, mlp
+from toy_objective import CenteredLogistic
 
 OBJECTIVES = {
     "minmax": lambda y, **o: auc.MinMaxAUC(y, **o),
@@ -49,11 +50,12 @@ OBJECTIVES = {
     "minibatch-recentered": lambda y, **o: auc.MiniBatchPartialAUC(
         y, max_fpr=0.3, transform="recentered", **o
     ),
+    "new": lambda y, **o: CenteredLogistic(y, **o),
     "sopa": lambda y, **o: auc.SOPA(y, max_fpr=0.3, **o),
     "sopas": lambda y, **o: auc.SOPAs(y, temperature=0.5, **o),
     "sopas-recentered": lambda y, **o: auc.SOPAs(y, temperature=0.5, transform="recentered", **o),
 }
-MARGIN = [name for name in OBJECTIVES if name not in ("cross-entropy", "focal")]
+MARGIN = [name for name in OBJECTIVES if name not in ("cross-entropy", "focal", "new")]
 STATELESS = ["cross-entropy", "focal", "minibatch", "minibatch-recentered"]
 PER_POSITIVE = ["sopa", "sopas", "sopas-recentered"]
 

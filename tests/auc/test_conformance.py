@@ -445,7 +445,7 @@ def test_task_weighting_outside_its_range_is_refused(name, task_weighting):
         make(name, make_data(), task_weighting=task_weighting)
 
 
-@pytest.mark.parametrize("name", [n for n in OBJECTIVES if n.startswith(("minmax", "partial", "cross"))])
+@pytest.mark.parametrize("name", [n for n in OBJECTIVES if n.startswith(("minmax", "partial", "cross", "new"))])
 @pytest.mark.parametrize("kind", ["dense", "sampled"])
 def test_captured_whole(name, kind):
     """No host synchronisation and no data-dependent shape: the whole objective is one graph."""
@@ -467,3 +467,115 @@ def test_captured_whole(name, kind):
     # with the partitioner that computes things again in the backward pass: by then the state has moved
     whole = torch.compile(compiled, backend="aot_eager_decomp_partition", fullgraph=True)
     same(run(compiled, whole), run(objective, objective), 1e-12)
+
+
+@pytest.fixture
+def data():
+    return make_data()
+
+
+# -- What the trainer, the estimator, capture, sharding, reports and logs ask of an objective ----------------
+
+
+def test_rates_of_block_variables_are_set_by_name(name, data):
+    objective = make(name, data)
+    rates = objective.block_rates()
+    assert all(isinstance(rate, float) and rate > 0 for rate in rates.values())
+    objective.set_block_rates({key: rate / 2 for key, rate in rates.items()})
+    assert objective.block_rates() == pytest.approx({key: rate / 2 for key, rate in rates.items()})
+
+
+def test_block_variables_with_rates_of_zero_stay(name, data):
+    objective = make(name, data)
+    rates = objective.block_rates()
+    if not rates or name in PER_POSITIVE:
+        pytest.skip("has no step size of a block variable per task")
+    before = {key: value.clone() for key, value in state(objective).items() if "hessian" not in key}
+    objective.set_block_rates(dict.fromkeys(rates, 0.0))
+    estimate(objective, data, data.dense())
+    assert all(torch.equal(state(objective)[key], value) for key, value in before.items())
+
+
+def test_class_counts_can_be_set_instead_of_labels(name, data):
+    if name in PER_POSITIVE:
+        pytest.skip("keeps a variable per positive of the labels")
+    objective = make(name, data, task_weighting=0.5)
+    counts = [(data.labels == value).sum(0).double() for value in (1, 0)]
+    nothing = auc.Labels.of_counts(*(torch.zeros_like(count) for count in counts), num_rows=0)
+    later = OBJECTIVES[name](nothing, task_weighting=0.5).double()
+    later.set_class_counts(*counts, num_rows=len(data.labels))
+    later.load_state_dict(objective.state_dict())
+    for batch in (data.dense(), data.everything()):
+        same(estimate(later.eval(), data, batch), estimate(objective.eval(), data, batch), 1e-6)
+
+
+def test_a_warm_start_keeps_state_finite_and_is_repeatable(name, data):
+    objective, scores = make(name, data), data.model(data.inputs).detach()
+    for _ in range(2):
+        objective.warm_start(scores, data.labels)
+        found = {key: value.clone() for key, value in state(objective).items()}
+    objective.warm_start(scores, data.labels)
+    assert all(torch.equal(state(objective)[key], value) for key, value in found.items())
+    objective.start_at(data.model)
+    objective.prefetch(torch.tensor([0, 1]))
+    assert all(torch.equal(state(objective)[key], value) for key, value in found.items())
+
+
+def test_thresholds_and_their_report_come_together(name, data):
+    objective, scores = make(name, data), data.model(data.inputs).detach()
+    report = objective.threshold_report(scores, data.labels)
+    assert (report is None) == (objective.thresholds() is None)
+    if report is None:
+        return
+    objective.warm_start(scores, data.labels)
+    report = objective.threshold_report(scores, data.labels)
+    assert torch.equal(report.tracked, objective.thresholds().float())
+    torch.testing.assert_close(report.quantile, objective.thresholds(scores, data.labels).float())
+    negative = data.labels == 0
+    above = ((scores > objective.thresholds()) & negative).sum(0) / negative.sum(0)
+    torch.testing.assert_close(report.rate, above.float())
+
+
+def test_all_tasks_are_those_of_one_process(name, data):
+    objective = make(name, data)
+    assert objective.own_tasks == slice(0, data.num_tasks)
+    batch = data.dense()
+    assert objective.share(batch) is batch
+    assert objective.input_rows(7) == slice(0, 7)
+    values = torch.arange(float(data.num_tasks))
+    assert objective.gather_tasks(values) is values
+    objective.average_running_statistics(data.model)
+    estimate(objective, data, batch)
+    gradients = [p.grad for p in (*data.model.parameters(), *objective.parameters()) if p.grad is not None]
+    expected = torch.cat([gradient.flatten() for gradient in gradients]).norm()
+    torch.testing.assert_close(objective.gradient_norm(data.model), expected)
+
+
+def test_state_has_a_row_per_task_or_per_positive(name, data):
+    objective = make(name, data)
+    per_positive = objective.per_positive_state()
+    for key, value in objective.state_dict().items():
+        expected = int((data.labels == 1).sum()) if key in per_positive else data.num_tasks
+        assert len(value) == expected, key
+    assert objective.memory_bytes() == sum(v.numel() * v.element_size() for v in state(objective).values())
+    assert objective.memory_note() is None
+    type(objective).check_memory(data.model, {})
+
+
+def test_capture_is_refused_with_a_reason_or_allowed(name, data):
+    reason = type(make(name, data)).capture_problem({})
+    assert reason is None or "pairs" in reason
+    assert reason is not None or not name.startswith(("sopa", "pairwise"))
+
+
+def test_an_optimizer_without_the_objectives_parameters_gets_a_warning(name, data):
+    objective = make(name, data)
+    optimizer = torch.optim.SGD(data.model.parameters(), lr=0.1)
+    objective.backward(data.model, data.dense())
+    optimizer.step()
+    optimizer.zero_grad()
+    if not list(objective.parameters()):
+        objective.backward(data.model, data.dense())
+        return
+    with pytest.warns(UserWarning, match=r"objective\.parameters"):
+        objective.backward(data.model, data.dense())
