@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from numbers import Integral, Real
 from typing import Any, Self
 
 import numpy as np
@@ -18,8 +19,7 @@ from mmb.estimators.calibration import Calibration, spread_as_averaged
 from mmb.estimators.ensemble import Ensemble
 from mmb.estimators.inputs import Rows, Standardizer
 from mmb.estimators.model_mix import PiecewiseLinear
-from mmb.estimators.network import Network, Part, class_mass
-from mmb.estimators.parameters import check_parameters
+from mmb.estimators.network import OBJECTIVES, Network, Part, class_mass
 from mmb.estimators.targets import read_targets
 from mmb.label_values import MISSING
 
@@ -138,7 +138,7 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         Raises:
             ValueError: If a parameter is out of its range, or `X`, `y` and `sample_weight` do not fit.
         """
-        check_parameters(self)
+        _check_parameters(self)
         x, labels, weights = self._read(X, y, sample_weight, None, fresh=True)
         part = self._start(x, labels, weights)
         mass = class_mass(labels, weights)
@@ -192,7 +192,7 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         Raises:
             ValueError: As `fit`; or if the first call has no `classes`.
         """
-        check_parameters(self)
+        _check_parameters(self)
         first = not hasattr(self, "_ensemble")
         if first and classes is None and np.shape(y)[1:] in ((), (1,)):
             raise ValueError("classes: the first call of partial_fit needs all classes of y, got None")
@@ -340,3 +340,34 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
     def _mean_area(self, scores: Tensor, labels: Tensor) -> float:
         return float(metrics.roc_auc(scores, labels, self.max_fpr).nanmean())
+
+
+def _check_parameters(estimator: Any) -> None:
+    """Raise a ValueError if a parameter is out of its range; scikit-learn wants this in `fit`, not before."""
+    is_count = _is(Integral, lambda value: value >= 1)
+    ranges: dict[str, tuple[Callable[[Any], bool], str]] = {
+        "max_fpr": (_is(Real, lambda value: 0 < value <= 1), "a number in (0, 1]"),
+        "hidden": (
+            lambda value: isinstance(value, Sequence | np.ndarray) and all(map(is_count, value)),
+            "a sequence of positive widths",
+        ),
+        "dropout": (_is(Real, lambda value: 0 <= value < 1), "a number in [0, 1)"),
+        "lr": (_is(Real, lambda value: 0 < value < math.inf), "a positive number"),
+        "alpha": (_is(Real, lambda value: 0 <= value < math.inf), "a number, at least 0"),
+        "batch_size": (is_count, "a whole number, at least 1"),
+        "steps": (lambda value: value is None or is_count(value), "a whole number, at least 1, or None"),
+        "networks": (is_count, "a whole number, at least 1"),
+        "threshold": (
+            lambda value: value is None or _is(Real, lambda cut: 0 < cut < 1)(value),
+            "a number in (0, 1), or None",
+        ),
+        "objective": (lambda value: value in list(OBJECTIVES), f"one of {', '.join(OBJECTIVES)}"),
+    }
+    for name, (good, expected) in ranges.items():
+        if not good(getattr(estimator, name)):
+            raise ValueError(f"{name}: expected {expected}, got {getattr(estimator, name)!r}")
+
+
+def _is(kind: type, within: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    """A check that a value is of a type and within a range."""
+    return lambda value: isinstance(value, kind) and within(value)

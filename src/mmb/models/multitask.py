@@ -62,16 +62,9 @@ class MultiTask(nn.Module):
 
 
 def flatten_tasks(inputs: Any) -> Any:
-    """Join the leading axes `[k, r]` of task-sampled inputs into `[k * r]`.
+    """Join the leading axes `[k, r]` of task-sampled inputs into `[k * r]`, task by task.
 
-    Args:
-        inputs: A tensor, a nest of tuples, lists and dicts of tensors, or an object with `flatten_tasks()`.
-
-    Returns:
-        The model's input for the `k * r` rows, task by task.
-
-    Raises:
-        TypeError: If the nest holds anything else.
+    Inputs are tensors, nests of tuples, lists and dicts of them, or objects with `flatten_tasks()`.
     """
     if isinstance(inputs, Tensor):
         return inputs.flatten(0, 1)

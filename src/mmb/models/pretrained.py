@@ -62,12 +62,7 @@ def load_pretrained(
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """The tensors of a state dict by name, on the host; nothing in the file is executed.
-
-    Raises:
-        FileNotFoundError: If the file does not exist.
-        ValueError: If it is not a plain state dict.
-    """
+    """The tensors of a state dict by name, on the host; nothing in the file is executed."""
     if not path.is_file():
         raise FileNotFoundError(f"no file of weights at {path.absolute()}; give the path of one")
     try:

@@ -32,11 +32,7 @@ def available() -> dict[str, str]:
 
 
 def builder(name: str) -> Callable[..., MultiTask]:
-    """The function that builds a network; its signature and docstring state its options.
-
-    Raises:
-        ValueError: If the name is unknown; the message suggests the nearest one.
-    """
+    """The function that builds a network; its signature and docstring state its options."""
     if name not in _BUILDERS:
         raise ValueError(f"unknown network {name!r}{nearest(name, _BUILDERS)}")
     function: Callable[..., MultiTask] = getattr(importlib.import_module(_BUILDERS[name]), name)
@@ -51,19 +47,8 @@ def options(name: str) -> dict[str, inspect.Parameter]:
 def complete(name: str, dataset: Dataset, **given: Any) -> dict[str, Any]:
     """The given options, and those that follow from a data set: number of tasks, width or channels, stem.
 
-    Keep the result with a run: `build(name, **options)` makes the same network again without the data set
-    (pass `weights=None` if you load trained weights next).
-
-    Args:
-        name: Name of the network.
-        dataset: The data to train on.
-        **given: Options of this network; they override those of the data set.
-
-    Returns:
-        Arguments of `build`.
-
-    Raises:
-        ValueError: If the network or an option is unknown, or if the network does not fit the data set.
+    Runs keep the result: `build(name, **options)` makes the same network again without the data set (with
+    `weights=None` if trained weights are loaded next).
     """
     _check(name, given)
     kind, row = _kind(dataset)

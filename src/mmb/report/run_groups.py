@@ -12,11 +12,7 @@ from mmb.training.recipes.resolution import to_plain
 
 
 def find_runs(paths: Sequence[Path]) -> list[Run]:
-    """Open runs, and those in the folder of a comparison, baselines before the paper's methods.
-
-    Raises:
-        RunError: If a folder holds no run, or a recipe cannot be read.
-    """
+    """Open runs, and those in the folder of a comparison, baselines before the paper's methods."""
     order = list(METHODS)
     found: dict[Path, Run] = {}
     for path in paths:

@@ -62,13 +62,7 @@ def selected_checkpoint(run: Run) -> Path:
 
 
 def run_scores(run: Run) -> SelectedScores:
-    """Scores of a run, from its folder if they were computed for these weights before.
-
-    Raises:
-        RunError: If the run has no checkpoint.
-        CheckpointError: If it is damaged.
-        DataError: If the scores must be computed and the data is missing.
-    """
+    """Scores of a run, from its folder if they were computed for these weights before."""
     selected = selected_checkpoint(run)
     mark = _mark(selected)
     return _read(run.path / _FILE, mark) or _compute(run, selected, mark)
