@@ -75,12 +75,11 @@ def document(study: TableStudy, results: Path) -> str:
         values = f"Mean (standard deviation) over {' or '.join(map(str, seeds))} seeds of the mean over tasks"
     commits = sorted({one["versions"].get("commit") or "unknown" for one in every})
     at_once = max(one.get("at_once", 1) for one in every)
-    shared = f", up to {at_once} runs sharing the device" if at_once > 1 else ""
+    shared = f", with up to {at_once} runs sharing the device" if at_once > 1 else ""
     lines += [
         "",
-        f"{values}. {definition(every[0]['max_fpr'])}. Weights selected by validation "
-        f"{TITLES[study.metric]}; seconds: of training, first phase, evaluations and checkpoints included"
-        f"{shared}. "
+        f"{values}. {definition(every[0]['max_fpr'])}. Weights are selected by validation "
+        f"{TITLES[study.metric]}. Seconds include the first phase, evaluations and checkpoints{shared}. "
         f"Recipe, log and result of every run: [`{study.name}/`]({study.name}); commit {', '.join(commits)}, "
         f"torch {every[0]['versions']['torch']}, {every[0]['device_name']}.",
         "",
@@ -93,7 +92,7 @@ def document(study: TableStudy, results: Path) -> str:
 
 
 def choices_table(study: TableStudy, results: Path) -> str:
-    """What was tried for each row, in Markdown: a line per row, the choice that is taken in bold."""
+    """The settings tried for each row, in Markdown: a line per row, with the chosen setting in bold."""
     count = len(next(iter(study.choices.values())))
     lines = [f"| method | {' | '.join(f'choice {k}' for k in range(count))} |", "|---" * (count + 1) + "|"]
     for row, changes in study.choices.items():
@@ -109,8 +108,8 @@ def choices_table(study: TableStudy, results: Path) -> str:
             lines.append(f"| {title} | {' | '.join(cells)} |")
     lines += [
         "",
-        f"Validation {TITLES[study.metric]} of what was tried, with seed {study.choose_seed} alone and "
-        "without a look at test rows; in bold, what the table has.",
+        f"Validation {TITLES[study.metric]} of these settings, with seed {study.choose_seed} and without test "
+        "rows. The table above uses those in bold.",
     ]
     return "\n".join(lines)
 
