@@ -108,8 +108,8 @@ def choices_table(study: TableStudy, results: Path) -> str:
             lines.append(f"| {title} | {' | '.join(cells)} |")
     lines += [
         "",
-        f"Validation {TITLES[study.metric]} of these settings, with seed {study.choose_seed} and without test "
-        "rows. The table above uses those in bold.",
+        f"Validation {TITLES[study.metric]} of these settings, with seed {study.choose_seed} and without "
+        "test rows. The table above uses those in bold.",
     ]
     return "\n".join(lines)
 
