@@ -29,7 +29,7 @@ def test_tasks_end_with_their_errors_and_a_killed_process_is_replaced(tmp_path):
             "fail": ValueError("not this"),
             "odd": ProcessError("OddError: 1, 2"),
             "second": None,
-            "die": ProcessError("exit code"),
+            "die": ProcessError("killed"),
             "third": None,
         }.items():
             assert workers.any_free

@@ -234,20 +234,33 @@ def test_any_folder_will_do(tmp_path, monkeypatch, quick):
     assert len(TuningStudy(tmp_path / name, recipe()).trials()) == 1
 
 
-@pytest.mark.parametrize("cut", [slice(0, -10), slice(0, 100)])
-def test_a_damaged_journal_can_be_made_again_from_the_trials(tmp_path, quick, cut):
-    study = TuningStudy(tmp_path / "s", recipe(grid={"optimizer.lr": [0.001, 0.003, 0.01, 0.03, 0.1]}))
+def test_a_damaged_journal_can_be_made_again_from_the_trials(tmp_path, quick):
+    study = TuningStudy(tmp_path, recipe(grid={"optimizer.lr": [0.001, 0.003, 0.01, 0.03, 0.1]}))
     study.run(2)
     before = outcomes(study)
-    journal = tmp_path / "s" / "study.journal"
-    journal.write_bytes(journal.read_bytes()[cut])
+    journal = tmp_path / "study.journal"
+    first, *rest = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join([first, b"x", *rest]))
     with pytest.raises(RunError, match=r"study\.journal.*remove it"):
-        TuningStudy(tmp_path / "s", study.recipe)
+        TuningStudy(tmp_path, study.recipe)
     journal.unlink()
-    again = TuningStudy(tmp_path / "s", replace(study.recipe))
+    again = TuningStudy(tmp_path, study.recipe)
     again.run(2)
     assert sorted(outcomes(again), key=str) == sorted(before, key=str)
-    assert len(list((tmp_path / "s").glob("trial-*"))) == 2
+    assert len(list(tmp_path.glob("trial-*"))) == 2
+
+
+def test_a_journal_that_a_crash_cut_off_is_mended(tmp_path, quick):
+    study = TuningStudy(tmp_path, recipe())
+    study.run(2)
+    journal = tmp_path / "study.journal"
+    whole = journal.read_bytes()
+    journal.write_bytes(whole[:-10])  # that the last trial is complete
+    study = TuningStudy(tmp_path, recipe())
+    assert [state for state, _, _ in outcomes(study)] == ["complete", "running"]
+    study.run(3)
+    assert [state for state, _, _ in outcomes(study)] == ["complete"] * 3
+    assert len(combinations(study)) == 3
 
 
 def test_a_folder_of_other_values_is_not_taken_for_a_trial(tmp_path):

@@ -74,22 +74,29 @@ class TuningStudy:
         path = self.folder / "study.journal"
         journal = self._optuna.storages.journal
         lock = journal.JournalFileOpenLock(str(path))  # needs no more than files, also on Windows
-        _check_journal(path, lock)
+        _mend(path, lock)
+        try:
+            storage = self._optuna.storages.JournalStorage(journal.JournalFileBackend(str(path), lock))
+        except (ValueError, KeyError) as error:
+            raise RunError(
+                f"{path} is damaged ({error}): remove it, and the same command makes it again from the "
+                f"trials in {self.folder}"
+            ) from error
         study = self._optuna.create_study(
             study_name="mmb",
-            storage=self._optuna.storages.JournalStorage(journal.JournalFileBackend(str(path), lock)),
+            storage=storage,
             direction="maximize",
             load_if_exists=True,
             sampler=self._optuna.samplers.RandomSampler(),  # not asked: see _propose
             pruner=self._optuna.pruners.MedianPruner(),
         )
         plain = json.loads(json.dumps(to_plain(self.recipe)))
-        if study.user_attrs.get("recipe", plain) != plain:
+        if "recipe" not in study.user_attrs:
+            study.set_user_attr("recipe", plain)
+        if study.user_attrs["recipe"] != plain:
             raise RunError(
                 f"{self.folder} has a study of another recipe; choose another folder with --output"
             )
-        if "recipe" not in study.user_attrs:
-            study.set_user_attr("recipe", plain)
         return study
 
     def run(self, trials: int, watch: Watch | None = None, jobs: int = 1) -> None:
@@ -336,25 +343,14 @@ def with_values(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
     return resolve(merge(to_plain(recipe), chosen))
 
 
-def _check_journal(path: Path, lock: Any) -> None:
-    """Refuse a journal with lines that are not whole, which Optuna would pass over or stumble upon later."""
-    if not path.exists():
-        return
-    lock.acquire()
-    try:
+def _mend(path: Path, lock: Any) -> None:
+    """Remove the last line of a journal if a crash cut it off: Optuna would append to it."""
+    if path.exists():
+        lock.acquire()
         content = path.read_bytes()
-    finally:
+        if not content.endswith(b"\n"):
+            write_whole(path, content[: content.rfind(b"\n") + 1].decode())
         lock.release()
-    try:
-        for line in content.splitlines():
-            json.loads(line)
-        if content and not content.endswith(b"\n"):
-            raise ValueError("its last line is cut off")
-    except ValueError as error:
-        raise RunError(
-            f"{path} is damaged ({error}): remove it, and the same command makes it again from the trials in "
-            f"{path.parent}"
-        ) from error
 
 
 def _without_start(recipe: Recipe) -> Recipe:

@@ -66,7 +66,7 @@ def document(study: TableStudy, results: Path) -> str:
         cells = [_mean_std([one["test"][metric] for one in found]) for metric in TITLES]
         cells.append(_mean_std([one["valid"][study.metric] for one in found]))
         cells.append(f"{statistics.fmean(run.seconds for run in runs):.0f}")
-        cells += [study.paper.get(row, "")] if study.paper else []
+        cells += [str(study.paper.get(row, ""))] if study.paper else []
         lines.append(f"| {' | '.join([study.title_of(row, found[0]['method']), *cells])} |")
     every = [run.result for runs in groups.values() for run in runs]
     seeds = sorted({len(runs) for runs in groups.values()})
@@ -87,7 +87,7 @@ def document(study: TableStudy, results: Path) -> str:
     lines += [choices_table(study, results), ""] if study.choices else []
     shown = "Validation metric and training loss" if study.panels else "Validation curves"
     against = "steps and seconds" if study.panels else "epochs and seconds"
-    lines += [study.notes, "", f"![{shown} against {against}]({study.name}/curves.png)", ""]
+    lines += [study.notes.strip(), "", f"![{shown} against {against}]({study.name}/curves.png)", ""]
     return "\n".join(lines)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -29,9 +29,9 @@ class TableStudy:
         title: Heading.
         metric: The metric it is about.
         recipes: Recipe file of each row, in the order of the table.
-        titles: Titles of rows that differ from the title of their method.
-        paper: What the paper reports for a row, as text.
         notes: What explains the differences.
+        titles: Titles of rows that differ from the title of their method.
+        paper: What the paper reports for a row.
         choices: For each row the changes to its recipe that are tried, as many for each row; the best on the
             validation rows is taken. Nothing is tried if empty.
         choose_seed: Seed of the runs that try them; the table does not use it.
@@ -45,13 +45,13 @@ class TableStudy:
     title: str
     metric: str
     recipes: Mapping[str, Path]
-    titles: Mapping[str, str]
-    paper: Mapping[str, str]
     notes: str
-    choices: Mapping[str, Sequence[Fragment]]
-    choose_seed: int
-    compare: str
-    panels: Mapping[str, Sequence[str]]
+    titles: Mapping[str, str] = field(default_factory=dict)
+    paper: Mapping[str, object] = field(default_factory=dict)
+    choices: Mapping[str, Sequence[Fragment]] = field(default_factory=dict)
+    choose_seed: int = 100
+    compare: str = _COMPARE[0]
+    panels: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @classmethod
     def read(cls, folder: Path, name: str) -> TableStudy:
@@ -71,21 +71,10 @@ class TableStudy:
             raise RecipeError(f"there is no study {name} in {folder} (no {path}); it has {known}")
         about = require("yaml", extra="training").safe_load(path.read_text(encoding="utf-8"))
         try:
-            study = cls(
-                name,
-                about["title"],
-                about["metric"],
-                {row: path.parent / f"{row}.yaml" for row in about["rows"]},
-                about.get("titles", {}),
-                {row: str(value) for row, value in about.get("paper", {}).items()},
-                about["notes"].strip(),
-                about.get("choices", {}),
-                about.get("choose_seed", 100),
-                about.get("compare", _COMPARE[0]),
-                about.get("panels", {}),
-            )
+            recipes = {row: path.parent / f"{row}.yaml" for row in about.pop("rows")}
+            study = cls(name=name, recipes=recipes, **about)
         except (KeyError, TypeError, AttributeError) as error:
-            raise RecipeError(f"{path} lacks {error}") from error
+            raise RecipeError(f"{path}: {error}; it needs title, metric, rows and notes") from error
         study._check(path)
         return study
 
