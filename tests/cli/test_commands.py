@@ -11,6 +11,7 @@ import pytest
 
 from mmb.cli import main
 from mmb.cli.parser import COMMANDS
+from mmb.training import train_many
 
 TINY = [
     *("data.rows=300", "data.tasks=3", "data.features=6", "data.positive_rate=0.1", "model.hidden=[8]"),
@@ -70,12 +71,18 @@ def test_a_recipe_file_with_overrides(call, tmp_path):
     assert (tmp_path / "here" / "recipe.yaml").exists()
 
 
-def test_compare(call, tmp_path):
-    arguments = ["--data", "synthetic", "--methods", "ce,pauc", "--output", "c"]
-    assert call("compare", *arguments, *TINY, "--seeds", 1, "--jobs", 2)[0] == 0  # in processes
-    arguments += ["--seeds", 2, "--jobs", 1]
-    code, out, _ = call("compare", *arguments, *TINY)  # what is missing, in this process
+def test_compare(call, tmp_path, monkeypatch):
+    jobs = []
+
+    def here(planned, count, *given, **options):
+        jobs.append(count)
+        return train_many(planned, 1, *given, **options)  # many processes are tested with `train_many`
+
+    monkeypatch.setattr("mmb.cli.watching.train_many", here)
+    arguments = ["--data", "synthetic", "--methods", "ce,pauc", "--seeds", 2, "--jobs", 2, "--output", "c"]
+    code, out, _ = call("compare", *arguments, *TINY)
     assert code == 0
+    assert jobs == [2]
     for text in ("CE", "MMB-pAUC", "AUC", "pAUC 0.1", "curves.png", "predict"):
         assert text in out
     assert (tmp_path / "c" / "curves.png").read_bytes().startswith(b"\x89PNG")

@@ -15,7 +15,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, console: Console) -> None:
     """Continue the run where its newest whole checkpoint is."""
-    from mmb.cli.train_command import train_and_show
+    from mmb.cli.train_command import train_one
     from mmb.training import Run
     from mmb.training.loop.setup import find_device
     from mmb.training.processes.group import joined
@@ -25,4 +25,4 @@ def run(options: argparse.Namespace, console: Console) -> None:
         if opened.finished and ranks.is_main:
             console.say(f"the run in {opened.path} is finished already")
         with opened.own_data():
-            train_and_show(opened, console, ranks)
+            train_one(opened, console, ranks)

@@ -57,7 +57,7 @@ def run(options: argparse.Namespace, console: Console) -> None:
         if ranks.is_main:
             console.say(f"training in {made.path}")
         try:
-            train_and_show(made, console, ranks)
+            train_one(made, console, ranks)
         except Exception:
             if ranks.is_main:
                 made.discard_unstarted()  # so that the corrected command can be run again
@@ -108,7 +108,7 @@ def default_folders(recipe: Recipe) -> Iterator[Path]:
     yield from (path.with_name(f"{path.name}-{number}") for number in count(2))
 
 
-def train_and_show(run: Run, console: Console, ranks: Ranks) -> None:
+def train_one(run: Run, console: Console, ranks: Ranks) -> None:
     """Train a run to its end; the main process shows progress and result."""
     from mmb.cli.watching import ProgressWatch
     from mmb.training import train
