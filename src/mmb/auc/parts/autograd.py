@@ -11,12 +11,12 @@ Gradients = list[tuple[Tensor, Tensor]]  # pairs of an input and the derivative 
 
 
 @torch.library.custom_op("mmb::keep", mutates_args=())
-def _keep(gradient: Tensor) -> Tensor:
+def keep(gradient: Tensor) -> Tensor:
     """A copy that a compiler cannot compute again."""
     return gradient.clone()
 
 
-@_keep.register_fake
+@keep.register_fake
 def _(gradient: Tensor) -> Tensor:
     return torch.empty_like(gradient)
 
@@ -42,6 +42,6 @@ def with_gradient(value: Tensor, gradients: Gradients) -> Tensor:
     inputs, derivatives = zip(*gradients, strict=True)
     if torch.compiler.is_compiling():
         # Else the compiled backward would compute them again, from block state that has moved on since.
-        derivatives = tuple(_keep(derivative) for derivative in derivatives)
+        derivatives = tuple(keep(derivative) for derivative in derivatives)
     result: Tensor = _WithGradient.apply(value, derivatives, *inputs)  # type: ignore[no-untyped-call]
     return result

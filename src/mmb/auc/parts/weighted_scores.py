@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from mmb.auc.parts.autograd import keep
 from mmb.label_values import check_values
 
 
@@ -38,9 +39,12 @@ class WeightedScores:
     rows: Tensor | None
 
     def gather(self, state: Tensor) -> Tensor:
-        """State of the tasks here: `[k, ...]` out of `[m, ...]`, detached: read before scattering."""
+        """A copy of the state of the tasks here: `[k, ...]` out of `[m, ...]`, detached."""
         state = state.detach()
-        return state if self.tasks is None else state.index_select(0, self.tasks)
+        if torch.compiler.is_compiling():  # else computed again in the backward pass, when the state has moved
+            kept: Tensor = keep(state if self.tasks is None else state.index_select(0, self.tasks))
+            return kept
+        return state.clone() if self.tasks is None else state.index_select(0, self.tasks)
 
     def scatter_(self, state: Tensor, new: Tensor) -> None:
         """Write the new state `[k, ...]` of the sampled tasks; nobody else's changes."""
