@@ -41,7 +41,7 @@ class WeightedScores:
     def gather(self, state: Tensor) -> Tensor:
         """A copy of the state of the tasks here: `[k, ...]` out of `[m, ...]`, detached."""
         state = state.detach()
-        if torch.compiler.is_compiling():  # else computed again in the backward pass, when the state has moved
+        if torch.compiler.is_compiling():  # else the backward pass reads state that has moved
             kept: Tensor = keep(state if self.tasks is None else state.index_select(0, self.tasks))
             return kept
         return state.clone() if self.tasks is None else state.index_select(0, self.tasks)
