@@ -445,7 +445,9 @@ def test_task_weighting_outside_its_range_is_refused(name, task_weighting):
         make(name, make_data(), task_weighting=task_weighting)
 
 
-@pytest.mark.parametrize("name", [n for n in OBJECTIVES if n.startswith(("minmax", "partial", "cross", "new"))])
+@pytest.mark.parametrize(
+    "name", [n for n in OBJECTIVES if n.startswith(("minmax", "partial", "cross", "new"))]
+)
 @pytest.mark.parametrize("kind", ["dense", "sampled"])
 def test_captured_whole(name, kind):
     """No host synchronisation and no data-dependent shape: the whole objective is one graph."""

@@ -198,8 +198,9 @@ def test_a_task_with_one_class_is_constant():
 
 @pytest.mark.parametrize("threshold", [None, 0.01])
 def test_one_class_is_predicted_whatever_the_threshold(threshold):
-    with pytest.warns(UserWarning, match="1 of 1 tasks"):
+    with pytest.warns(UserWarning, match="1 of 1 tasks") as found:
         model = MultiTaskAUCClassifier(threshold=threshold, **TINY).fit(np.eye(5), np.full(5, "only"))
+    assert found[0].filename == __file__  # the line that calls `fit`
     assert model.predict(np.eye(5)).tolist() == ["only"] * 5
     assert model.predict_proba(np.eye(5)).tolist() == [[1.0]] * 5
 

@@ -62,8 +62,9 @@ def test_series_of_strings(library):
 
 
 def test_gaps_without_positives_warn():
-    with pytest.warns(UserWarning, match=r"y: -1 and 0 .*NaN"):
+    with pytest.warns(UserWarning, match=r"y: -1 and 0 .*NaN") as found:
         MultiTaskAUCClassifier(**TINY).fit(np.eye(4), [0, -1, 0, -1])
+    assert found[0].filename == __file__  # the line that calls `fit`
 
 
 def test_bad_labels_are_named():

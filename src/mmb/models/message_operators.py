@@ -87,21 +87,22 @@ def _compute_messages(
             count.
     """
     tasks, count, width = nodes.shape
+    kernels = in_kernels(nodes)
+    if kernels:
+        nodes, bonds = nodes.contiguous(), bonds.contiguous()
     values = nodes if node_values is None else node_values
     bonds_of_values = bonds if bond_values is None else bond_values
-    if not in_kernels(nodes):
+    if not kernels:
         passed = _passed(nodes, bonds, edges, codes, ptr)
         sent = _rows(values, edges[:, 0]) + _rows(bonds_of_values, codes)
         total = (1 + epsilon).reshape(-1, 1, 1) * _wide(values)
         total = total.scatter_add(1, _columns(edges[:, 1], width), torch.where(passed, _wide(sent), 0))
         return torch.nn.functional.pad(total.to(nodes.dtype), (0, aligned(width) - width))
-    inputs = [
-        tensor.contiguous() for tensor in (nodes, bonds, values, bonds_of_values, epsilon, edges, codes, ptr)
-    ]
+    others = (t.contiguous() for t in (values, bonds_of_values, epsilon, edges, codes, ptr))
     out = nodes.new_empty(tasks, count, aligned(width))
     sizes = (count, codes.shape[1], bonds.shape[1], width, out.shape[2])
     grid = (triton.cdiv(count, ROWS), triton.cdiv(out.shape[2], COLUMNS), tasks)
-    wrap_triton(forward_kernel)[grid](*inputs, out, *sizes, ROWS, COLUMNS, node_values is None)
+    wrap_triton(forward_kernel)[grid](nodes, bonds, *others, out, *sizes, ROWS, COLUMNS, node_values is None)
     return out
 
 
