@@ -7,6 +7,7 @@ import json
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -32,6 +33,7 @@ class RunError(Exception):
     """A run cannot be used for this; the message says what to do about it."""
 
 
+@dataclass(eq=False)
 class Run:
     """The folder of a run.
 
@@ -40,9 +42,8 @@ class Run:
         recipe: What defines the run.
     """
 
-    def __init__(self, path: Path, recipe: Recipe) -> None:
-        self.path = path
-        self.recipe = recipe
+    path: Path
+    recipe: Recipe
 
     @classmethod
     def create(cls, path: Path | str, recipe: Recipe) -> Self:
