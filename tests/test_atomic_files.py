@@ -6,7 +6,6 @@ import threading
 import pytest
 
 from mmb._atomic_files import WriteError, replacing, sync, whole_file, write_new, write_whole
-from mmb._file_locks import try_lock
 
 
 def test_a_failure_leaves_the_old_content_and_nothing_else(tmp_path):
@@ -78,13 +77,3 @@ def test_folders_are_not_opened_on_windows(tmp_path, monkeypatch):
         sync(tmp_path)
     finally:
         monkeypatch.undo()
-
-
-def test_a_lock_is_free_when_its_file_is_closed(tmp_path):
-    held = try_lock(tmp_path / "lock")
-    assert held is not None
-    assert try_lock(tmp_path / "lock") is None
-    held.close()
-    again = try_lock(tmp_path / "lock")
-    assert again is not None
-    again.close()

@@ -18,21 +18,10 @@ class ProcessError(Exception):
 def fresh_store(store: Any, rank: int, size: int, seconds: float) -> Any:
     """A store without what earlier attempts left in it.
 
-    torchrun keeps one store for all its restarts, and in it the addresses of processes that are gone, to
-    which new ones would connect in vain. So every process says hello under a new name; the main one answers
-    each by that name with a name for this attempt, until all have heard it; all else is kept under that one.
-
-    Args:
-        store: The store (`torch.distributed.Store`) of the processes and those before them.
-        rank: Number of this process.
-        size: How many there are.
-        seconds: How long to wait for the others.
-
-    Returns:
-        A part of the store that is new.
-
-    Raises:
-        ProcessError: If a process does not come in time, naming it.
+    torchrun keeps one store for all its restarts, with the addresses of processes that are gone; new ones
+    would try to connect to them. So every process says hello under a new name. The main one answers each of
+    them with a name for this attempt, until all have heard it. All else is kept under that name. A process
+    that does not start within `seconds` is named by the `ProcessError`.
     """
     own = uuid.uuid4().hex
     if rank > 0:

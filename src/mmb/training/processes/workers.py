@@ -52,7 +52,7 @@ class Workers(Generic[_Task]):
         for executor in self._free:
             executor.shutdown()
         self._ours.close()  # which ends those that are busy
-        for _, executor in self._busy.values():
+        for _task, executor in self._busy.values():
             executor.shutdown()
         self._alive.close()
         if threading.current_thread() is threading.main_thread():

@@ -1,4 +1,4 @@
-"""Values to try when tuning a recipe that has no grid of its own: those of the paper, for each method."""
+"""Values to try when tuning a recipe without a grid: those of the paper, for each method."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mmb.training.recipes.recipe import Recipe
 
 Grid = Mapping[str, list[Any]]
 
-_AUC_RATES = [0.01, 0.03, 0.05, 0.07, 0.1]  # of weights and block variables alike
+_AUC_RATES = [0.01, 0.03, 0.05, 0.07, 0.1]  # of weights and of block variables
 _AUC_MOMENTUM = {"optimizer.momentum": [0.9, 0.5, 0.1]}
 _COMMON: Grid = {
     "optimizer.lr": [0.0001, 0.0005, 0.001, 0.005, 0.01],
@@ -40,12 +40,8 @@ GRIDS: dict[str, Grid] = {
 def grid_of(recipe: Recipe) -> Grid:
     """The values to try for a recipe: its own grid, or the paper's for its method.
 
-    Args:
-        recipe: The recipe.
-
-    Returns:
-        Lists of values; a key names one key of the recipe, or several, with spaces, that take the same value.
-        Of the paper's grids, the momentum is left out where the optimizer has none.
+    A key names one key of the recipe, or several, with spaces, that take the same value. The paper's grids
+    are without the momentum if the optimizer has none.
     """
     if recipe.grid:
         return recipe.grid

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from filelock import FileLock, Timeout
+
 from mmb._atomic_files import sync, write_new, write_whole
 from mmb._extras import require
-from mmb._file_locks import try_lock
 from mmb.data import MissingDataError
 from mmb.training.processes.commands import command
 from mmb.training.recipes.recipe import Recipe
@@ -191,10 +192,11 @@ class Run:
         if not main:
             yield
             return
-        file = try_lock(self.path / _LOCK)
-        if file is None:
-            raise RunError(f"another process is training in {self.path}")
-        with file:
+        try:
+            lock = FileLock(self.path / _LOCK).acquire(blocking=False)
+        except Timeout as error:
+            raise RunError(f"another process is training in {self.path}") from error
+        with lock:
             yield
 
 

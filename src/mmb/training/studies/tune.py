@@ -347,10 +347,12 @@ def _mend(path: Path, lock: Any) -> None:
     """Remove the last line of a journal if a crash cut it off: Optuna would append to it."""
     if path.exists():
         lock.acquire()
-        content = path.read_bytes()
-        if not content.endswith(b"\n"):
-            write_whole(path, content[: content.rfind(b"\n") + 1].decode())
-        lock.release()
+        try:
+            content = path.read_bytes()
+            if not content.endswith(b"\n"):
+                write_whole(path, content[: content.rfind(b"\n") + 1].decode())
+        finally:
+            lock.release()
 
 
 def _without_start(recipe: Recipe) -> Recipe:
