@@ -32,7 +32,7 @@ from _timing import machine, print_json, print_table
 from mmb import metrics
 from mmb.data.sets import digits, synthetic, tox21
 from mmb.estimators import MultiTaskAUCClassifier
-from mmb.estimators.folds import assign_folds
+from mmb.estimators.ensemble import assign_folds
 
 MAX_FPR = 0.1
 

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from mmb.estimators.folds import unseen_logits
 from mmb.estimators.network import both_classes
 from mmb.quantiles import negative_quantiles
 
@@ -161,3 +160,14 @@ def fpr_thresholds(scores: Tensor, labels: Tensor, weights: Tensor, max_fpr: flo
     """The lowest of its negatives' scores above which at most `max_fpr` of them lie, `[m]`; NaN if none."""
     mass = (labels == 0) * weights.double().unsqueeze(1)
     return negative_quantiles(scores, mass, [max_fpr]).squeeze(0)
+
+
+def unseen_logits(logits: Tensor, fold: Tensor) -> Tensor:
+    """Logits `[n, ...]` of each row by the network, of `[K, n, ...]`, that its fold `[n]` was kept from.
+
+    Rows in no fold (-1) get the mean of all networks.
+    """
+    found = logits.mean(0)
+    there = fold >= 0
+    found[there] = logits[fold[there], there]
+    return found

@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from mmb.estimators.calibration import fit_log_odds
-from mmb.estimators.folds import assign_folds, unseen_logits
+from mmb.estimators.calibration import fit_log_odds, unseen_logits
 from mmb.estimators.inputs import Rows
 from mmb.estimators.network import Network, Part, both_classes
 from mmb.label_values import MISSING
+
+_ALONE = 4  # a single fold has one share out of this many
 
 
 class CrossFit(NamedTuple):
@@ -139,6 +140,31 @@ class Ensemble:
         if bool(network.usable.any()):
             with _own_randomness(seed):
                 network.train(part, generator=torch.Generator().manual_seed(seed), **options)
+
+
+def assign_folds(labels: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    """Deal the rows out to folds at random, stratified by their rarest positive label.
+
+    Rows are grouped by the task, among those they are positive for, that has the fewest positives; rows
+    without a positive are one group. Every group is dealt out evenly. A row belongs to no fold if the others
+    would lack a class of a task without it; its number is then -1. A single fold has a quarter of the rows.
+    """
+    num_rows, num_tasks = labels.shape
+    positive, negative = labels == 1, labels == 0
+    counts = torch.where(positive, positive.sum(0), num_rows + 1)
+    group = torch.where(positive.any(1), counts.argmin(1), num_tasks)
+    shuffled = torch.randperm(num_rows, generator=generator)
+    order = shuffled[group[shuffled].argsort(stable=True)]
+    fold = torch.empty(num_rows, dtype=torch.int64)
+    fold[order] = torch.arange(num_rows) % (count if count > 1 else _ALONE)  # groups lie one after the other
+    dealt = fold.clone()
+    fold[dealt >= count] = -1
+    for number in range(count):
+        rest = dealt != number
+        for has in (positive, negative):
+            lacking = has.any(0) & ~has[rest].any(0)
+            fold[has[:, lacking].any(1)] = -1
+    return fold
 
 
 def _has_gained(gains: Tensor) -> bool:

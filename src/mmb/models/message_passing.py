@@ -84,19 +84,13 @@ def pass_messages(nodes: Tensor, bonds: Tensor, epsilon: Tensor, batch: GraphBat
 
     There are at most 64 bonds; every edge of the batch must be there in both directions, with the same bond.
     """
-    output: Tensor
+    bonds = bonds.to(nodes.dtype)
+    graph = (batch.edges, batch.bond_codes, batch.edge_ptr)
     if type(batch) is PaddedGraphs or any(map(is_batchedtensor, (nodes, bonds, epsilon))):
-        one_task = (epsilon, nodes.unsqueeze(0), bonds.to(nodes.dtype).unsqueeze(0), None, None)
-        graph = (index.unsqueeze(0) for index in (batch.edges, batch.bond_codes, batch.edge_ptr))
-        output = messages(*one_task, *graph)
-        return output.squeeze(0)
-    output = _PassMessages.apply(  # type: ignore[no-untyped-call]
-        nodes.contiguous(),
-        bonds.to(nodes.dtype).contiguous(),
-        epsilon,
-        batch.edges,
-        batch.bond_codes,
-        batch.edge_ptr,
+        one_task = (epsilon, nodes.unsqueeze(0), bonds.unsqueeze(0), None, None)
+        return messages(*one_task, *(index.unsqueeze(0) for index in graph)).squeeze(0)
+    output: Tensor = _PassMessages.apply(  # type: ignore[no-untyped-call]
+        nodes.contiguous(), bonds.contiguous(), epsilon, *graph
     )
     return output
 

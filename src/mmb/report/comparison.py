@@ -22,7 +22,7 @@ def area_samples(logits: Tensor, labels: Tensor, max_fpr: float) -> dict[str, Sa
     """The result of one run, for each metric with intervals, from its logits and labels `[n, m]`."""
     found = metrics.evaluate(logits, labels, max_fpr)
     parts = row_influence(logits, labels, [1.0, max_fpr])
-    freedom = row_freedom(labels)
+    freedom = row_freedom((labels == 1).sum(0), (labels == 0).sum(0))
     return {
         short: Sample(found[name].unsqueeze(0), part, freedom)
         for (short, name), part in zip(AREAS.items(), parts, strict=True)

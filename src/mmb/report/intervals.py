@@ -80,7 +80,7 @@ class Sample:
     def mean(self, labels: Tensor) -> Sample:
         """The mean over the tasks with both classes among the labels `[n, m]`; rows are still the sample."""
         some = [(labels == sign).any(1).sum() for sign in (1, 0)]
-        return Sample(self.values.nanmean(-1), self.influence.nanmean(-1), _freedom(*some))
+        return Sample(self.values.nanmean(-1), self.influence.nanmean(-1), row_freedom(*some))
 
     def estimate(self) -> UncertainValue:
         """Mean over the runs, with the noise of rows and of training."""
@@ -112,15 +112,8 @@ def _estimate(value: Tensor, influence: Tensor, row_freedom: Tensor, runs: list[
     return UncertainValue(value, variance, freedom.clamp(min=1))
 
 
-def row_freedom(labels: Tensor) -> Tensor:
-    """Degrees of freedom of each task's variance by rows `[m]`: its smaller class, less one.
-
-    NaN, which gives no interval, for tasks with fewer than `FEWEST` of a class.
-    """
-    return _freedom((labels == 1).sum(0), (labels == 0).sum(0))
-
-
-def _freedom(positives: Tensor, negatives: Tensor) -> Tensor:
+def row_freedom(positives: Tensor, negatives: Tensor) -> Tensor:
+    """Degrees of freedom of a variance by rows: the smaller class, less one; NaN if below `FEWEST`."""
     fewer = torch.minimum(positives, negatives).double()
     return (fewer - 1).where(fewer >= FEWEST, torch.nan)
 
