@@ -161,7 +161,8 @@ def false_positive_rate(scores: np.ndarray, labels: np.ndarray) -> float:
 
 
 def mean_and_error(values: list[float]) -> tuple[float, float]:
-    return statistics.mean(values), statistics.stdev(values) / math.sqrt(len(values))
+    error = statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+    return statistics.mean(values), error
 
 
 def compare(found: dict[str, dict[str, list[float]]], other: str) -> Iterator[tuple[str, float, float]]:
