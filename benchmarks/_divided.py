@@ -100,8 +100,8 @@ class ObjectiveCase:
         def make(labels: Labels) -> Objective:
             return CompositionalAUC(labels, part) if compositional else MinMaxAUC(labels)
 
-        self.sharded = None if shard is None else ShardedObjective(self.labels, make, shard.group)
-        self.objective: Objective = make(self.labels) if self.sharded is None else self.sharded
+        whole = self.labels
+        self.objective = make(whole) if shard is None else ShardedObjective(whole, make, shard.group)
         self.optimizer = torch.optim.SGD([*self.model.parameters(), *self.objective.parameters()], lr=1e-3)
 
     def sample(self, blocks_per_step: int) -> None:
@@ -111,8 +111,7 @@ class ObjectiveCase:
         self.sampler = iter(sampler)
 
     def step(self) -> None:
-        draw = next(self.sampler)
-        draw = draw if self.sharded is None else self.sharded.share_tasks(draw)
+        draw = self.objective.share(next(self.sampler))
         self.shares.append(len(draw.tasks))
         self.optimizer.zero_grad()
         self.objective.backward(self.model, draw.batch(self.inputs))
