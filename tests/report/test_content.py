@@ -8,7 +8,7 @@ from mmb import metrics
 from mmb.report import selected_scores, write_report
 from mmb.report.run_groups import find_runs, methods_of, run_names
 from mmb.report.selected_scores import run_scores
-from mmb.training import Run, RunError, Watch, train
+from mmb.training import Observer, Run, RunError, train
 from mmb.training.loop import threshold_log
 from mmb.training.loop.randomness import own_randomness
 from mmb.training.loop.setup import make_setup
@@ -82,7 +82,7 @@ def test_scores_of_other_weights_are_not_used(runs, tmp_path):
     )
 
 
-class Stop(Watch):
+class Stop(Observer):
     def stepped(self, step, numbers):
         if step == 28:
             raise KeyboardInterrupt

@@ -110,7 +110,7 @@ def default_folders(recipe: Recipe) -> Iterator[Path]:
 
 def train_one(run: Run, console: Console, ranks: Ranks) -> None:
     """Train a run to its end; the main process shows progress and result."""
-    from mmb.cli.watching import ProgressWatch
+    from mmb.cli.watching import ProgressObserver
     from mmb.training import train
     from mmb.training.processes.commands import command
     from mmb.training.runs.tables import result_table
@@ -121,7 +121,7 @@ def train_one(run: Run, console: Console, ranks: Ranks) -> None:
         return
     try:
         with console.progress() as progress:
-            result = train(run, ProgressWatch(progress, console))
+            result = train(run, ProgressObserver(progress, console))
     except OSError as error:
         if run.checkpoints.exists():
             error.add_note(f"continue with `{command('resume', run.path)}`")

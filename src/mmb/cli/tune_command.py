@@ -37,7 +37,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, console: Console) -> None:
     """Work on the study, then show its best trials."""
-    from mmb.cli.watching import ProgressWatch
+    from mmb.cli.watching import ProgressObserver
     from mmb.training import TuningStudy, resolve
 
     recipe = resolve(chosen_fragment(options, "data", "method"))
@@ -47,7 +47,7 @@ def run(options: argparse.Namespace, console: Console) -> None:
     study = TuningStudy(options.output or default, recipe)
     console.say(f"tuning in {study.folder}; stop it at any time, the same command continues")
     with console.progress() as progress:
-        study.run(options.trials, ProgressWatch(progress, console), options.jobs)
+        study.run(options.trials, ProgressObserver(progress, console), options.jobs)
     show(study, options.trials, console)
 
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from mmb.cli.console import Console
-from mmb.training import PlannedRun, Run, Watch, train_many
+from mmb.training import Observer, PlannedRun, Run, train_many
 
 
-class ProgressWatch(Watch):
+class ProgressObserver(Observer):
     """Draws a bar with the loss and the last evaluation."""
 
     def __init__(self, progress: Any, console: Console) -> None:
@@ -59,6 +59,6 @@ def train_and_show(
     """Train many runs, as `train_many` does with these options, under a bar that counts them."""
     with console.progress() as progress:
         bar = progress.add_task(title, total=len(planned), unit="runs", numbers="")
-        watch = ProgressWatch(progress, console)
+        observer = ProgressObserver(progress, console)
         moved = lambda done: progress.update(bar, completed=done)  # noqa: E731
-        return train_many(planned, jobs, watch, moved=moved, **options)
+        return train_many(planned, jobs, observer, moved=moved, **options)

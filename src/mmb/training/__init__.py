@@ -3,8 +3,8 @@
 from mmb._renamed import renamed_names
 from mmb.training.loop.evaluate import TrainingError
 from mmb.training.loop.loop import train
+from mmb.training.loop.observer import Observer
 from mmb.training.loop.outcome import evaluate_run
-from mmb.training.loop.watch import Watch
 from mmb.training.recipes.nested import merge
 from mmb.training.recipes.presets import METHODS, Method
 from mmb.training.recipes.recipe import (
@@ -29,6 +29,7 @@ __all__ = [
     "CheckpointError",
     "ExportError",
     "Method",
+    "Observer",
     "OptimizerSettings",
     "PlannedRun",
     "Recipe",
@@ -41,7 +42,6 @@ __all__ = [
     "TrainingError",
     "TrainingSettings",
     "TuningStudy",
-    "Watch",
     "evaluate_run",
     "export_run",
     "merge",
@@ -57,4 +57,10 @@ __all__ = [
     "with_overrides",
 ]
 
-__getattr__ = renamed_names(__name__, {"parse_overrides": "mmb.training.with_overrides(fragment, overrides)"})
+__getattr__ = renamed_names(
+    __name__,
+    {
+        "parse_overrides": "mmb.training.with_overrides(fragment, overrides)",
+        "Watch": "mmb.training.Observer",
+    },
+)

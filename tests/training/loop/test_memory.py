@@ -5,9 +5,9 @@ import pytest
 from mmb import memory
 from mmb.memory import NoRoomError
 from mmb.training import Run, train
+from mmb.training.loop.observer import Observer
 from mmb.training.loop.randomness import own_randomness
 from mmb.training.loop.setup import make_setup
-from mmb.training.loop.watch import Watch
 from mmb.training.recipes.resolution import resolve, to_plain
 from mmb.training.runs.log import read_log
 from tiny_runs import tiny_recipe
@@ -16,7 +16,7 @@ from tiny_runs import tiny_recipe
 COPIES = "4 weight copies of 81 weights in bfloat16 on cpu: 648 bytes"
 
 
-class Notes(Watch):
+class Notes(Observer):
     def __init__(self):
         self.notes = []
 
@@ -30,19 +30,19 @@ def compositional(**options):
 
 
 def test_told_before_training_and_logged(tmp_path):
-    watch = Notes()
+    observer = Notes()
     run = Run.create(tmp_path / "run", compositional(copies_dtype="bfloat16", copies_device="cpu"))
-    train(run, watch)
-    assert len(watch.notes) == 1
-    assert watch.notes[0].startswith(f"{COPIES} per process; ")
+    train(run, observer)
+    assert len(observer.notes) == 1
+    assert observer.notes[0].startswith(f"{COPIES} per process; ")
     assert read_log(run.path)[0]["block_bytes"] == 648 + 3 * 4 * 4  # dual and two means
 
 
 def test_objectives_without_copies_tell_in_the_log_alone(tmp_path):
-    watch = Notes()
+    observer = Notes()
     run = Run.create(tmp_path / "run", tiny_recipe("auc", training={"steps": 4}))
-    train(run, watch)
-    assert watch.notes == []
+    train(run, observer)
+    assert observer.notes == []
     assert read_log(run.path)[0]["block_bytes"] == 3 * 4 * 4
 
 

@@ -11,7 +11,7 @@ import time
 import pytest
 import torch
 
-from mmb.training import METHODS, CheckpointError, Run, RunError, Watch, train
+from mmb.training import METHODS, CheckpointError, Observer, Run, RunError, train
 from mmb.training.runs import checkpoint
 from mmb.training.runs.log import read_log
 from tiny_runs import molecule_recipe, newest_step, tiny_recipe
@@ -107,7 +107,7 @@ def test_a_killed_command_resumes_by_command(tmp_path):
     assert_same_run(undisturbed, killed)
 
 
-class StopAt(Watch):
+class StopAt(Observer):
     """Raises as a crash would, after so many steps."""
 
     def __init__(self, step):
@@ -180,10 +180,10 @@ def test_a_damaged_newest_checkpoint_falls_back_saying_so(tmp_path):
     crash(damaged, 24)
     newest = checkpoint.steps(damaged.checkpoints)[-1]
     (newest / "tensors.safetensors").write_bytes(b"nonsense")
-    watch = StopAt(10**9)
-    train(damaged, watch)
-    assert len(watch.said) == 1
-    assert f"{newest} is damaged" in watch.said[0]
+    observer = StopAt(10**9)
+    train(damaged, observer)
+    assert len(observer.said) == 1
+    assert f"{newest} is damaged" in observer.said[0]
     assert_same_run(undisturbed, damaged)
 
 

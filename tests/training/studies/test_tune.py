@@ -13,12 +13,12 @@ pytest.importorskip("optuna")
 from mmb._atomic_files import WriteError
 from mmb.training import (
     METHODS,
+    Observer,
     RecipeError,
     Run,
     RunError,
     TrainingError,
     TuningStudy,
-    Watch,
     read_recipe,
     resolve,
     train,
@@ -79,7 +79,7 @@ def quick(monkeypatch):
     """Trials of which nothing is trained: their value is their step size. Returns the folders of the runs."""
     paths = []
 
-    def train(run, watch):
+    def train(run, observer):
         paths.append(run.path)
         lr = run.recipe.optimizer.lr
         if lr > 1:
@@ -136,7 +136,7 @@ def test_a_killed_trial_is_continued_where_it_was(tmp_path):
 
     first = []
 
-    class Remember(Watch):
+    class Remember(Observer):
         def begin(self, run, step, steps):
             first.append((run.path, step))
 
@@ -151,7 +151,7 @@ def test_a_killed_trial_is_continued_where_it_was(tmp_path):
 
 
 def test_an_interrupt_ends_the_work_and_keeps_the_trial(tmp_path):
-    class Interrupt(Watch):
+    class Interrupt(Observer):
         def evaluated(self, step, valid):
             if step == 10:
                 raise KeyboardInterrupt
@@ -187,7 +187,7 @@ def test_bad_trials_are_pruned_and_their_runs_can_go_on(tmp_path):
 def test_a_diverged_trial_fails_and_the_study_goes_on(tmp_path, quick):
     said = []
 
-    class Listen(Watch):
+    class Listen(Observer):
         def say(self, message):
             said.append(message)
 

@@ -12,11 +12,11 @@ from typing import Any
 from mmb.training.loop import threshold_log
 from mmb.training.loop.evaluate import TrainingError, evaluate_part, recalibrate
 from mmb.training.loop.initial_weights import prepare_start
+from mmb.training.loop.observer import Observer
 from mmb.training.loop.outcome import finish
 from mmb.training.loop.randomness import own_randomness
 from mmb.training.loop.setup import Setup, find_device, make_setup
 from mmb.training.loop.step import make_step
-from mmb.training.loop.watch import Watch
 from mmb.training.processes.group import Ranks, joined
 from mmb.training.runs import checkpoint
 from mmb.training.runs.fingerprints import changed, first_change, recipe_facts
@@ -49,7 +49,7 @@ class Progress:
 
 
 def train(
-    run: Run, watch: Watch | None = None, *, at_once: int = 1, only_best: bool = False
+    run: Run, observer: Observer | None = None, *, at_once: int = 1, only_best: bool = False
 ) -> dict[str, Any]:
     """Train a run to its end, from its newest checkpoint if it has one.
 
@@ -57,7 +57,7 @@ def train(
 
     Args:
         run: The run.
-        watch: Is told how it goes.
+        observer: Is told how it goes.
         at_once: Number of runs that share this machine meanwhile; kept in the result if it is not one.
         only_best: Whether the finished run keeps only the checkpoint of its selected weights.
 
@@ -77,10 +77,10 @@ def train(
     settings = run.recipe.training
     device = find_device(settings.device)
     with joined(device) as ranks, run.locked(ranks.is_main), own_randomness(run.recipe.seed, device):
-        watch = watch if watch is not None and ranks.is_main else Watch()
-        saved = checkpoint.load_newest(run.checkpoints, watch.say, ranks)
+        observer = observer if observer is not None and ranks.is_main else Observer()
+        saved = checkpoint.load_newest(run.checkpoints, observer.say, ranks)
         if saved is None and run.recipe.pretrain is not None:
-            train(ranks.main_first(run.pretraining), watch)
+            train(ranks.main_first(run.pretraining), observer)
         setup, progress = make_setup(run.recipe, ranks), Progress()
         if saved is not None:
             if problem := changed(saved.get("data", {}), setup.data_facts):
@@ -99,14 +99,14 @@ def train(
         checkpoint_every = settings.checkpoint_every or evaluate_every
         take_step = make_step(setup)
         if note := setup.objective.memory_note():
-            watch.note(note)
-        watch.begin(run, progress.step, setup.steps)
+            observer.note(note)
+        observer.begin(run, progress.step, setup.steps)
         with open_log(run, progress, ranks) as log:
             clock = Clock(progress)
             if saved is None:
                 size = {"steps": setup.steps, "steps_per_epoch": setup.steps_per_epoch}
                 log.write("start", 0, {**size, "block_bytes": setup.objective.memory_bytes()})
-                evaluate(run, setup, progress, log, watch)
+                evaluate(run, setup, progress, log, observer)
                 save(run, setup, progress, log)
             left = 0 if progress.stopped else max(0, setup.steps - progress.step)
             for batch in islice(setup.feed, left):
@@ -120,11 +120,11 @@ def train(
                     clock.update()
                     lr = float(setup.optimizer.param_groups[0]["lr"])
                     log.write("train", progress.step, {**means, "lr": lr, "seconds": progress.seconds})
-                    watch.stepped(progress.step, means)
+                    observer.stepped(progress.step, means)
                 better = False
                 if progress.step % evaluate_every == 0 or last:
                     clock.update()
-                    better = evaluate(run, setup, progress, log, watch)
+                    better = evaluate(run, setup, progress, log, observer)
                 if better or last or progress.stopped or progress.step % checkpoint_every == 0:
                     clock.update()
                     save(run, setup, progress, log)
@@ -132,7 +132,7 @@ def train(
                     break
         facts = {"at_once": at_once} if at_once > 1 else {}
         result = finish(run, setup, progress.step, progress.best_step, progress.seconds, facts, only_best)
-        watch.end(run, result)
+        observer.end(run, result)
         return result
 
 
@@ -152,7 +152,7 @@ def open_log(run: Run, progress: Progress, ranks: Ranks) -> RunLog:
     return RunLog(run.path, progress.log_position, progress.step, run.recipe.training.tensorboard)
 
 
-def evaluate(run: Run, setup: Setup, progress: Progress, log: RunLog, watch: Watch) -> bool:
+def evaluate(run: Run, setup: Setup, progress: Progress, log: RunLog, observer: Observer) -> bool:
     """Evaluate on the validation rows; True if that is the best so far."""
     settings = setup.recipe.training
     setup.objective.average_running_statistics(setup.model)
@@ -167,7 +167,7 @@ def evaluate(run: Run, setup: Setup, progress: Progress, log: RunLog, watch: Wat
         )
     log.write("valid", progress.step, {**valid, "seconds": progress.seconds})
     threshold_log.record(run.path, setup, progress.step)
-    watch.evaluated(progress.step, valid)
+    observer.evaluated(progress.step, valid)
     better = value > progress.best
     if better:
         progress.best, progress.best_step, progress.since_best = value, progress.step, 0

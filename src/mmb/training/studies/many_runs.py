@@ -9,7 +9,7 @@ from functools import partial
 
 from mmb._atomic_files import write_whole
 from mmb.training.loop.loop import train
-from mmb.training.loop.watch import Watch
+from mmb.training.loop.observer import Observer
 from mmb.training.processes.rendezvous import ProcessError
 from mmb.training.processes.workers import Workers
 from mmb.training.recipes.components import objective_class
@@ -49,7 +49,7 @@ def raise_failure(one: PlannedRun, error: Exception | None) -> None:
 def train_many(
     planned: Sequence[PlannedRun],
     jobs: int = 1,
-    watch: Watch | None = None,
+    observer: Observer | None = None,
     ended: Ended = raise_failure,
     moved: Callable[[float], None] = lambda done: None,
     only_best: bool = False,
@@ -62,7 +62,7 @@ def train_many(
     Args:
         planned: The runs, each first phase before the runs that start from it.
         jobs: Runs at a time, each in its own process; a single one is trained in this process.
-        watch: Called by each training in this process.
+        observer: Called by each training in this process.
         ended: Called for each run that ends, with its error if it failed. By default the first error is
             raised, which stops the other runs.
         moved: Called now and then with the number of runs done; one in progress counts in part.
@@ -89,7 +89,7 @@ def train_many(
         while (one := waiting.take()) is not None:
             error = None
             try:
-                train(one.run, watch, only_best=only_best)
+                train(one.run, observer, only_best=only_best)
             except Exception as found:
                 error = found
             end(one, error)

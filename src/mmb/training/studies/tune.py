@@ -27,8 +27,8 @@ from mmb._extras import require
 from mmb._renamed import renamed_names
 from mmb.training.loop.evaluate import TrainingError
 from mmb.training.loop.loop import train
+from mmb.training.loop.observer import Observer
 from mmb.training.loop.randomness import derive_seed
-from mmb.training.loop.watch import Watch
 from mmb.training.processes.workers import Workers
 from mmb.training.recipes.nested import merge, nest
 from mmb.training.recipes.recipe import Recipe
@@ -99,12 +99,12 @@ class TuningStudy:
             )
         return study
 
-    def run(self, trials: int, watch: Watch | None = None, jobs: int = 1) -> None:
+    def run(self, trials: int, observer: Observer | None = None, jobs: int = 1) -> None:
         """Work on trials until enough are finished or taken by other processes, or the grid has no more.
 
         Args:
             trials: Trials of the whole study, by all processes so far; pruned and failed ones count.
-            watch: Called by each training in this process.
+            observer: Called by each training in this process.
             jobs: Trials at a time, each in its own process; a single one is trained in this process.
 
         Raises:
@@ -117,7 +117,7 @@ class TuningStudy:
         while (claim := self._claim(trials)) is not None:
             trial, lock = claim
             with lock:
-                self._work(trial, watch or Watch())
+                self._work(trial, observer or Observer())
         with self._alone():
             self._write_best()
         records = self.trials()
@@ -203,26 +203,26 @@ class TuningStudy:
                 return {key: params[key] for key in self._grid}
         return random.Random(seed).choice(list(untried))
 
-    def _work(self, frozen: Any, watch: Watch) -> None:
+    def _work(self, frozen: Any, observer: Observer) -> None:
         """Train one trial to its end, and tell the study."""
         trial = self._optuna.trial.Trial(self._study, frozen._trial_id)
         metric = self.recipe.training.select
         outcome: dict[str, Any]
         try:
-            run = self._trial_run(frozen, watch)
-            result = train(run, _TrialWatch(trial, metric, watch, self._optuna.TrialPruned))
+            run = self._trial_run(frozen, observer)
+            result = train(run, _TrialObserver(trial, metric, observer, self._optuna.TrialPruned))
             outcome = {"values": result["valid"][metric], "state": self._states.COMPLETE}
         except self._optuna.TrialPruned:
             outcome = {"state": self._states.PRUNED}
         except (TrainingError, ValueError, RuntimeError) as error:  # due to these values, not the machine
             trial.set_user_attr("error", str(error) or type(error).__name__)
-            watch.say(f"trial {self._number(frozen.params)} failed: {error}")
+            observer.say(f"trial {self._number(frozen.params)} failed: {error}")
             outcome = {"state": self._states.FAIL}
         with self._alone():
             self._study.tell(frozen.number, **outcome)
             self._write_best()
 
-    def _trial_run(self, trial: Any, watch: Watch) -> Run:
+    def _trial_run(self, trial: Any, observer: Observer) -> Run:
         """The run of a trial; its first phase, if any, is trained once for all trials that share it."""
         path = self._path(trial.params)
         recipe = with_values(self.recipe, self._values(trial)).untested()
@@ -236,7 +236,7 @@ class TuningStudy:
             first = self.folder / f"pretrain-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
             with FileLock(self.folder / f".{first.name}.lock"):  # one process trains, the others wait
                 try:
-                    train(Run.find(first, recipe.pretrain), watch)
+                    train(Run.find(first, recipe.pretrain), observer)
                 except TrainingError as error:  # no values of the grid would help
                     raise RunError(f"the first phase, in {first}, failed: {error}") from error
             recipe = replace(recipe, pretrain=None, init_from=str(first.resolve()))
@@ -282,37 +282,37 @@ class TuningStudy:
         return self.folder / f"trial-{self._number(params):04d}"
 
 
-class _TrialWatch(Watch):
+class _TrialObserver(Observer):
     """Reports a trial's evaluations to Optuna, stops it if it is worse than most, and passes all on."""
 
-    def __init__(self, trial: Any, metric: str, watch: Watch, pruned: type[Exception]) -> None:
-        self._trial, self._metric, self._watch, self._pruned = trial, metric, watch, pruned
+    def __init__(self, trial: Any, metric: str, observer: Observer, pruned: type[Exception]) -> None:
+        self._trial, self._metric, self._observer, self._pruned = trial, metric, observer, pruned
         self._known = set(trial.storage.get_trial(trial._trial_id).intermediate_values)
         self._steps = 0
 
     def begin(self, run: Run, step: int, steps: int) -> None:
         self._steps = steps
-        self._watch.begin(run, step, steps)
+        self._observer.begin(run, step, steps)
 
     def evaluated(self, step: int, valid: dict[str, float]) -> None:
         """Report, and stop the trial if need be; the run is then as if it had been cut off here."""
-        self._watch.evaluated(step, valid)
+        self._observer.evaluated(step, valid)
         if step > 0 and step not in self._known:  # a trial that was cut off repeats some evaluations
             self._trial.report(valid[self._metric], step)
         if _SHARE_BEFORE_PRUNING * self._steps <= step < self._steps and self._trial.should_prune():
             raise self._pruned
 
     def stepped(self, step: int, numbers: dict[str, float]) -> None:
-        self._watch.stepped(step, numbers)
+        self._observer.stepped(step, numbers)
 
     def end(self, run: Run, result: dict[str, Any]) -> None:
-        self._watch.end(run, result)
+        self._observer.end(run, result)
 
     def note(self, message: str) -> None:
-        self._watch.note(message)
+        self._observer.note(message)
 
     def say(self, message: str) -> None:
-        self._watch.say(message)
+        self._observer.say(message)
 
 
 def check_grid(recipe: Recipe) -> dict[str, list[Any]]:

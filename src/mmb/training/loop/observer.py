@@ -1,4 +1,4 @@
-"""Who is told how training goes: by default nobody; the command line draws a progress bar."""
+"""What follows training: by default nothing; the command line draws a progress bar."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ if TYPE_CHECKING:
     from mmb.training.runs.run import Run
 
 
-class Watch:
-    """Called by the training loop; every method does nothing here."""
+class Observer:
+    """Called by the training loop; here, every method does nothing."""
 
     def begin(self, run: Run, step: int, steps: int) -> None:
         """Training of `run` starts after `step` of `steps` steps."""
 
     def stepped(self, step: int, numbers: dict[str, float]) -> None:
-        """So many steps are done; means of what the objective returned since the last call."""
+        """`step` steps are done; `numbers` are means of what the objective returned since the last call."""
 
     def evaluated(self, step: int, valid: dict[str, float]) -> None:
-        """Metrics on the validation rows."""
+        """The validation rows have these metrics after `step` steps."""
 
     def end(self, run: Run, result: dict[str, Any]) -> None:
         """Training of `run` is over."""
