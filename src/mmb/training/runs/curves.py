@@ -31,10 +31,10 @@ def plot_curves(runs: Sequence[Run], path: Path) -> None:
             steps = [step for step in curves[0] if all(step in curve for curve in curves)]
             columns = [[curve[step] for curve in curves] for step in steps]
             means = [sum(column) / len(column) for column in columns]
-            colour = f"C{index}"
-            panel.plot(steps, means, color=colour, label=METHODS[method].title)
+            color = f"C{index}"
+            panel.plot(steps, means, color=color, label=METHODS[method].title)
             lows, highs = [min(column) for column in columns], [max(column) for column in columns]
-            panel.fill_between(steps, lows, highs, color=colour, alpha=0.15, linewidth=0)
+            panel.fill_between(steps, lows, highs, color=color, alpha=0.15, linewidth=0)
         panel.set_xlabel("step")
         panel.set_ylabel(title.format(max_fpr=runs[0].recipe.training.max_fpr))
         panel.grid(alpha=0.3)

@@ -55,19 +55,8 @@ def plan_table(
 def plan_choices(study: TableStudy, folder: Path, rows: Sequence[str] | None = None) -> list[PlannedRun]:
     """Make, or find again, the folders of the runs that try the choices of a study's rows.
 
-    They have another seed than the table, and nothing is evaluated on test rows.
-
-    Args:
-        study: The study.
-        folder: Folder of the runs of all studies.
-        rows: The rows; all by default.
-
-    Returns:
-        The runs, with their first phase before them.
-
-    Raises:
-        RecipeError: If a recipe is wrong or a row unknown; no folder is made then.
-        RunError: If there are no choices, a folder has a run of another recipe, or runs are not comparable.
+    They have another seed than the table, and nothing is evaluated on test rows. Arguments, answer and errors
+    are those of `plan_table`; a study without choices is a `RunError`.
     """
     study.check_rows(rows or (), "--rows")
     if not study.choices:

@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from mmb.cli import main
-from mmb.training import RecipeError, Run, TableStudy
+from mmb.training import Run
 from mmb.training.loop import outcome
 from small_studies import call, write_study
 
@@ -115,12 +115,6 @@ def test_the_seed_of_choices_is_none_of_the_table(folder, capsys):
     assert call(folder, "table2", "--seeds", "2") == 1
     assert "choose_seed 1 is one of the 2" in capsys.readouterr().err
     write_study(folder, choices=CHOICES)
-
-
-def test_rows_have_equally_many_choices(tmp_path):
-    write_study(tmp_path, choices={"ce": [{}, {"seed": 3}]})
-    with pytest.raises(RecipeError, match=r"choices.*ce 2, pauc 0"):
-        TableStudy.read(tmp_path / "recipes", "synthetic/table2")
 
 
 def test_nothing_to_choose_is_said(tmp_path, capsys):
