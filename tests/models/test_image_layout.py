@@ -55,7 +55,7 @@ def _narrow_resnet(monkeypatch):
     monkeypatch.setattr(resnet, "_WIDTHS", (16, 20, 24, 28))  # to be quick
 
 
-@pytest.mark.parametrize(("make", "side"), [(resnet18, 64), (densenet121, 64)])
+@pytest.mark.parametrize(("make", "side"), [(resnet18, 32), (densenet121, 32)])
 def test_the_layout_of_the_images_reaches_all_layers(make, side):
     want, plain = dense_step(make, side, torch.contiguous_format)
     found, layouts = dense_step(make, side, torch.channels_last)

@@ -31,8 +31,6 @@ OBJECTIVES: dict[str, Callable[..., Objective]] = {
     "pauc": PartialAUC,
     "pauc-pairwise": PairwisePartialAUC,
 }
-
-
 _RICH = 0.5  # share of the rows of a step that are positives of some task
 
 

@@ -39,9 +39,6 @@ def read_targets(
 
     NaN and None are missing, and so is -1 in a matrix or next to both 0 and 1; labels -1 and 1 are two
     classes. The classes of a one-dimensional `y` may be known.
-
-    Raises:
-        ValueError: If a label is not a class, not one of `classes`, or if all labels are missing.
     """
     if y is None:
         raise ValueError("This estimator requires y to be passed, but the target y is None")

@@ -36,9 +36,8 @@ def stack_tasks(
     first_edge = batch.edge_ptr[first_node]
     if nodes is None or edges is None:
         largest = torch.stack([first_node.diff().max() + 1, first_edge.diff().max()]).tolist()
-        nodes, edges = (
-            own if own is not None else size for own, size in zip((nodes, edges), largest, strict=True)
-        )
+        nodes = largest[0] if nodes is None else nodes
+        edges = largest[1] if edges is None else edges
     node, node_mask = _runs(first_node, nodes)
     edge, edge_mask = _runs(first_edge, edges)
     start = first_node[:-1].unsqueeze(1)

@@ -18,13 +18,7 @@ FEWEST = 10
 
 @dataclass(frozen=True)
 class UncertainValue:
-    """An estimate, or one per task, with its error.
-
-    Attributes:
-        value: The estimate, float64.
-        variance: Of the estimate.
-        freedom: Degrees of freedom of the variance, for Student's t.
-    """
+    """An estimate, or one per task, with its variance and the degrees of freedom of that for Student's t."""
 
     value: Tensor
     variance: Tensor
