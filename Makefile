@@ -4,13 +4,16 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 EXTRAS_TEST := training,molecules,vision,estimators,lightning,report,tune,bench,docs,dev
 
-.PHONY: demo test lint types unit docs clean
+.PHONY: demo test check lint types unit docs clean
 
 demo: $(VENV)/.demo  ## Train the paper's methods on handwritten digits and compare them.
 	$(BIN)/mmb compare --data digits --methods ce,auc,auc-ct,pauc --seeds 3 --output runs/demo
 	$(BIN)/mmb report runs/demo --output runs/demo/report.html
 
 test: lint types unit  ## Lint, types and the whole test suite, which also builds the documentation.
+
+check: lint types  ## Lint, types and the tests of what has changed: for every few minutes of work.
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal -m "not slow" $$($(BIN)/python tests/changed.py)
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

@@ -100,10 +100,13 @@ def write_new(path: Path, text: str) -> None:
 def sync(path: Path) -> None:
     """Wait until a file's content, or a folder's list of names, is on the disk."""
     folder = path.is_dir()
-    if folder and os.name == "nt":
-        return  # Windows cannot open folders
     with writing(path):
-        descriptor = os.open(path, os.O_RDONLY if folder else os.O_RDWR)
+        try:
+            descriptor = os.open(path, os.O_RDONLY if folder else os.O_RDWR)
+        except PermissionError:
+            if folder:  # which Windows cannot open
+                return
+            raise
         try:
             os.fsync(descriptor)
         finally:

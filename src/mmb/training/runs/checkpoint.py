@@ -155,9 +155,10 @@ def load(path: Path, ranks: Ranks = ONE) -> dict[str, Any]:
 
 
 def _from_format_1(state: dict[str, Any]) -> dict[str, Any]:
-    """A state of version 0.1.0, in which the tracked thresholds of partial AUC were called `threshold`."""
+    """A state of version 0.1.0, in which some block state had other names."""
     objective = {
-        re.sub(r"\bthreshold\.", "tracked.", name): value for name, value in state["job"]["objective"].items()
+        re.sub(r"^share$", "current_share", re.sub(r"\bthreshold\.", "tracked.", name)): value
+        for name, value in state["job"]["objective"].items()
     }
     return {**state, "job": {**state["job"], "objective": objective}}
 
