@@ -1,4 +1,4 @@
-"""Any objective in your own Lightning `Trainer`: one module, and batches that resume where they stopped."""
+"""Any objective in your own Lightning `Trainer`: a module, and batches that resume where they stopped."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ class ObjectiveModule(LightningModule):  # type: ignore[misc]
     It optimizes manually, since an objective computes its own gradient estimate. The objective is a
     submodule: its block state (duals, thresholds, weight copies) moves to the Trainer's device and is in
     every checkpoint. Training batches are [`TaskBatch`][mmb.auc.TaskBatch] or
-    [`DenseBatch`][mmb.auc.DenseBatch] (`Batches` makes them from a sampler); batches for validation and
-    testing are pairs of inputs and labels `[n, m]` (`[n]` for one task), such as a `DataLoader` of a
-    `TensorDataset` gives; those for prediction are inputs.
+    [`DenseBatch`][mmb.auc.DenseBatch] (`Batches` makes them from a sampler). Batches for validation and
+    testing are pairs of inputs and labels `[n, m]` (`[n]` for one task), such as those of a `DataLoader` of
+    a `TensorDataset`; batches for prediction are inputs.
 
-    Logged are what the objective tells (`train/loss`, ...), and after validation and testing the means over
-    tasks of `auc`, `pauc` (McClish, up to `max_fpr`) and `ap` of all their rows together, such as
-    `valid/pauc`: monitor those. Rows without any label give NaN.
+    It logs the numbers that the objective returns (`train/loss`, ...). After validation and testing, it logs
+    the means over tasks of `auc`, `pauc` (McClish, up to `max_fpr`) and `ap` of all rows together, such as
+    `valid/pauc`: monitor those. They are NaN if no row has a label.
 
     Args:
         model: Maps inputs to logits `[n, m]`.
-        objective: What to train for.
-        optimizer: Makes the optimizer of the parameters it is given (the model's and the objective's own),
-            for example `functools.partial(torch.optim.Adam, lr=1e-3)`.
-        scheduler: Makes a learning rate schedule of the optimizer; it takes a step after every batch.
+        objective: The objective.
+        optimizer: Makes an optimizer from parameters (the model's and the objective's own), for example
+            `functools.partial(torch.optim.Adam, lr=1e-3)`.
+        scheduler: Makes a learning rate schedule from the optimizer; it takes a step after every batch.
         clip: Largest norm of the gradient; None does not clip. (A Trainer clips in automatic mode only.)
         max_fpr: Limit of the partial AUC that is logged.
     """
@@ -65,31 +65,24 @@ class ObjectiveModule(LightningModule):  # type: ignore[misc]
         return self.model(inputs)
 
     def setup(self, stage: str) -> None:
-        """Refuse what would train something else than was asked for.
-
-        Raises:
-            ValueError: If the Trainer computes in another precision than float32 or mixed bfloat16 (it would
-                scale losses, or turn inputs and weights into what block state is not), or has more than one
-                process.
-        """
+        """Refuse a Trainer of many processes, or of a precision that scales losses or converts weights."""
         self._positions = []  # of a checkpoint that was read for something else
-        if stage == "fit" and self.trainer.precision not in ("32-true", "bf16-mixed"):
+        precision, processes = self.trainer.precision, self.trainer.world_size
+        if stage == "fit" and precision not in ("32-true", "bf16-mixed"):
             raise ValueError(
                 f"precision: the objective computes its own gradients and keeps block state in float32; got "
-                f'{self.trainer.precision!r}, use "bf16-mixed" or "32-true"'
+                f'{precision!r}, use "bf16-mixed" or "32-true"'
             )
-        if stage == "fit" and self.trainer.world_size > 1:
-            raise ValueError(
-                f"devices: block state is kept in one process, got {self.trainer.world_size}; use devices=1"
-            )
+        if stage == "fit" and processes > 1:
+            raise ValueError(f"devices: block state is kept in one process, got {processes}; use devices=1")
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Keep where the loaders stood: Lightning itself tells them only if an epoch was cut off."""
+        """Keep the positions of the loaders: Lightning restores them only if an epoch was cut off."""
         fit_loop = checkpoint.get("loops", {}).get("fit_loop", {})
         self._positions = fit_loop.get("state_dict", {}).get("combined_loader", [])
 
     def on_train_start(self) -> None:
-        """Continue the batches where a checkpoint left them, also after a whole epoch."""
+        """Continue the batches where the checkpoint was taken, also after a whole epoch."""
         loaders = self.trainer.fit_loop._combined_loader.flattened
         loaders = [loader for loader in loaders if hasattr(loader, "load_state_dict")]  # those that are saved
         if len(loaders) == len(self._positions):
@@ -104,13 +97,11 @@ class ObjectiveModule(LightningModule):  # type: ignore[misc]
         return optimizer if self.make_scheduler is None else ([optimizer], [self.make_scheduler(optimizer)])
 
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
-        """As Lightning does, and for the frozen batches of this package, too."""
+        """As Lightning does, and also for the frozen batches of this package."""
         if not isinstance(batch, Batch):
             return super().transfer_batch_to_device(batch, device, dataloader_idx)
-        moved = {
-            name: self.transfer_batch_to_device(value, device, dataloader_idx)
-            for name, value in vars(batch).items()
-        }
+        move = self.transfer_batch_to_device
+        moved = {name: move(value, device, dataloader_idx) for name, value in vars(batch).items()}
         return replace(batch, **moved)
 
     def training_step(self, batch: Batch, batch_idx: int) -> None:
@@ -126,7 +117,7 @@ class ObjectiveModule(LightningModule):  # type: ignore[misc]
         self.log_dict({f"train/{name}": value for name, value in numbers.items()}, batch_size=1)
 
     def validation_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
-        """Keep logits and labels until all rows are there: a ranking is of all rows."""
+        """Keep logits and labels: a ranking needs all rows."""
         inputs, labels = batch
         self._seen.append((self.model(inputs).float(), labels))
 
@@ -155,7 +146,7 @@ class ObjectiveModule(LightningModule):  # type: ignore[misc]
 
 
 class Batches(Iterable[Batch]):
-    """Training batches of a sampler, for a Trainer: an epoch of them, and where they stand is in checkpoints.
+    """Training batches of a sampler, for a Trainer: an epoch of them, whose position is in checkpoints.
 
     Args:
         sampler: A [`TaskSampler`][mmb.auc.TaskSampler] or [`RichRowSampler`][mmb.auc.RichRowSampler].
@@ -170,13 +161,13 @@ class Batches(Iterable[Batch]):
         return len(self.sampler)
 
     def __iter__(self) -> Iterator[Batch]:
-        if self.sampler.step == len(self.sampler):  # a Trainer counts batches and leaves the last turn to us
+        if self.sampler.step == len(self.sampler):  # a Trainer counts batches and never asks for the end
             next(iter(self.sampler), None)
         for draw in self.sampler:
             yield draw.batch(self.inputs, self.labels)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the sampler stands; Lightning saves it with its checkpoints."""
+        """The position of the sampler; Lightning saves it with its checkpoints."""
         return self.sampler.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -111,17 +111,17 @@ def default_folders(recipe: Recipe) -> Iterator[Path]:
 def train_one(run: Run, console: Console, ranks: Ranks) -> None:
     """Train a run to its end; the main process shows progress and result."""
     from mmb.cli.watching import ProgressObserver
-    from mmb.training import train
+    from mmb.training.loop.loop import train_together
     from mmb.training.processes.commands import command
     from mmb.training.runs.tables import result_table
 
     if not ranks.is_main:
         warnings.simplefilter("ignore", UserWarning)  # the main process says the same
-        train(run)
+        train_together(run, ranks)
         return
     try:
         with console.progress() as progress:
-            result = train(run, ProgressObserver(progress, console))
+            result = train_together(run, ranks, ProgressObserver(progress, console))
     except OSError as error:
         if run.checkpoints.exists():
             error.add_note(f"continue with `{command('resume', run.path)}`")

@@ -1,4 +1,4 @@
-"""From a draw and its inputs to a batch on the device, in the shape that the objective asks for."""
+"""From a draw and its inputs to a batch on the device, in the shape that the objective needs."""
 
 from __future__ import annotations
 
@@ -19,27 +19,19 @@ from mmb.trees import map_tensors
 _TRIAL_DRAWS = 64  # from which the size of ragged batches is estimated
 
 
+@dataclass(frozen=True)
 class BatchShaper:
     """Makes batches.
 
-    Args:
-        dataset: The data, on the device of the run.
-        tasks_apart: Whether the objective evaluates each task with its own weights, so that graphs are
-            stacked by task.
-        tasks_on_host: Whether task numbers stay on the host, where weight copies may be.
-        task_room: Nodes and edges to pad the graphs of each task to, where they fit; None pads to the
-            largest.
+    With `tasks_apart`, each task is evaluated with its own weights and graphs are stacked by task, padded to
+    the nodes and edges of `task_room` where they fit. With `tasks_on_host`, task numbers stay on the host,
+    where weight copies may be.
     """
 
-    def __init__(
-        self,
-        dataset: Dataset,
-        tasks_apart: bool,
-        tasks_on_host: bool = False,
-        task_room: tuple[int, int] | None = None,
-    ) -> None:
-        self.dataset, self.tasks_apart, self.tasks_on_host = dataset, tasks_apart, tasks_on_host
-        self.task_room = task_room
+    dataset: Dataset
+    tasks_apart: bool
+    tasks_on_host: bool = False
+    task_room: tuple[int, int] | None = None
 
     def __call__(self, read: Read) -> Batch:
         """The batch of a draw with its inputs."""
@@ -77,14 +69,8 @@ class BatchShaper:
 def room_for_draws(inputs: GraphInputs, rows: Tensor, sampler: Draws, tasks_apart: bool) -> tuple[int, int]:
     """Nodes and edges that nearly always hold what a sampler draws: five standard deviations of room.
 
-    Each task of a draw gets eight, since molecules of some tasks are larger. Sizes are rounded up, by up to a
-    thirty-second: runs of other seeds then have the same, and what was compiled for one serves all.
-
-    Args:
-        inputs: The graphs.
-        rows: The rows that draws count in.
-        sampler: Tried for some draws, and then put back.
-        tasks_apart: Whether room is for each task of a draw, or for a whole draw.
+    With `tasks_apart`, room is for each task of a draw, with eight, since molecules of some tasks are larger.
+    Sizes are rounded up, by up to a thirty-second, so that runs of other seeds share compiled kernels.
     """
     before = sampler.state_dict()
     trial: list[Any] = list(islice(iter(sampler), _TRIAL_DRAWS))

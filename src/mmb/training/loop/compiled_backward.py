@@ -1,8 +1,8 @@
 """Gradients with derivatives of derivatives in them, compiled as one graph.
 
-`torch.compile` compiles a network and its derivative, and no more: the exact gradient of compositional
-training differentiates the network twice. So its tensor operations are recorded as they are computed,
-derivatives and all, and what was recorded is compiled.
+`torch.compile` compiles a network and its derivative only; the exact gradient of compositional training
+differentiates the network twice. So its tensor operations are recorded as they are computed, derivatives
+included, and the record is compiled.
 """
 
 from __future__ import annotations
@@ -22,13 +22,9 @@ from mmb.auc.objective import Objective
 class CompiledBackward:
     """`objective.backward(model, batch)` of one batch, whose values change in place, as a compiled graph.
 
-    The first call computes as usual and records; later ones run what was recorded on the values that
-    weights, block state and batch have then. Whatever is no tensor, such as the step size of the copies,
-    stays as it was at the first call.
-
-    Args:
-        objective: The objective.
-        model: The network.
+    The first call computes as usual and records; later ones run the record on the values that weights, block
+    state and batch have then. Whatever is not a tensor, such as the step size of the copies, stays as it was
+    at the first call.
     """
 
     def __init__(self, objective: Objective, model: nn.Module) -> None:
@@ -38,11 +34,7 @@ class CompiledBackward:
         self._moved: list[nn.Parameter] = []
 
     def __call__(self, batch: Batch) -> dict[str, Tensor]:
-        """Set `.grad`, which must be None before, and move the block state; returns numbers worth logging.
-
-        Args:
-            batch: The same object at every call.
-        """
+        """Set `.grad` (None before) and move the block state, by the same batch object at every call."""
         if self._graph is None:
             return self._record(batch)
         with torch.no_grad(), torch.autocast(self._moved[0].device.type, enabled=False):
@@ -83,19 +75,13 @@ def compiled(recorded: GraphModule) -> Callable[[], Sequence[Tensor]]:
         graph = compile(recorded, [*inputs])
     except exc.InductorError as error:
         reason = str(error).strip().splitlines()
-        warnings.warn(
-            f"the step could not be compiled and is run as it is, which is slower: {reason[0]} {reason[-1]}",
-            stacklevel=2,
-        )
+        message = "the step could not be compiled and runs as it was recorded, which is slower"
+        warnings.warn(f"{message}: {reason[0]} {reason[-1]}", stacklevel=2)
     return lambda: graph(*inputs)
 
 
 def tensors_as_inputs(recorded: GraphModule) -> list[Tensor]:
-    """Make inputs of the tensors that a recorded graph refers to, so that they are not taken for constants.
-
-    Returns:
-        These tensors, in the order of the inputs.
-    """
+    """Make inputs of the tensors that a recorded graph refers to, so that they are not constants."""
     graph, inputs, places = recorded.graph, [], {}
     start = next(node for node in graph.nodes if node.op != "get_attr")
     for node in graph.find_nodes(op="get_attr"):

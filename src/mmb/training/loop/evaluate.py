@@ -1,4 +1,4 @@
-"""How good the current weights of a run are: its scores and metrics on a part of the data."""
+"""Scores and metrics of a run's current weights on a part of the data."""
 
 from __future__ import annotations
 
@@ -15,31 +15,26 @@ _RECALIBRATION_ROWS = 8192  # the error of a mean over them is about one per cen
 
 
 class TrainingError(Exception):
-    """Training cannot go on; the message says what to do about it."""
+    """Training cannot continue; the message says what to do about it."""
+
+
+def diverged(problem: str, setup: Setup) -> TrainingError:
+    """The error of a run whose numbers are not finite, with advice."""
+    lr = setup.recipe.optimizer.lr
+    return TrainingError(f"{problem}: lower optimizer.lr (now {lr:g}) or set optimizer.clip, and train again")
 
 
 def evaluate_part(setup: Setup, part: str) -> dict[str, float]:
-    """Mean metrics of a run's current weights on a part of the data, NaN if no task has both classes there.
-
-    Raises:
-        TrainingError: If a score is not a finite number.
-    """
+    """Mean metrics of the current weights on a part of the data; NaN if no task has both classes there."""
     logits, labels = part_logits(setup, part)
     return mean_metrics(task_metrics(logits, labels, setup.recipe.training.max_fpr))
 
 
 def part_logits(setup: Setup, part: str) -> tuple[Tensor, Tensor]:
-    """Logits and labels `[n, m]` of a part of the data, with a run's current weights.
-
-    Raises:
-        TrainingError: If a score is not a finite number.
-    """
+    """Logits and labels `[n, m]` of a part of the data; raises `TrainingError` if a score is not finite."""
     logits, labels = row_logits(setup, setup.dataset.split[part])
     if not bool(logits.isfinite().all()):
-        raise TrainingError(
-            f"the network's scores are no longer finite: lower optimizer.lr (now "
-            f"{setup.recipe.optimizer.lr:g}) or set optimizer.clip, and train anew"
-        )
+        raise diverged("the network's scores are not finite", setup)
     return logits, labels
 
 
@@ -52,9 +47,9 @@ def row_logits(setup: Setup, rows: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def recalibrate(setup: Setup) -> None:
-    """Estimate the statistics of batch normalisation on uniformly drawn training rows, always the same ones.
+    """Estimate the statistics of batch normalization on uniformly drawn training rows, always the same ones.
 
-    Batches that are rich in positives have other statistics than the rows the model will meet.
+    Batches that are rich in positives have other statistics than new rows.
     """
     settings, rows = setup.recipe.training, setup.some_training_rows("batch_norm", _RECALIBRATION_ROWS)
     batches = rows.tensor_split(math.ceil(len(rows) / min(settings.evaluation_batch_size, 1024)))

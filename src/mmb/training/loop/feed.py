@@ -20,12 +20,11 @@ class Feed:
 
     Args:
         dataset: The data.
-        sampler: Draws rows of the training part, counted within it, on the host.
+        sampler: Draws rows of the training part, on the host.
         generator: For the augmentation, if the data has one.
-        objective: Says what this process works on, and learns of the next batch's tasks before each batch.
-        one_shape: Whether batches have one shape even where rows differ in size, with everything on the
-            device: graphs are then padded to what the sampler draws. Batches that do not fit keep their
-            shape.
+        objective: Says what this process works on, and gets the next batch's tasks before each batch.
+        one_shape: Whether batches have one shape, with everything on the device: graphs are padded to the
+            size of the sampler's draws. Batches that do not fit keep their shape.
     """
 
     def __init__(
@@ -55,7 +54,7 @@ class Feed:
             yield batch
 
     def state_dict(self) -> dict[str, Any]:
-        """The position after the last batch that was handed out."""
+        """The position after the last batch."""
         return self.ahead.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

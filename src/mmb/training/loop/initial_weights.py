@@ -1,4 +1,4 @@
-"""Where training starts: initial weights from another run, and block variables placed by them."""
+"""Where training starts: weights from another run, and block variables placed by their scores."""
 
 from __future__ import annotations
 
@@ -11,27 +11,19 @@ _ROWS = 20_000  # enough for a quantile at a false positive rate of one per cent
 
 
 def prepare_start(run: Run, setup: Setup) -> None:
-    """Take over the weights of the run to start from, if any, and warm-start the objective if asked to.
-
-    Raises:
-        RunError: If the run to start from does not fit or has no weights.
-    """
+    """Copy the weights of the run to start from, and warm-start the objective, if the recipe says so."""
     recipe = run.recipe
-    source = run.pretraining() if recipe.pretrain is not None else None
     if recipe.init_from is not None:
-        source = Run.open(recipe.init_from)
-    if source is not None:
-        take_over(setup, source, heads=recipe.init_heads)
+        take_over(setup, Run.open(recipe.init_from), recipe.init_heads)
+    elif recipe.pretrain is not None:
+        take_over(setup, run.pretraining(), recipe.init_heads)
     if recipe.training.warm_start:
-        warm_start(setup)
+        rows = setup.some_training_rows("warm_start", _ROWS)
+        setup.objective.warm_start(*row_logits(setup, rows))
 
 
 def take_over(setup: Setup, source: Run, heads: bool) -> None:
-    """Copy the selected weights of another run: its encoder, and its heads too if asked for.
-
-    Raises:
-        RunError: If a weight of the encoder is missing there or has another shape.
-    """
+    """Copy the selected weights of another run's encoder, and of its heads too if asked for."""
     weights = checkpoint.load_selected(source.best_checkpoint())["job"]["model"]
     own = setup.model.state_dict()
     names = [name for name in own if heads or name.startswith("encoder.")]
@@ -41,8 +33,3 @@ def take_over(setup: Setup, source: Run, heads: bool) -> None:
         raise RunError(f"the weights of {source.path} do not fit this network: {what}")
     setup.model.load_state_dict({**own, **{name: weights[name] for name in names}})
     setup.objective.start_at(setup.model)
-
-
-def warm_start(setup: Setup) -> None:
-    """Place the objective's block variables by the scores of (at most 20,000) training rows."""
-    setup.objective.warm_start(*row_logits(setup, setup.some_training_rows("warm_start", _ROWS)))

@@ -1,4 +1,4 @@
-"""The training loop: the same for every objective, and readable from top to bottom."""
+"""The training loop, the same for every objective."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any
 
 from mmb.training.loop import threshold_log
-from mmb.training.loop.evaluate import TrainingError, evaluate_part, recalibrate
+from mmb.training.loop.evaluate import diverged, evaluate_part, recalibrate
 from mmb.training.loop.initial_weights import prepare_start
 from mmb.training.loop.observer import Observer
 from mmb.training.loop.outcome import finish
@@ -27,25 +27,22 @@ from mmb.training.runs.run import Run, RunError
 
 @dataclass
 class Progress:
-    """The counters of the loop, part of every checkpoint.
+    """The counters of the loop, part of every checkpoint."""
 
-    Attributes:
-        step: Steps done.
-        best_step: Step of the best evaluation so far.
-        best: Its value; minus infinity before the first.
-        since_best: Evaluations since then.
-        stopped: Whether training ended early.
-        seconds: Time spent on the run so far, by all processes that worked on it.
-        log_position: Length of the log.
-    """
+    step: int = 0  # steps done
+    best_step: int | None = None  # step of the best evaluation so far
+    best: float = -math.inf  # its value
+    since_best: int = 0  # evaluations since then
+    stopped: bool = False  # whether training ended early
+    seconds: float = 0.0  # time spent, by all processes that worked on the run one after the other
+    log_position: int = 0  # length of the log
 
-    step: int = 0
-    best_step: int | None = None
-    best: float = -math.inf
-    since_best: int = 0
-    stopped: bool = False
-    seconds: float = 0.0
-    log_position: int = 0
+    def __post_init__(self) -> None:
+        self._started = time.perf_counter() - self.seconds
+
+    def take_time(self) -> None:
+        """Bring the time spent up to date."""
+        self.seconds = time.perf_counter() - self._started
 
 
 def train(
@@ -57,8 +54,8 @@ def train(
 
     Args:
         run: The run.
-        observer: Is told how it goes.
-        at_once: Number of runs that share this machine meanwhile; kept in the result if it is not one.
+        observer: Follows the training.
+        at_once: Number of runs that share this machine at the time; part of the result if it is not one.
         only_best: Whether the finished run keeps only the checkpoint of its selected weights.
 
     Returns:
@@ -67,29 +64,37 @@ def train(
     Raises:
         TrainingError: If the loss is no longer a number.
         CheckpointError: If a checkpoint cannot be written, or none can be read.
-        RunError: If another process is training this run, or its data or recipe has changed since its
+        RunError: If another process is training this run, or its data or recipe is not that of its
             checkpoint.
         ProcessError: If the processes that train it together disagree, or one is lost.
         ValueError: If the recipe's options do not fit its data.
     """
     if run.finished:
         return run.result()
+    with joined(find_device(run.recipe.training.device)) as ranks:
+        return train_together(run, ranks, observer, at_once, only_best)
+
+
+def train_together(
+    run: Run, ranks: Ranks, observer: Observer | None = None, at_once: int = 1, only_best: bool = False
+) -> dict[str, Any]:
+    """As `train`, in processes that have already joined."""
+    if run.finished:
+        return run.result()
     settings = run.recipe.training
-    device = find_device(settings.device)
-    with joined(device) as ranks, run.locked(ranks.is_main), own_randomness(run.recipe.seed, device):
+    with run.locked(ranks.is_main), own_randomness(run.recipe.seed, find_device(settings.device)):
         observer = observer if observer is not None and ranks.is_main else Observer()
         saved = checkpoint.load_newest(run.checkpoints, observer.say, ranks)
         if saved is None and run.recipe.pretrain is not None:
-            train(ranks.main_first(run.pretraining), observer)
+            train_together(ranks.main_first(run.pretraining), ranks, observer)
         setup, progress = make_setup(run.recipe, ranks), Progress()
         if saved is not None:
-            if problem := changed(saved.get("data", {}), setup.data_facts):
-                raise RunError(f"{run.path}: {problem}; put the data back, or start another run")
-            if found := first_change(saved.get("recipe", {}), recipe_facts(run.recipe)):
-                raise RunError(
-                    f"{run.path}: its recipe has changed since its checkpoint: {found}; put that back, or "
-                    "start another run"
-                )
+            problem = changed(saved.get("data", {}), setup.data_facts)
+            found = first_change(saved.get("recipe", {}), recipe_facts(run.recipe))
+            if found and not problem:
+                problem = f"its recipe has changed since its checkpoint: {found}"
+            if problem:
+                raise RunError(f"{run.path}: {problem}; undo that, or start another run")
             setup.load_state_dict(saved.pop("job"))  # and let go of it
             progress = Progress(**saved["progress"])
         else:
@@ -101,8 +106,8 @@ def train(
         if note := setup.objective.memory_note():
             observer.note(note)
         observer.begin(run, progress.step, setup.steps)
-        with open_log(run, progress, ranks) as log:
-            clock = Clock(progress)
+        log_from = (run.path, progress.log_position, progress.step, settings.tensorboard)
+        with RunLog(*log_from) if ranks.is_main else NoLog() as log:
             if saved is None:
                 size = {"steps": setup.steps, "steps_per_epoch": setup.steps_per_epoch}
                 log.write("start", 0, {**size, "block_bytes": setup.objective.memory_bytes()})
@@ -116,17 +121,18 @@ def train(
                 last = progress.step == setup.steps
                 if progress.step % settings.log_every == 0 or last:
                     means = setup.window.take()
-                    check_finite(means["loss"], setup, progress)
-                    clock.update()
+                    if not math.isfinite(means["loss"]):
+                        raise diverged(f"the loss is {means['loss']} at step {progress.step}", setup)
+                    progress.take_time()
                     lr = float(setup.optimizer.param_groups[0]["lr"])
                     log.write("train", progress.step, {**means, "lr": lr, "seconds": progress.seconds})
                     observer.stepped(progress.step, means)
                 better = False
                 if progress.step % evaluate_every == 0 or last:
-                    clock.update()
+                    progress.take_time()
                     better = evaluate(run, setup, progress, log, observer)
                 if better or last or progress.stopped or progress.step % checkpoint_every == 0:
-                    clock.update()
+                    progress.take_time()
                     save(run, setup, progress, log)
                 if progress.stopped:
                     break
@@ -137,19 +143,12 @@ def train(
 
 
 def warn_of_names(setup: Setup) -> None:
-    """Warn of tasks whose names prediction would refuse, while nothing is trained yet."""
+    """Warn, before training, of tasks whose names prediction would refuse."""
     if setup.dataset.encoder is not None:
         try:
             columns_for(setup.dataset.task_names)
         except RunError as error:
             warnings.warn(f"`mmb predict` will refuse this run: {error}", stacklevel=2)
-
-
-def open_log(run: Run, progress: Progress, ranks: Ranks) -> RunLog:
-    """The log of a run where it continues, for the process that writes it."""
-    if not ranks.is_main:
-        return NoLog()
-    return RunLog(run.path, progress.log_position, progress.step, run.recipe.training.tensorboard)
 
 
 def evaluate(run: Run, setup: Setup, progress: Progress, log: RunLog, observer: Observer) -> bool:
@@ -190,28 +189,3 @@ def save(run: Run, setup: Setup, progress: Progress, log: RunLog) -> None:
     checkpoint.save(run.checkpoints, progress.step, state, progress.best_step, setup.ranks)
     if setup.ranks.is_main:
         checkpoint.prune(run.checkpoints, run.recipe.training.keep_checkpoints, progress.step)
-
-
-def check_finite(loss: float, setup: Setup, progress: Progress) -> None:
-    """Stop when the loss is no longer a number.
-
-    Raises:
-        TrainingError: Saying what to change.
-    """
-    if not math.isfinite(loss):
-        raise TrainingError(
-            f"the loss is {loss} at step {progress.step}: lower optimizer.lr (now "
-            f"{setup.recipe.optimizer.lr:g}) or set optimizer.clip, and train anew"
-        )
-
-
-class Clock:
-    """Keeps the time spent on a run, over all processes that worked on it."""
-
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-        self._started = time.perf_counter() - progress.seconds
-
-    def update(self) -> None:
-        """Write the time spent so far into the progress."""
-        self._progress.seconds = time.perf_counter() - self._started

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from mmb.training.runs.run import Run
+from mmb.training.runs.run import Run
 
 
 class Observer:

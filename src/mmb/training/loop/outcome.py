@@ -1,4 +1,4 @@
-"""The end of a run: the selected weights judged on validation and test rows, thresholds, a table."""
+"""The end of a run: metrics of the selected weights, decision thresholds, a table."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ from mmb.training.runs.run import Run
 from mmb.training.runs.scoring import decision_thresholds, mean_metrics, plain, rates_at, task_metrics
 from mmb.training.runs.tables import result_table
 
-FPRS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
-"""False positive rates for which thresholds are kept, beside that of the recipe."""
+_FPRS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)  # with decision thresholds, in addition to that of the recipe
 
 
 def finish(
@@ -33,35 +32,27 @@ def finish(
     step: int,
     best_step: int | None,
     seconds: float,
-    facts: Mapping[str, Any] | None = None,
-    only_best: bool = False,
+    facts: Mapping[str, Any],
+    only_best: bool,
 ) -> dict[str, Any]:
-    """Judge the selected weights and write `result.json`, `predictor.json` and `table.txt`.
+    """Evaluate the selected weights and write `predictor.json`, `table.txt` and `result.json` with the facts.
 
-    Args:
-        run: The run.
-        setup: Its parts; the selected weights are loaded into them.
-        step: Steps done.
-        best_step: Step of the selected weights.
-        seconds: Time spent.
-        facts: Further content of `result.json`.
-        only_best: Whether to delete all checkpoints but that of the selected weights.
-
-    Returns:
-        The content of `result.json`.
+    With `only_best`, all checkpoints but that of the selected weights are deleted. Returns the result.
     """
     recipe = setup.recipe
     load_weights(setup, run.checkpoints / f"{best_step:08d}")
     max_fpr = recipe.training.max_fpr
     logits, labels = part_logits(setup, "valid")
     per_task = {"valid": task_metrics(logits, labels, max_fpr)}
-    fprs = sorted({*FPRS, max_fpr})
+    fprs = sorted({*_FPRS, max_fpr})
     thresholds = decision_thresholds(logits, labels, fprs)
     judged = "test" if recipe.training.test else "valid"
     if judged == "test":
         logits, labels = part_logits(setup, "test")
         per_task["test"] = task_metrics(logits, labels, max_fpr)
     fpr, tpr = rates_at(logits, labels, thresholds[fprs.index(max_fpr)])
+    train = setup.dataset.labels[setup.dataset.split["train"].to(setup.dataset.device)]
+    positives, negatives = ((train == value).sum(0).tolist() for value in (1, 0))
     result = {
         "method": recipe.method,
         "data": recipe.data["name"],
@@ -74,20 +65,22 @@ def finish(
         **{part: _means(found) for part, found in per_task.items()},
         "tasks": {
             "name": list(setup.dataset.task_names),
-            **_counts(setup),
+            "positives": positives,
+            "negatives": negatives,
             **{f"{part}_{name}": plain(v) for part, found in per_task.items() for name, v in found.items()},
             f"{judged}_fpr": plain(fpr),
             f"{judged}_tpr": plain(tpr),
         },
         **provenance_of(setup.dataset.device),
-        **(facts or {}),
+        **facts,
     }
+    tracked = setup.objective.thresholds()
     predictor = {
         "task_names": list(setup.dataset.task_names),
-        "trained": [p > 0 and n > 0 for p, n in zip(*_counts(setup).values(), strict=True)],
+        "trained": [p > 0 and n > 0 for p, n in zip(positives, negatives, strict=True)],
         "max_fpr": max_fpr,
         "thresholds": {str(rate): plain(row) for rate, row in zip(fprs, thresholds, strict=True)},
-        "tracked_thresholds": _tracked(setup),
+        "tracked_thresholds": None if tracked is None else plain(tracked),  # on the scale of the logits
         "model": {k: v for k, v in complete_model(recipe.model, setup.dataset).items() if k != "weights"},
         "encoder": None if setup.dataset.encoder is None else setup.dataset.encoder.to_json(),
     }
@@ -96,17 +89,13 @@ def finish(
         write_whole(run.path / "table.txt", result_table(result))
         if only_best and best_step is not None:
             checkpoint.keep_only(run.checkpoints, best_step)
-        write_whole(run.path / "result.json", json.dumps(result, indent=1))  # last: it makes the run finished
+        write_whole(run.path / "result.json", json.dumps(result, indent=1))  # last: the run is finished
     setup.ranks.barrier()
     return result
 
 
 def load_weights(setup: Setup, path: Path) -> None:
-    """Put the weights of a checkpoint, and the block state of its objective, into a setup.
-
-    Warns:
-        UserWarning: If the data is not what it was then.
-    """
+    """Put the weights and block state of a checkpoint into a setup; warns if the data has changed since."""
     saved = checkpoint.load_selected(path, setup.ranks)
     if problem := changed(saved.get("data", {}), setup.data_facts):
         warnings.warn(f"{path.parent.parent}: {problem}", stacklevel=2)
@@ -121,7 +110,7 @@ def evaluate_run(run: Run, part: str, max_fpr: float | None = None) -> dict[str,
     Args:
         run: The run.
         part: `"train"`, `"valid"` or `"test"`.
-        max_fpr: Limit of the partial AUC; that of the recipe by default.
+        max_fpr: Limit of the partial AUC; by default, that of the recipe.
 
     Returns:
         Means over tasks, and a list per metric over the tasks.
@@ -145,14 +134,3 @@ def evaluate_run(run: Run, part: str, max_fpr: float | None = None) -> dict[str,
 def _means(per_task: dict[str, Tensor]) -> dict[str, float | None]:
     """Mean metrics, None where no task has both classes."""
     return {name: value if math.isfinite(value) else None for name, value in mean_metrics(per_task).items()}
-
-
-def _counts(setup: Setup) -> dict[str, list[int]]:
-    labels = setup.dataset.labels[setup.dataset.split["train"].to(setup.dataset.device)]
-    return {name: (labels == value).sum(0).tolist() for name, value in (("positives", 1), ("negatives", 0))}
-
-
-def _tracked(setup: Setup) -> list[float] | None:
-    """The thresholds that a partial AUC objective tracked during training, on the scale of the logits."""
-    thresholds = setup.objective.thresholds()
-    return None if thresholds is None else plain(thresholds)

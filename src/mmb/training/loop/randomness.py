@@ -1,4 +1,4 @@
-"""Where a run's random numbers come from: one seed, one stream per purpose, nothing outside is touched."""
+"""The random numbers of a run: one seed, one stream per purpose; nothing outside is touched."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ def derive_seed(seed: int, purpose: str) -> int:
 
 @contextmanager
 def own_randomness(seed: int, device: torch.device) -> Iterator[None]:
-    """Give a block a random stream of its own, and put the world's back afterwards.
+    """Give a block its own random stream, and put the caller's back afterwards.
 
-    Initialisation and dropout draw from torch's default generators, which take no generator as an argument;
-    inside this block those start at a seed derived from `seed`, outside they are as if it had not run.
-
-    Args:
-        seed: The seed of the run.
-        device: Where the run computes; its default generator is set too.
+    Initialization and dropout take no generator: they draw from torch's default ones. Inside this block those
+    start at a seed derived from `seed`; outside they are as if it had not run.
     """
     devices = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices):
-        torch.default_generator.manual_seed(derive_seed(seed, "model"))
-        if device.type == "cuda":
-            with torch.cuda.device(device):
-                torch.cuda.manual_seed(derive_seed(seed, "model"))
+        _seed_defaults(derive_seed(seed, "model"), device)
         yield
+
+
+def _seed_defaults(seed: int, device: torch.device) -> None:
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        with torch.cuda.device(device):
+            torch.cuda.manual_seed(seed)
 
 
 def random_state(device: torch.device) -> dict[str, torch.Tensor]:
@@ -51,18 +51,9 @@ def set_random_state(state: dict[str, torch.Tensor], device: torch.device) -> No
 
 
 def separate_streams(seed: int, rank: int, device: torch.device, augmentation: torch.Generator) -> None:
-    """Let each of many processes draw its own dropout and augmentation from here on; the first as if alone.
-
-    Args:
-        seed: The seed of the run.
-        rank: Number of the process.
-        device: Where the run computes.
-        augmentation: The generator of the augmentation.
-    """
+    """Let each process draw its own dropout and augmentation from here on; the first draws as if alone."""
     if rank == 0:
         return
     own = derive_seed(seed, f"process {rank}")
-    torch.default_generator.manual_seed(own)
+    _seed_defaults(own, device)
     augmentation.manual_seed(derive_seed(own, "augmentation"))
-    if device.type == "cuda":
-        torch.cuda.manual_seed(own)

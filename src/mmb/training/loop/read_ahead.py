@@ -16,38 +16,20 @@ Draws = Sampler[TaskDraw] | Sampler[RowDraw]
 
 
 class Read(NamedTuple):
-    """A draw with its inputs.
-
-    Attributes:
-        draw: This process's share of the draw.
-        following: The next one.
-        inputs: Model input of the rows that this process evaluates.
-        lower_inputs: The same for the lower level; None if the draw has none.
-    """
+    """This process's share of a draw, with its inputs."""
 
     draw: Draw
-    following: Draw
-    inputs: Any
-    lower_inputs: Any
-
-
-class _Drawn(NamedTuple):
-    draw: Draw
-    position: dict[str, Any]  # of the sampler after the draw
+    following: Draw  # the next one
+    inputs: Any  # of the rows that this process evaluates
+    lower_inputs: Any  # the same for the lower level; None if the draw has none
 
 
 class ReadAhead:
     """An endless source of draws with their inputs.
 
     The sampler is ahead of training: by one draw, and by more where images on disk are read ahead. The state
-    is the position of the sampler after the last draw that was handed out, so that resuming neither loses
-    nor repeats a draw.
-
-    Args:
-        dataset: The data.
-        sampler: Draws rows of the training part, counted within it, on the host.
-        generator: For the augmentation, if the data has one.
-        objective: Says what this process works on.
+    is the position of the sampler after the last draw that was yielded, so that resuming neither loses nor
+    repeats a draw. The arguments are those of `Feed`.
     """
 
     def __init__(
@@ -66,7 +48,7 @@ class ReadAhead:
             yield Read(draw, following, upper, lower[0] if lower else None)
 
     def state_dict(self) -> dict[str, Any]:
-        """The position after the last draw that was handed out."""
+        """The position after the last draw that was yielded."""
         return {"sampler": self._position, "augmentation": self.generator.get_state()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -75,10 +57,11 @@ class ReadAhead:
         self.generator.set_state(state["augmentation"])
         self._position = state["sampler"]
 
-    def _drawn(self) -> Iterator[_Drawn]:
+    def _drawn(self) -> Iterator[tuple[Draw, dict[str, Any]]]:
+        """This process's share of each draw, and the position of the sampler after it."""
         while True:
             for draw in self.sampler:
-                yield _Drawn(self.objective.share(draw), self.sampler.state_dict())
+                yield self.objective.share(draw), self.sampler.state_dict()
 
     @staticmethod
     def _levels(draw: Draw) -> list[Draw]:

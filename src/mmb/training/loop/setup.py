@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import math
 import os
+import platform
 import warnings
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+import mmb
 from mmb._names import first_few
 from mmb.auc import Labels, Objective, RichRowSampler, ShardedObjective, TaskSampler
 from mmb.auc.sharded import owned_heads
 from mmb.data import Dataset
 from mmb.distributed import Shard
 from mmb.models.batch_norm import freeze_batch_norm
-from mmb.training.loop.agreement import check_agreement
 from mmb.training.loop.feed import Feed
 from mmb.training.loop.randomness import derive_seed, random_state, separate_streams, set_random_state
 from mmb.training.loop.read_ahead import Draws
 from mmb.training.loop.step_sizes import step_size_factor
 from mmb.training.processes.group import ONE, Ranks
+from mmb.training.processes.rendezvous import ProcessError
 from mmb.training.processes.sharded_state import Division
 from mmb.training.recipes.components import (
     complete_model,
@@ -32,11 +34,14 @@ from mmb.training.recipes.components import (
     make_objective,
     objective_class,
 )
+from mmb.training.recipes.nested import difference, flatten
 from mmb.training.recipes.recipe import OptimizerSettings, Recipe
-from mmb.training.runs.fingerprints import data_facts
+from mmb.training.runs.fingerprints import data_facts, fingerprint
 from mmb.training.runs.log import Window
+from mmb.trees import tensors
 
 _NAMED = 20  # tasks, in a message
+_COMPARED = 16  # rows of the data, between processes
 
 
 @dataclass
@@ -44,12 +49,12 @@ class Setup:
     """Everything that a training step touches.
 
     Attributes:
-        recipe: What it was made from.
+        recipe: The recipe it is made from.
         dataset: The data, on the device of the run.
         model: The network.
-        objective: What is trained for, with its block state.
+        objective: The objective, with its block state.
         optimizer: Moves the parameters of both.
-        feed: Gives the batches.
+        feed: The batches.
         steps: Steps of the whole run.
         steps_per_epoch: Steps that count as one epoch.
         window: Means since the last line of the log.
@@ -68,32 +73,30 @@ class Setup:
     ranks: Ranks = ONE
 
     def __post_init__(self) -> None:
-        self._modules = {"model": self.model, "objective": self.objective}
         self._block_rates = self.objective.block_rates()  # to be multiplied by the schedule
 
     def set_step_sizes(self, step: int) -> None:
         """Set all step sizes to what the schedule says for a step."""
         factor = step_size_factor(self.recipe.schedule, step, self.steps, self.steps_per_epoch)
+        lr = self.recipe.optimizer.lr * factor
         for group in self.optimizer.param_groups:
-            lr = self.recipe.optimizer.lr * factor
             group["lr"] = group["lr"].fill_(lr) if isinstance(group["lr"], Tensor) else lr
         if self.recipe.schedule.decay_blocks:
-            self.objective.set_block_rates(
-                {name: start * factor for name, start in self._block_rates.items()}
-            )
+            rates = {name: start * factor for name, start in self._block_rates.items()}
+            self.objective.set_block_rates(rates)
 
     def state_dict(self) -> dict[str, Any]:
-        """All that is needed to continue bit for bit, beside the recipe and the counters of the loop.
+        """All that is needed to continue bit for bit, except the recipe and the counters of the loop.
 
-        With `training.capture`, up to rounding: the first steps after it are computed kernel by kernel.
-
-        Of many processes, each has its own pieces of it, and all have the rest.
+        With `training.capture`, up to rounding: the first steps afterwards are computed kernel by kernel.
+        Each of many processes has its own pieces of block state and random streams, and all have the rest.
         """
         return self.division.divide(self._own_state())
 
     def _own_state(self) -> dict[str, Any]:
         return {
-            **{name: module.state_dict() for name, module in self._modules.items()},
+            "model": self.model.state_dict(),
+            "objective": self.objective.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "feed": self.feed.state_dict(),
             "window": self.window.state_dict(),
@@ -103,25 +106,25 @@ class Setup:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue where `state_dict` was taken, by any number of processes."""
         state = self.division.own(state, self._own_state())
-        for name, module in self._modules.items():
-            module.load_state_dict(state[name])
+        self.model.load_state_dict(state["model"])
+        self.objective.load_state_dict(state["objective"])
         step_sizes = [group["lr"] for group in self.optimizer.param_groups]
         self.optimizer.load_state_dict(state["optimizer"])
         for group, lr in zip(self.optimizer.param_groups, step_sizes, strict=True):
-            group["lr"] = lr  # the same tensor on the same device, where it is one; set at every step
+            group["lr"] = lr  # a captured step needs the same tensor; its value is set at every step
         self.feed.load_state_dict(state["feed"])
         self.window.load_state_dict(state["window"])
         set_random_state(state["random"], self.dataset.device)
 
     def some_training_rows(self, purpose: str, most: int) -> Tensor:
-        """At most so many training rows, drawn uniformly; for a purpose always the same ones."""
+        """At most `most` training rows, drawn uniformly; always the same ones for a purpose."""
         train = self.dataset.split["train"]
         generator = torch.Generator().manual_seed(derive_seed(self.recipe.seed, purpose))
         return train[torch.randperm(len(train), generator=generator)[:most]]
 
     @cached_property
     def data_facts(self) -> dict[str, str]:
-        """What tells the data from other data."""
+        """Facts that tell the data from other data."""
         return data_facts(self.dataset)
 
     @cached_property
@@ -132,22 +135,10 @@ class Setup:
 
 
 def make_setup(recipe: Recipe, ranks: Ranks = ONE) -> Setup:
-    """Make the parts of a run; inside `own_randomness`, from which the initial weights are drawn.
-
-    Args:
-        recipe: The recipe.
-        ranks: The processes that train together, all of which must call this.
-
-    Raises:
-        ValueError: If an option is out of its range or the data cannot be trained on.
-        DataError: If the data is missing or damaged.
-        NoRoomError: If block state cannot fit in memory.
-        ProcessError: If the processes do not have the same recipe and data.
-    """
+    """Make the parts of a run, in all processes that train it; `own_randomness` seeds the initial weights."""
     device = find_device(recipe.training.device)
     check_capture(recipe, device, ranks)
-    with ranks.one_per_machine_first():
-        dataset = load_data(recipe.data).to(device)
+    dataset = ranks.one_per_machine_first(lambda: load_data(recipe.data)).to(device)
     check_agreement(ranks, recipe, dataset)
     labels = training_labels(dataset)
     model = make_model(complete_model(recipe.model, dataset)).to(device)
@@ -164,13 +155,7 @@ def make_setup(recipe: Recipe, ranks: Ranks = ONE) -> Setup:
         model=model,
         objective=objective,
         optimizer=make_optimizer(recipe.optimizer, model, objective, recipe.training.capture),
-        feed=Feed(
-            dataset,
-            sampler,
-            augmentation,
-            objective,
-            recipe.training.capture,
-        ),
+        feed=Feed(dataset, sampler, augmentation, objective, one_shape=recipe.training.capture),
         steps=steps,
         steps_per_epoch=sampler.steps_per_epoch,
         window=Window(),
@@ -178,12 +163,26 @@ def make_setup(recipe: Recipe, ranks: Ranks = ONE) -> Setup:
     )
 
 
-def training_labels(dataset: Dataset) -> Labels:
-    """The labels of the training rows, on the host, where rows are drawn.
+def check_agreement(ranks: Ranks, recipe: Recipe, dataset: Dataset) -> None:
+    """Raise a `ProcessError` that names what differs, unless all have the same recipe, data and versions."""
+    if ranks.size == 1:
+        return
+    rows = torch.linspace(0, len(dataset) - 1, min(_COMPARED, len(dataset))).long()
+    facts = {**flatten(asdict(recipe)), **data_facts(dataset)}
+    facts["the inputs"] = fingerprint(list(tensors(dataset.batch(rows))))
+    facts |= {"mmb version": mmb.__version__, "torch version": torch.__version__}
+    facts["python version"] = platform.python_version()
+    everyone = ranks.gather(facts)
+    for rank, other in enumerate(everyone):
+        for key, (mine, others) in difference(everyone[0], other).items():
+            raise ProcessError(
+                f"processes disagree on {key}: process 0 has {mine}, process {rank} has {others}; "
+                "start all with the same recipe, data and versions"
+            )
 
-    Warns:
-        UserWarning: If tasks are left out, by their names.
-    """
+
+def training_labels(dataset: Dataset) -> Labels:
+    """The labels of the training rows, on the host, where rows are drawn; warns of tasks it leaves out."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".* have no positive or no negative", UserWarning)  # by numbers
         labels = Labels(dataset.labels[dataset.split["train"].to(dataset.device)].cpu())
@@ -198,64 +197,48 @@ def training_labels(dataset: Dataset) -> Labels:
 
 
 def divided_objective(recipe: Recipe, labels: Labels, model: nn.Module, ranks: Ranks) -> Objective:
-    """The objective of a recipe; of many processes, each has its own tasks.
-
-    Raises:
-        NoRoomError: If its block state cannot fit in memory.
-    """
+    """The objective of a recipe, after a check that its memory is free; each process has its own tasks."""
     kind = objective_class(recipe.method)
     if ranks.size > 1 and kind.evaluates_model:
         model = owned_heads(model, Shard.of_this_process(labels.num_tasks))
-    # torchrun says how many processes share the host
+    # torchrun sets the number of processes that share the host
     kind.check_memory(model, recipe.objective, sharers=int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
-    ranks.barrier()  # none takes memory before all have looked
+    ranks.barrier()  # no process takes memory before all have looked
     if ranks.size == 1:
         return make_objective(recipe, labels, model)
     return ShardedObjective(labels, lambda some: make_objective(recipe, some, model))
 
 
 def find_device(name: str) -> torch.device:
-    """The device of this name; "auto" is a GPU where there is one.
-
-    Raises:
-        ValueError: If there is no such device.
-    """
+    """The device of this name, which must exist; "auto" is a GPU where there is one."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
     except RuntimeError as error:
-        raise ValueError(f"training.device: {name!r} is no device; use cpu, cuda or auto") from error
+        raise ValueError(f"training.device: {name!r} is not a device; use cpu, cuda or auto") from error
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"training.device: {name!r} was asked for, but there is no GPU; use cpu or auto")
+        raise ValueError(f"training.device: {name!r} needs a GPU, and there is none; use cpu or auto")
     return device
 
 
 def check_capture(recipe: Recipe, device: torch.device, ranks: Ranks = ONE) -> None:
-    """Refuse `training.capture` where a step cannot be captured.
-
-    Raises:
-        ValueError: Saying why.
-    """
+    """Refuse `training.capture` where a step cannot be captured."""
     if not recipe.training.capture:
         return
-    for problem, meets in (
-        (f"needs a GPU, and the device is {device}", device.type != "cuda"),
-        (f"needs one process, and there are {ranks.size}", ranks.size > 1),
-        (
-            "fixes the step sizes of block variables: set schedule.decay_blocks=false",
-            recipe.schedule.decay_blocks,
-        ),
-    ):
-        if meets:
-            raise ValueError(f"training.capture {problem}, or training.capture=false")
-    reason = objective_class(recipe.method).capture_problem(recipe.objective)
-    if reason is not None:
-        raise ValueError(f"training.capture {reason}, or training.capture=false")
+    problem = objective_class(recipe.method).capture_problem(recipe.objective)
+    if device.type != "cuda":
+        problem = f"needs a GPU, and the device is {device}: use one"
+    elif ranks.size > 1:
+        problem = f"needs one process, and there are {ranks.size}: start one"
+    elif recipe.schedule.decay_blocks:
+        problem = "fixes the step sizes of block variables: set schedule.decay_blocks=false"
+    if problem is not None:
+        raise ValueError(f"training.capture {problem}, or training.capture=false")
 
 
 def rows_per_step(recipe: Recipe) -> int:
-    """Rows drawn in one step of a recipe, those of the lower level included."""
+    """Rows drawn in one step of a recipe, including those of the lower level."""
     sampler = recipe.sampler
     if sampler.kind == "rows":
         return sampler.batch_size
@@ -264,7 +247,7 @@ def rows_per_step(recipe: Recipe) -> int:
 
 
 def make_sampler(recipe: Recipe, labels: Labels) -> Draws:
-    """The sampler of a recipe, with a generator of its own."""
+    """The sampler of a recipe, with its own generator."""
     settings, seed = recipe.sampler, derive_seed(recipe.seed, "sampler")
     if settings.kind == "rows":
         return RichRowSampler(
@@ -289,13 +272,9 @@ def make_sampler(recipe: Recipe, labels: Labels) -> Draws:
 def make_optimizer(
     settings: OptimizerSettings, model: nn.Module, objective: nn.Module, captured: bool = False
 ) -> torch.optim.Optimizer:
-    """The optimizer of a recipe; weight decay is for the network alone.
+    """The optimizer of a network, with weight decay, and of an objective's own variables, without.
 
-    Args:
-        settings: Which optimizer.
-        model: The network.
-        objective: The objective, with variables of its own.
-        captured: Whether its steps are captured in a CUDA graph: step sizes are then tensors.
+    If its steps are `captured` in a CUDA graph, step sizes are tensors.
     """
     lr = torch.tensor(settings.lr, device=next(model.parameters()).device) if captured else settings.lr
     groups: list[dict[str, Any]] = [

@@ -1,7 +1,7 @@
 """One training step: the objective fills `.grad`, the optimizer moves the weights.
 
-On a GPU, small networks leave the device waiting for the next kernel to be launched. `CapturedStep` records
-the kernels of a step once, as a CUDA graph, and launches them all at once from then on.
+With small networks, a GPU waits for kernels to be launched. `CapturedStep` records the kernels of a step
+once, as a CUDA graph, and from then on launches them all at once.
 """
 
 from __future__ import annotations
@@ -21,15 +21,11 @@ from mmb.training.runs.scoring import autocast
 from mmb.trees import tensors
 
 BatchEstimate = Callable[[Batch], dict[str, Tensor]]  # adds to `.grad`, returns numbers worth logging
-_WARM_UP = 3  # steps before capture, in which kernels are compiled and the optimizer makes its state
+_WARM_UP = 3  # steps on another stream before capture, to compile kernels and make the optimizer's state
 
 
 class Step:
-    """A plain step of a setup, kernel by kernel.
-
-    Args:
-        setup: The parts of the run.
-    """
+    """A plain step, kernel by kernel."""
 
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
@@ -45,28 +41,21 @@ class Step:
         with autocast(self.setup.dataset.device, self._precision):
             numbers = estimate(batch)
         if self._clip is not None:
-            numbers["gradient_norm"] = self._clip_gradients(self._clip)
+            norm = self.setup.objective.gradient_norm(self.setup.model)  # over all processes
+            parameters = [*self.setup.model.parameters(), *self.setup.objective.parameters()]
+            nn.utils.clip_grads_with_norm_(parameters, self._clip, norm)
+            numbers["gradient_norm"] = norm
         self.setup.optimizer.step()
         return numbers
-
-    def _clip_gradients(self, limit: float) -> Tensor:
-        """Scale all gradients so that their norm, over all processes, is within a limit; returns the norm."""
-        norm = self.setup.objective.gradient_norm(self.setup.model)
-        parameters = [*self.setup.model.parameters(), *self.setup.objective.parameters()]
-        nn.utils.clip_grads_with_norm_(parameters, limit, norm)
-        return norm
 
 
 class CapturedStep(Step):
     """The same step with all its kernels launched as one CUDA graph.
 
-    What is captured is compiled, too: for batches of rows the network, in compositional training, which
-    differentiates it twice, the whole estimate. A graph works on fixed addresses, so each batch is copied to
-    where the first one was. Batches of another shape than that one (the last of an epoch, graphs that do not
-    fit) take the plain step.
-
-    Args:
-        setup: The parts of the run, on a GPU, with an optimizer that can be captured.
+    The kernels are compiled, too: the network for batches of rows; the whole estimate in compositional
+    training, which differentiates the network twice. A graph works on fixed addresses, so each batch is
+    copied over the first one. Batches of another shape (the last of an epoch, graphs that do not fit) take
+    the plain step.
     """
 
     def __init__(self, setup: Setup) -> None:
@@ -76,9 +65,10 @@ class CapturedStep(Step):
             self._estimate = CompiledBackward(setup.objective, setup.model)
         else:
             network: Any = setup.model
-            if setup.recipe.sampler.kind == "rows":
-                compiled = compiled_encoder if setup.objective.evaluates_model else compiled_model
-                network = compiled(setup.model)
+            if setup.recipe.sampler.kind == "rows" and setup.objective.evaluates_model:
+                network = compiled_encoder(setup.model)
+            elif setup.recipe.sampler.kind == "rows":
+                network = torch.compile(setup.model, dynamic=False)
             self._estimate = partial(setup.objective.backward, network)
         self._stream = torch.cuda.Stream(setup.dataset.device)  # type: ignore[no-untyped-call]
         self._warm = 0
@@ -88,7 +78,7 @@ class CapturedStep(Step):
         self._numbers: dict[str, Tensor] = {}
 
     def __call__(self, batch: Batch) -> dict[str, Tensor]:
-        """Take a step on a batch; returns numbers worth logging, left on the device."""
+        """As the plain step."""
         if self._batch is None:
             if isinstance(batch, DenseBatch) and len(batch.labels) != self._rows:
                 return super().__call__(batch)  # the last of an epoch: none of the others has its shape
@@ -101,24 +91,16 @@ class CapturedStep(Step):
                 place.copy_(value, non_blocking=True)
         if self._warm < _WARM_UP:
             self._warm += 1
-            return self._on_the_side(self._batch)
-        if not self._numbers:
-            self._capture(self._batch)
+            self._stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(self._stream):
+                numbers = self._estimate_and_move(self._estimate, self._batch)
+            torch.cuda.current_stream().wait_stream(self._stream)
+            return numbers
+        if not self._numbers:  # record a step: nothing is computed, and the graph has its own gradients
+            with torch.cuda.graph(self._graph, stream=self._stream):
+                self._numbers = self._estimate_and_move(self._estimate, self._batch)
         self._graph.replay()
         return {name: value.clone() for name, value in self._numbers.items()}
-
-    def _on_the_side(self, batch: Batch) -> dict[str, Tensor]:
-        """A real step on another stream, as capture needs before it."""
-        self._stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self._stream):
-            numbers = self._estimate_and_move(self._estimate, batch)
-        torch.cuda.current_stream().wait_stream(self._stream)
-        return numbers
-
-    def _capture(self, batch: Batch) -> None:
-        """Record a step; nothing is computed, and gradients are made anew in the memory of the graph."""
-        with torch.cuda.graph(self._graph, stream=self._stream):
-            self._numbers = self._estimate_and_move(self._estimate, batch)
 
 
 def compiled_encoder(model: nn.Module) -> nn.Module:
@@ -129,11 +111,6 @@ def compiled_encoder(model: nn.Module) -> nn.Module:
     return network
 
 
-def compiled_model(model: nn.Module) -> Any:
-    """The same model, compiled."""
-    return torch.compile(model, dynamic=False)
-
-
 def make_step(setup: Setup) -> Step:
-    """The step that the recipe asks for."""
+    """The step that the recipe chooses."""
     return CapturedStep(setup) if setup.recipe.training.capture else Step(setup)

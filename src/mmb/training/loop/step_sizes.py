@@ -9,7 +9,7 @@ _START, _RISE = 1 / 25, 0.3  # of "one_cycle", as in torch.optim.lr_scheduler.On
 
 
 def step_size_factor(settings: ScheduleSettings, step: int, steps: int, steps_per_epoch: int) -> float:
-    r"""By what step sizes are multiplied at a step.
+    """The factor of step sizes after `step` of `steps` steps.
 
     With `t = step / steps`:
 
@@ -19,15 +19,6 @@ def step_size_factor(settings: ScheduleSettings, step: int, steps: int, steps_pe
     - one_cycle: half a cosine from 1/25 to 1 while `t < 0.3`, then half a cosine to 0.
 
     All but one_cycle rise linearly over the first `warmup` steps on top of that.
-
-    Args:
-        settings: The schedule.
-        step: Steps done.
-        steps: Steps of the whole run.
-        steps_per_epoch: Steps that count as one epoch.
-
-    Returns:
-        The factor.
     """
     if settings.name == "one_cycle":
         rise = _RISE * steps

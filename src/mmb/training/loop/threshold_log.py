@@ -1,10 +1,10 @@
-"""Tracked thresholds beside the quantiles they should be at, over training."""
+"""Tracked thresholds and the quantiles they should be near, over training."""
 
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -41,11 +41,10 @@ def record(folder: Path, setup: Setup, step: int) -> None:
 
 def read(folder: Path) -> dict[int, ThresholdReport]:
     """What `record` wrote, by step; lines that a kill cut short are left out."""
-    return {
-        one["step"]: ThresholdReport(*(_tensor(one[name]) for name in ThresholdReport._fields))
-        for one in read_lines(folder / _FILE)
-    }
-
-
-def _tensor(values: list[Any]) -> Tensor:
-    return torch.tensor([torch.nan if value is None else value for value in values])
+    found = {}
+    for line in read_lines(folder / _FILE):
+        columns = (
+            [math.nan if value is None else value for value in line[n]] for n in ThresholdReport._fields
+        )
+        found[line["step"]] = ThresholdReport(*map(torch.tensor, columns))
+    return found

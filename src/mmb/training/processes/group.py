@@ -1,7 +1,7 @@
-"""Training in many processes: who they are, what they must agree on, and what only one of them does.
+"""The processes that train together: how they join, and what they exchange.
 
 Start them with `torchrun`; each runs the same command. Without it there is one process, and nothing here does
-anything. The folder of the run must be the same for all of them, on machines with a shared file system.
+anything. All of them need the same folder of the run; machines need a shared file system.
 """
 
 from __future__ import annotations
@@ -26,24 +26,19 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Ranks:
-    """The processes that train together.
+    """The processes that train together."""
 
-    Attributes:
-        rank: Number of this one.
-        size: How many there are.
-    """
-
-    rank: int = 0
-    size: int = 1
+    rank: int = 0  # number of this one
+    size: int = 1  # how many there are
 
     @classmethod
     def of_this_process(cls) -> Ranks:
-        """As `torch.distributed` knows them."""
+        """Those of `torch.distributed`."""
         return cls(dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else cls()
 
     @property
     def is_main(self) -> bool:
-        """Whether this is the one that logs and writes."""
+        """Whether this is the process that logs and writes."""
         return self.rank == 0
 
     def barrier(self) -> None:
@@ -60,7 +55,7 @@ class Ranks:
         return values
 
     def from_main(self, value: _T) -> _T:
-        """The value that the main process has, on each of them."""
+        """The value of the main process, on each of them."""
         if self.size == 1:
             return value
         values = [value]
@@ -69,25 +64,22 @@ class Ranks:
 
     def main_first(self, make: Callable[[], _T]) -> _T:
         """Make something in the main process first, so that the others find what it leaves on the disk."""
-        if self.is_main:
-            made = make()
-            self.barrier()
-            return made
-        self.barrier()
-        return make()
+        return self._in_turn(self.is_main, make)
 
-    @contextmanager
-    def one_per_machine_first(self) -> Iterator[None]:
-        """What one process of each machine prepares, such as data on its disk, the others find there."""
-        first = int(os.environ.get("LOCAL_RANK", "0")) == 0
+    def one_per_machine_first(self, make: Callable[[], _T]) -> _T:
+        """The same with one process of each machine, for what it leaves on its own disk."""
+        return self._in_turn(_number_on_this_machine() == 0, make)
+
+    def _in_turn(self, first: bool, make: Callable[[], _T]) -> _T:
         if not first:
             self.barrier()
-        yield
+        made = make()
         if first:
             self.barrier()
+        return made
 
     def rows(self, count: int) -> slice:
-        """This process's share of so many rows."""
+        """This process's share of `count` rows."""
         sizes = self._sizes(count)
         start = sum(sizes[: self.rank])
         return slice(start, start + sizes[self.rank])
@@ -100,39 +92,29 @@ class Ranks:
         return [count // self.size + (rank < count % self.size) for rank in range(self.size)]
 
 
-ONE = Ranks()
-"""One process alone."""
+ONE = Ranks()  # a single process
 
 
 @contextmanager
 def joined(device: torch.device) -> Iterator[Ranks]:
-    """Join the other processes that `torchrun` started, if it did: NCCL between GPUs, gloo between CPUs.
+    """Join the other processes of `torchrun`, if any: NCCL between GPUs, one for each process, else gloo.
 
-    Whoever joined a group already stays in it. A process that waits for another longer than `MMB_TIMEOUT`
-    seconds (1800 by default) gives up.
-
-    Args:
-        device: Where this process computes; of several GPUs each process takes its own.
-
-    Raises:
-        ProcessError: If another process is lost or does not come or answer in time, there are too few GPUs,
-            or `MMB_TIMEOUT` is not a number.
+    A process that is in a group already stays in it. Raises a `ProcessError` if another process ends, or
+    does not come or answer within `MMB_TIMEOUT` seconds (1800 by default).
     """
     started = int(os.environ.get("WORLD_SIZE", "1")) > 1 and not dist.is_initialized()
-    seconds = _timeout()
+    seconds, backend = _timeout(), "gloo"
     if started and device.type == "cuda":
-        local = int(os.environ.get("LOCAL_RANK", "0"))
-        if local >= torch.cuda.device_count():
+        number, gpus = _number_on_this_machine(), torch.cuda.device_count()
+        if number >= gpus:
             raise ProcessError(
-                f"process {local} of this machine has no GPU of its own: there are "
-                f"{torch.cuda.device_count()}; start as many processes, or set training.device=cpu"
+                f"process {number} of this machine has no GPU: there are {gpus}; "
+                "start as many processes, or set training.device=cpu"
             )
-        torch.cuda.set_device(local)
+        torch.cuda.set_device(number)
+        backend = "cpu:gloo,cuda:nccl"
     if started:
-        backend, timeout = (
-            "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
-            timedelta(seconds=seconds),
-        )
+        timeout = timedelta(seconds=seconds)
         store, rank, size = next(rendezvous("env://", timeout=timeout))
         store = fresh_store(store, rank, size, seconds)
         dist.init_process_group(backend, timeout=timeout, store=store, rank=rank, world_size=size)
@@ -144,13 +126,17 @@ def joined(device: torch.device) -> Iterator[Ranks]:
         if ranks.size == 1 or lost is None:
             raise
         raise ProcessError(
-            f"process {ranks.rank} of {ranks.size}: another process {lost}. Its own output says why, if "
-            f"anything does; training continues from the last checkpoint with `mmb resume`, or by itself "
-            f"with torchrun --max-restarts. Who waits longer than MMB_TIMEOUT={seconds:g} seconds gives up"
+            f"process {ranks.rank} of {ranks.size}: another process {lost}; its output may say why. "
+            f"`mmb resume` continues from the last checkpoint; torchrun --max-restarts does so by itself. "
+            f"A process waits for another for MMB_TIMEOUT={seconds:g} seconds"
         ) from error
     finally:
         if started:
             dist.destroy_process_group()
+
+
+def _number_on_this_machine() -> int:
+    return int(os.environ.get("LOCAL_RANK", "0"))
 
 
 def _timeout() -> float:
@@ -165,12 +151,9 @@ def _timeout() -> float:
 
 
 def _lost(message: str) -> str | None:
-    """What happened to another process, if an error tells that."""
+    """What happened to another process, if an error says so."""
     text = message.lower()
     if "timed out" in text or "timeout" in text:
         return "did not answer in time"
-    if any(
-        word in text for word in ("closed by peer", "connection reset", "broken pipe", "connection refused")
-    ):
-        return "has ended"
-    return None
+    ended = ("closed by peer", "connection reset", "broken pipe", "connection refused")
+    return "has ended" if any(words in text for words in ended) else None

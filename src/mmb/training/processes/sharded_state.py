@@ -1,7 +1,7 @@
-"""The state of a run in many processes: what each saves, and what each takes from a checkpoint.
+"""The state of a run in many processes: what each saves, and what each reads from a checkpoint.
 
-Block state is divided by task, random streams by process; all else is the same in every process. A piece of
-a tensor says where it is in the whole, so that any number of processes can continue what any number saved.
+Block state is divided by task, random streams by process; the rest is the same in every process. A piece of a
+tensor says where it is in the whole, so that any number of processes can continue what any number saved.
 """
 
 from __future__ import annotations
@@ -20,15 +20,10 @@ State = dict[str, Any]
 
 
 class Piece(Tensor):
-    """Some rows of a tensor whose other rows are in other processes, as `torch.distributed.checkpoint` asks.
+    """Some rows of a tensor whose other rows are in other processes, for `torch.distributed.checkpoint`."""
 
-    Attributes:
-        start: Where the rows are in the whole.
-        total: Rows of the whole.
-    """
-
-    start: int
-    total: int
+    start: int  # of the rows in the whole
+    total: int  # rows of the whole
 
     @classmethod
     def of(cls, rows: Tensor, start: int, total: int) -> Self:
@@ -38,22 +33,19 @@ class Piece(Tensor):
         return piece
 
     def size(self, *_: Any) -> torch.Size:  # type: ignore[override]
-        """The size of the whole, which is compared with what was saved."""
+        """The size of the whole, which is compared with the saved one."""
         return torch.Size([self.total, *self.shape[1:]])
 
     def __create_write_items__(self, name: str, _: Any) -> list[Any]:
         from torch.distributed.checkpoint import metadata, planner
 
-        kind = planner.WriteItemType.SHARD
-        properties = metadata.TensorProperties.create_from_tensor(self)
-        return [
-            planner.WriteItem(
-                metadata.MetadataIndex(name, chunk.offsets),
-                kind,
-                tensor_data=planner.TensorWriteData(chunk, properties, self.size()),
-            )
-            for chunk in self.__create_chunk_list__()
-        ]
+        items = []
+        for chunk in self.__create_chunk_list__():
+            index = metadata.MetadataIndex(name, chunk.offsets)
+            properties = metadata.TensorProperties.create_from_tensor(self)
+            content = planner.TensorWriteData(chunk, properties, self.size())
+            items.append(planner.WriteItem(index, planner.WriteItemType.SHARD, tensor_data=content))
+        return items
 
     def __create_chunk_list__(self) -> list[Any]:
         from torch.distributed.checkpoint.metadata import ChunkStorageMetadata
@@ -68,27 +60,18 @@ class Piece(Tensor):
 
 @dataclass(frozen=True)
 class Pieces:
-    """A saved tensor that was divided among processes, not read yet.
+    """A saved tensor that was divided among processes, not read yet."""
 
-    Attributes:
-        total: Its rows.
-        read: `read(start, stop)` gives the rows from `start` to `stop - 1`, however they were divided.
-    """
-
-    total: int
-    read: Callable[[int, int], Tensor]
+    total: int  # its rows
+    read: Callable[[int, int], Tensor]  # the rows from a start to before a stop, however they were divided
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where the rows of a tensor of block state are in that of all processes.
+    """Where the rows of a tensor of block state are in that of all processes, which is in order of tasks.
 
-    Attributes:
-        start: The first row, with all blocks in order of tasks.
-        count: How many there are.
-        total: Rows of all blocks.
-        order: Brings the rows of this process in order of tasks, where they are in another: `rows[order]`.
-        among_all: Which rows of one process that has all blocks they are, where those are in another order.
+    For rows in another order than that of tasks, `rows[order]` is in it, and `among_all` says which rows of a
+    single process, in that other order, they are.
     """
 
     start: int
@@ -98,16 +81,12 @@ class Place:
     among_all: Tensor | None = None
 
     def piece(self, rows: Tensor) -> Piece:
-        """What to save."""
+        """The rows of this process, to be saved."""
         rows = rows if self.order is None else rows[self.order.to(rows.device)]
         return Piece.of(rows, self.start, self.total)
 
     def find(self, saved: Any) -> Tensor:
-        """The rows of this process in what was saved by any number of them.
-
-        Raises:
-            ValueError: If what was saved has another number of rows in all.
-        """
+        """The rows of this process in what any number of processes saved."""
         total = saved.total if isinstance(saved, Pieces) else len(saved)
         if total != self.total:
             raise ValueError(f"block state: expected {self.total} rows in all, got {total}")
@@ -128,12 +107,7 @@ def task_place(objective: Objective) -> Place:
 
 
 def places(objective: Objective, labels: Tensor) -> dict[str, Place]:
-    """Where each entry of an objective's state dict is in that of all processes.
-
-    Args:
-        objective: Sharded, or of all tasks.
-        labels: The training labels of all tasks, `[n, m]`.
-    """
+    """Where each entry of an objective's state is in that of all processes; labels `[n, m]` of all tasks."""
     own = objective.own_tasks
     found = dict.fromkeys(objective.state_dict(), task_place(objective))
     for name in objective.per_positive_state():  # in order of rows, then tasks
@@ -145,13 +119,7 @@ def places(objective: Objective, labels: Tensor) -> dict[str, Place]:
 
 
 class Division:
-    """How the state of a run is divided: block state by task, random streams by process, all else is shared.
-
-    Args:
-        objective: The objective, sharded or of all tasks.
-        labels: The training labels of all tasks, `[n, m]`.
-        ranks: The processes.
-    """
+    """How the state of a run is divided among processes; the labels `[n, m]` are those of all tasks."""
 
     def __init__(self, objective: Objective, labels: Tensor, ranks: Ranks) -> None:
         self.ranks = ranks
@@ -159,36 +127,28 @@ class Division:
         self._places = places(objective, labels)
 
     def divide(self, state: State) -> State:
-        """The state of a run with what only this process has marked as pieces; for one process, as it is."""
+        """The state of a run with what only this process has as pieces; for one process, the state itself."""
         if self.ranks.size == 1:
             return state
+        blocks = {name: self._places[name].piece(value) for name, value in state["objective"].items()}
         return {
             **state,
-            "objective": {
-                name: self._places[name].piece(value) for name, value in state["objective"].items()
-            },
+            "objective": blocks,
             "optimizer": _with_own(state["optimizer"], self._tasks.piece),
             "feed": {**state["feed"], "augmentation": self._row(state["feed"]["augmentation"])},
             "random": {name: self._row(stream) for name, stream in state["random"].items()},
         }
 
     def own(self, saved: State, now: State) -> State:
-        """The state for this process in what any number of them saved.
-
-        Args:
-            saved: The state in a checkpoint.
-            now: The state this process has. Its random streams go on where fewer processes saved theirs.
-        """
-        feed, random = saved["feed"], saved["random"]
+        """The state for this process in what any number saved; streams they did not save stay as `now`."""
+        feed, streams = saved["feed"], now["random"].items()
         augmentation = self._own_row(feed["augmentation"], now["feed"]["augmentation"])
         return {
             **saved,
             "objective": self.own_blocks(saved["objective"]),
             "optimizer": _with_own(saved["optimizer"], self._tasks.find),
             "feed": {**feed, "augmentation": augmentation},
-            "random": {
-                name: self._own_row(random.get(name), stream) for name, stream in now["random"].items()
-            },
+            "random": {name: self._own_row(saved["random"].get(name), stream) for name, stream in streams},
         }
 
     def own_blocks(self, saved: State) -> State:
@@ -207,19 +167,11 @@ class Division:
 
 
 def _with_own(optimizer: State, change: Callable[[Any], Any]) -> State:
-    """An optimizer's state with a change to what it has for the objective's parameters, one row per task."""
-    own = {index for group in optimizer["param_groups"][1:] for index in group["params"]}
-    return {
-        **optimizer,
-        "state": {
-            index: {name: _change(value, change) for name, value in entries.items()}
-            if index in own
-            else entries
-            for index, entries in optimizer["state"].items()
-        },
-    }
-
-
-def _change(value: Any, change: Callable[[Any], Any]) -> Any:
-    counts_tasks = isinstance(value, Pieces) or (isinstance(value, Tensor) and value.dim() > 0)
-    return change(value) if counts_tasks else value
+    """An optimizer's state with a change to the tensors of the objective's parameters, one row per task."""
+    state = dict(optimizer["state"])
+    own = [index for group in optimizer["param_groups"][1:] for index in group["params"]]
+    for index in own:
+        for name, value in state.get(index, {}).items():
+            if isinstance(value, Pieces) or (isinstance(value, Tensor) and value.dim() > 0):
+                state[index] = {**state[index], name: change(value)}
+    return {**optimizer, "state": state}
