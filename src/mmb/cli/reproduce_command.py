@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +11,7 @@ from mmb.cli.console import Console
 from mmb.cli.parser import UsageError, positive
 
 if TYPE_CHECKING:
-    from mmb.training import PlannedRun, TableStudy
+    from mmb.training import TableStudy
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -40,90 +39,64 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, console: Console) -> None:
-    """Run what is missing of a study and make its table; or check tables against logs."""
+    """Train what is missing, keep the logs and make the tables; or check tables against logs."""
     if options.check:
         check(options, console)
-    elif not options.tables:
+        return
+    if not options.tables:
         raise UsageError("name a table: table1, table2 or ablation; or use --check")
-    elif options.choose:
-        choose(options, console)
-    else:
-        make_tables(options, console)
-
-
-def make_tables(options: argparse.Namespace, console: Console) -> None:
-    """Train the runs of the tables that are not finished, keep their logs, make the tables."""
-    from mmb.training.studies.reproduce import document, plan_table, studies_with_logs, write_results
-
-    def plan(study: TableStudy) -> list[PlannedRun]:
-        return plan_table(study, options.seeds, options.output, options.results, options.rows)
-
-    def show(wanted: list[TableStudy]) -> None:
-        studies = studies_with_logs(options.recipes, options.results)
-        write_results(studies, options.results)
-        for study in wanted:
-            if study in studies:
-                console.show(document(study, options.results))
-
-    train(plan, "", show, options, console)
-
-
-def choose(options: argparse.Namespace, console: Console) -> None:
-    """Try the choices of each row that were not tried yet, and show what is best on the validation rows."""
-    from mmb.training.studies.reproduce import choices_table, plan_choices
-
-    def plan(study: TableStudy) -> list[PlannedRun]:
-        return plan_choices(study, options.output, options.rows)
-
-    def show(wanted: list[TableStudy]) -> None:
-        for study in wanted:
-            console.show(choices_table(study, options.results))
-
-    train(plan, "choices of ", show, options, console)
-
-
-def train(
-    plan: Callable[[TableStudy], list[PlannedRun]],
-    title: str,
-    show: Callable[[list[TableStudy]], None],
-    options: argparse.Namespace,
-    console: Console,
-) -> None:
-    """Train what is not finished of the studies that are asked for, keep the logs, and show the outcome.
-
-    Raises:
-        RunError: If a run has failed, naming each, and why.
-    """
     from mmb.cli.watching import train_and_show
-    from mmb.training import RunError, TableStudy
+    from mmb.training import PlannedRun, RunError, TableStudy, plan_choices, plan_table
     from mmb.training.studies.reproduce import choices_there, keep_logs
 
     names = [f"{data}/{table}" for data, table in product(options.data, options.tables)]
     wanted = [TableStudy.read(options.recipes, name) for name in names]
-    planned = list({one.name: one for study in wanted for one in plan(study)}.values())  # shared ones once
-    title += ", ".join(names)
+    planned: dict[str, PlannedRun] = {}  # by name: studies share some
+    for study in wanted:
+        if options.choose:
+            runs = plan_choices(study, options.output, options.rows)
+        else:
+            runs = plan_table(study, options.seeds, options.output, options.results, options.rows)
+        planned |= {one.name: one for one in runs}
+    title = f"{'choices of ' if options.choose else ''}{', '.join(names)}"
     console.say(f"{title}: {len(planned)} runs in {options.output}")
 
     def ended(one: PlannedRun, error: Exception | None) -> None:
+        outcome = f"{error}"
         if error is None:
             result = one.run.result()
-            value = f"{result['selected_by']} {result['valid'][result['selected_by']]:.4f}"
-            console.say(f"{one.name}: validation {value} in {result['seconds']:.0f} s")
-        else:
-            console.say(f"{one.name}: {error}")
+            metric = result["selected_by"]
+            outcome = f"validation {metric} {result['valid'][metric]:.4f} in {result['seconds']:.0f} s"
+        console.say(f"{one.name}: {outcome}")
 
     try:
-        failed = train_and_show(title, planned, options.jobs, console, ended=ended, only_best=True)
+        runs = list(planned.values())
+        failed = train_and_show(title, runs, options.jobs, console, ended=ended, only_best=True)
     finally:
         there = [one for study in wanted for one in choices_there(study, options.output)]
-        keep_logs([*there, *planned], options.results)
-    show(wanted)
+        keep_logs([*there, *runs], options.results)
+    show(wanted, options, console)
     if failed:
         each = "".join(f"\n  {name}: {type(error).__name__}: {error}" for name, error in failed.items())
         raise RunError(
             f"{len(failed)} of {len(planned)} runs failed; error.txt in their folders says where:{each}"
         )
     console.result({"studies": {name: str(options.results / name) for name in names}})
+
+
+def show(wanted: list[TableStudy], options: argparse.Namespace, console: Console) -> None:
+    """Show what was tried, or make all tables from the logs and show those that were asked for."""
+    from mmb.training.studies.reproduce import choices_table, document, studies_with_logs, write_results
+
+    if options.choose:
+        for study in wanted:
+            console.show(choices_table(study, options.results))
+        return
+    studies = studies_with_logs(options.recipes, options.results)
+    write_results(studies, options.results)
+    for study in wanted:
+        if study in studies:
+            console.show(document(study, options.results))
 
 
 def check(options: argparse.Namespace, console: Console) -> None:

@@ -9,7 +9,6 @@ work continues the trial from its newest checkpoint.
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import math
 import random
@@ -147,7 +146,7 @@ class TuningStudy:
                 "value": trial.value if trial.state == self._states.COMPLETE else None,
                 "params": self._values(trial),
                 "error": trial.user_attrs.get("error"),
-                "folder": str(self._path(trial.params)),
+                "folder": str(self._path(self._number(trial.params))),
             }
             for trial in self._study.get_trials(deepcopy=False)
         ]
@@ -183,25 +182,22 @@ class TuningStudy:
         The proposal follows from the recipe's seed and the trials so far. Training is deterministic, so a
         combination is never worth a second trial. None if all were tried.
         """
-        tried = {tuple(trial.params[key] for key in self._grid) for trial in trials}
-        if len(tried) == math.prod(map(len, self._grid.values())):
+        tried = {self._number(trial.params) for trial in trials}
+        untried = [n for n in range(math.prod(map(len, self._grid.values()))) if n not in tried]
+        if not untried:
             return None
-        untried = (
-            dict(zip(self._grid, combination, strict=True))
-            for combination in itertools.product(*(range(len(values)) for values in self._grid.values()))
-            if combination not in tried
-        )
-        if len(tried) < len(list(self.folder.glob("trial-*/recipe.yaml"))):
-            return next(params for params in untried if (self._path(params) / "recipe.yaml").exists())
+        there = {path.parent for path in self.folder.glob("trial-*/recipe.yaml")}
+        if found := [number for number in untried if self._path(number) in there]:
+            return self._params(found[0])
         seed = derive_seed(self.recipe.seed, f"tune/{len(trials)}")
         sampler = self._optuna.samplers.TPESampler(seed=seed % 2**32)
         scratch = self._optuna.create_study(direction="maximize", sampler=sampler)
         scratch.add_trials(trials)
         for _ in range(_PROPOSALS):
-            params = scratch.ask(self._space).params
-            if tuple(params[key] for key in self._grid) not in tried:
-                return {key: params[key] for key in self._grid}
-        return random.Random(seed).choice(list(untried))
+            params: dict[str, int] = scratch.ask(self._space).params
+            if self._number(params) not in tried:
+                return params
+        return self._params(random.Random(seed).choice(untried))
 
     def _work(self, frozen: Any, observer: Observer) -> None:
         """Train one trial to its end, and tell the study."""
@@ -224,7 +220,7 @@ class TuningStudy:
 
     def _trial_run(self, trial: Any, observer: Observer) -> Run:
         """The run of a trial; its first phase, if any, is trained once for all trials that share it."""
-        path = self._path(trial.params)
+        path = self._path(self._number(trial.params))
         recipe = with_values(self.recipe, self._values(trial)).untested()
         if (path / "recipe.yaml").exists():
             run = Run.open(path)
@@ -262,14 +258,15 @@ class TuningStudy:
 
     def _try_lock(self, trial: Any) -> AbstractContextManager[object] | None:
         """Lock a trial until the context ends; None if another process works on it."""
+        name = self._path(self._number(trial.params)).name
         try:
-            return FileLock(self.folder / f".{self._path(trial.params).name}.lock").acquire(blocking=False)
+            return FileLock(self.folder / f".{name}.lock").acquire(blocking=False)
         except Timeout:
             return None
 
     def _values(self, trial: Any) -> dict[str, Any]:
         """The values of a trial; Optuna knows their places in the grid."""
-        return {key: self._grid[key][place] for key, place in trial.params.items()}
+        return {key: values[trial.params[key]] for key, values in self._grid.items()}
 
     def _number(self, params: Mapping[str, int]) -> int:
         """Number of a combination of the grid."""
@@ -278,8 +275,15 @@ class TuningStudy:
             number = number * len(values) + params[key]
         return number
 
-    def _path(self, params: Mapping[str, int]) -> Path:
-        return self.folder / f"trial-{self._number(params):04d}"
+    def _params(self, number: int) -> dict[str, int]:
+        """The combination of the grid with a number."""
+        params = {}
+        for key, values in reversed(self._grid.items()):
+            number, params[key] = divmod(number, len(values))
+        return params
+
+    def _path(self, number: int) -> Path:
+        return self.folder / f"trial-{number:04d}"
 
 
 class _TrialObserver(Observer):
