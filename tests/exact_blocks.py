@@ -14,7 +14,7 @@ import torch
 def quantile(z, rate, tau1, tau2):
     """The root of the increasing function rate + tau2 v - mean sigmoid((z - v) / tau1), by bisection."""
     low, high = torch.tensor(-100.0, dtype=z.dtype), torch.tensor(100.0, dtype=z.dtype)
-    for _ in range(80):
+    for _ in range(62):
         middle = (low + high) / 2
         below = rate + tau2 * middle - torch.sigmoid((z - middle) / tau1).mean() < 0
         low, high = (middle, high) if below else (low, middle)
@@ -35,11 +35,11 @@ def exact_blocks(objective, logits, labels, k):
         chosen = (phi[0] - phi[1]) / (rates[0] - rates[1]) if len(rates) == 2 else phi[0] / rates[0]
     else:
         chosen = torch.ones_like(down)
-    centre = 0.0
+    center = 0.0
     if kind == "recentered":
-        centre = math.log(len(up) / len(down))
+        center = math.log(len(up) / len(down))
     if kind in ("sigmoid", "recentered"):
-        up, down = torch.sigmoid(up - centre), torch.sigmoid(down - centre)
+        up, down = torch.sigmoid(up - center), torch.sigmoid(down - center)
     if not hasattr(objective, "dual"):
         short = objective.margin - up[:, None] + down[None, :]
         loss = torch.log1p(short.exp()) if objective.surrogate == "logistic" else short.clamp(min=0) ** 2

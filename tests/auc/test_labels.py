@@ -51,7 +51,7 @@ def test_bytes_are_labels_of_batches_too():
 
 @pytest.mark.parametrize("dtype", [torch.uint16, torch.uint32, torch.uint64, torch.complex64])
 def test_other_types_are_named(dtype):
-    with pytest.raises(TypeError, match=rf"^labels must be .* got {dtype}"):
+    with pytest.raises(TypeError, match=rf"labels.*{dtype}"):
         Labels(torch.tensor([1, 0, 0]).to(dtype))
 
 
@@ -64,9 +64,9 @@ def test_other_types_are_named(dtype):
         (torch.tensor([[0.0, 1.0], [1.0, float("inf")]]), r"got inf"),
         (torch.tensor([[0, 1], [1, -2]]), r"got -2"),
         (torch.tensor([[0, 1], [1, 255]], dtype=torch.uint8), r"got 255 .*index \[1, 1\]"),
-        (torch.full((3, 2), -1), "every label is missing"),
-        (torch.full((3, 2), NAN), "every label is missing"),
-        (torch.ones(3, 2), r"no task has both .*positives per task \[3, 3\], negatives per task \[0, 0\]"),
+        (torch.full((3, 2), -1), "missing"),
+        (torch.full((3, 2), NAN), "missing"),
+        (torch.ones(3, 2), r"positives.*\[3, 3\].*negatives.*\[0, 0\]"),
         (torch.zeros(0, 3), "empty"),
         (torch.zeros(2, 2, 2), r"\[rows, tasks\] or \[rows\]"),
     ],

@@ -115,32 +115,29 @@ class TestTaskSampler:
 
     def test_every_row_of_a_class_is_equally_likely(self):
         labels = make_labels(num_rows=60, num_tasks=3, seed=1)
-        sampler = TaskSampler(labels, 3, 8, steps_per_epoch=5_000)
-        seen = torch.zeros(60, 3)
+        sampler = TaskSampler(labels.repeat(1, 20), 60, 8, steps_per_epoch=250)  # each task twenty times
+        seen = torch.zeros(60, 60)
         for draw in sampler:
-            seen.index_put_((draw.rows, draw.tasks[:, None]), torch.ones(3, 8), accumulate=True)
+            seen.index_put_((draw.rows, draw.tasks[:, None]), torch.ones(60, 8), accumulate=True)
+        seen = seen.unflatten(1, (20, 3)).sum(1)
         assert seen[labels == -1].sum() == 0
         for value in (0, 1):
             for task in range(3):
                 share = seen[labels[:, task] == value, task]
                 expected = 4 * 5_000 / len(share)
-                assert (
-                    seen[labels[:, task] == -1].numel() == 0 or seen[labels[:, task] == -1, task].sum() == 0
-                )
                 # the standard deviation of a count is at most sqrt(expected): five of them
                 assert (share - expected).abs().max() < 5 * math.sqrt(expected)
 
     def test_pairs_of_rows_are_equally_likely(self):
         labels = torch.zeros(20 + 60, 1, dtype=torch.int8)
         labels[:20] = 1  # few enough to be permuted; the negatives are drawn
-        steps = 6000
-        together = torch.zeros(80, 80)
-        for draw in TaskSampler(labels, 1, 16, steps_per_epoch=steps):
-            inside = torch.zeros(80).index_fill_(0, draw.rows[0], 1)
-            together += torch.outer(inside, inside)
+        together, samples = torch.zeros(80, 80), 300 * 20
+        for draw in TaskSampler(labels.repeat(1, 20), 20, 16, steps_per_epoch=300):
+            inside = torch.zeros(20, 80).scatter_(1, draw.rows, 1)
+            together += inside.T @ inside
         for part, count in ((slice(0, 20), 20), (slice(20, 80), 60)):
             pairs = together[part, part][~torch.eye(count, dtype=torch.bool)]
-            expected = steps * 8 * 7 / (count * (count - 1))
+            expected = samples * 8 * 7 / (count * (count - 1))
             assert (pairs - expected).abs().max() < 5 * math.sqrt(expected)
 
     def test_tasks_that_lack_a_class_are_never_drawn(self):
@@ -153,13 +150,13 @@ class TestTaskSampler:
             assert draw.tasks.sort().values.tolist() == [0, 1, 3, 5]
 
     def test_uniform_over_tasks(self):
-        sampler = TaskSampler(make_labels(), 2, 2, steps_per_epoch=3000)
+        sampler = TaskSampler(make_labels(), 2, 2, steps_per_epoch=1200)
         counts = torch.stack([draw.tasks for draw in sampler]).flatten().bincount(minlength=6)
-        assert (counts - 1000).abs().max() < 5 * math.sqrt(1000)
+        assert (counts - 400).abs().max() < 5 * math.sqrt(400)
 
     def test_weighted_over_tasks_with_unbiased_importance(self):
         weights = torch.tensor([8.0, 1, 1, 1, 1, 0.5])
-        sampler = TaskSampler(make_labels(), 3, 2, task_weights=weights, steps_per_epoch=4_000)
+        sampler = TaskSampler(make_labels(), 3, 2, task_weights=weights, steps_per_epoch=1_000)
         # the first would come 1.92 times per step: it comes once, and the others share the other two places
         rates = torch.cat([torch.ones(1), 2 * weights[1:] / weights[1:].sum()])
         phi = torch.tensor([3.0, -1, 4, 1, -5, 9])
@@ -168,8 +165,8 @@ class TestTaskSampler:
             assert draw.tasks.unique().numel() == 3
             counts[draw.tasks] += 1
             estimate += float((draw.weights * phi[draw.tasks]).mean())
-        torch.testing.assert_close(counts / 4_000, rates, atol=0.04, rtol=0)
-        assert estimate / 4_000 == pytest.approx(float(phi.mean()), abs=0.3)
+        torch.testing.assert_close(counts / 1_000, rates, atol=0.05, rtol=0)
+        assert estimate / 1_000 == pytest.approx(float(phi.mean()), abs=0.3)
         # exactly: each task's inclusion rate times its weight over k is 1 / m
         for draw in sampler:
             torch.testing.assert_close(draw.weights * rates[draw.tasks] / 3, torch.full((3,), 1 / 6))
@@ -183,11 +180,12 @@ class TestTaskSampler:
     def test_class_means_are_unbiased(self):
         labels = make_labels(num_rows=40, num_tasks=2, seed=3)
         values = torch.randn(40, generator=torch.Generator().manual_seed(0))
-        sampler = TaskSampler(labels, 2, 6, steps_per_epoch=4_000)
-        total = torch.zeros(2, 2)
+        sampler = TaskSampler(labels.repeat(1, 20), 40, 6, steps_per_epoch=200)  # each task twenty times
+        total = torch.zeros(40, 2)
         for draw in sampler:
             phi = values[draw.rows].unflatten(1, (2, 3)).mean(2)  # positives first
-            total[draw.tasks] += phi / 4_000
+            total[draw.tasks] += phi / 200
+        total = total.unflatten(0, (20, 2)).mean(0)
         for task in range(2):
             for column, value in ((0, 1), (1, 0)):
                 truth = values[labels[:, task] == value].mean()
@@ -218,13 +216,13 @@ class TestTaskSampler:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            ({"tasks_per_step": 7}, "tasks_per_step: expected 1 to 6"),
+            ({"tasks_per_step": 7}, r"tasks_per_step.*\[1, 6\]"),
             ({"tasks_per_step": 0}, "tasks_per_step"),
             ({"rows_per_task": 1}, "rows_per_task"),
             ({"positive_fraction": 1.0}, "positive_fraction"),
             ({"task_weights": torch.ones(3)}, "task_weights"),
             ({"task_weights": -torch.ones(6)}, "task_weights"),
-            ({"task_weights": torch.eye(6)[0]}, "tasks_per_step: expected 1 to 1"),
+            ({"task_weights": torch.eye(6)[0]}, r"tasks_per_step.*\[1, 1\]"),
             ({"steps_per_epoch": 0}, "steps_per_epoch"),
         ],
     )
@@ -234,7 +232,7 @@ class TestTaskSampler:
 
     @pytest.mark.parametrize("name", ["tasks_per_step", "rows_per_task", "steps_per_epoch"])
     def test_refuses_numbers_that_are_not_whole(self, name):
-        with pytest.raises(ValueError, match=f"{name}: expected a whole number of at least ., got 2.0"):
+        with pytest.raises(ValueError, match=f"{name}.*whole.*2.0"):
             TaskSampler(make_labels(), **{"tasks_per_step": 2, "rows_per_task": 4, name: 2.0})
 
 
@@ -267,19 +265,21 @@ class TestRichRowSampler:
     def test_rows_come_as_often_as_the_intensity_says(self):
         labels = make_labels()
         sampler = RichRowSampler(labels, 50, 0.5)
-        counts, epochs = torch.zeros(300), 1000
+        counts, epochs = torch.zeros(300), 250
         for _ in range(epochs):
             for draw in sampler:
                 counts.index_add_(0, draw.rows, torch.ones(len(draw.rows)))
         expected = self.intensity(labels, 0.5) * 300 * epochs
         assert ((counts - expected).abs() < 6 * expected.sqrt()).all()
+        poor = (labels != 1).all(1)
+        assert float(counts[poor].sum()) == pytest.approx(float(expected[poor].sum()), rel=0.05)
 
     def test_class_means_of_dense_batches_are_unbiased(self):
         labels = make_labels(num_rows=80, num_tasks=3, seed=5)
         phi = torch.randn(80, 3, generator=torch.Generator().manual_seed(1))
         sampler = RichRowSampler(labels, 16, 0.5)
         total, batches = torch.zeros(2, 3), 0
-        for _ in range(600):
+        for _ in range(150):
             for draw in sampler:
                 batch = draw.batch(phi, labels)
                 for row, value in enumerate((0, 1)):
@@ -367,7 +367,7 @@ class TestRichRowSampler:
         ("arguments", "message"),
         [
             ({"batch_size": 0}, "batch_size"),
-            ({"batch_size": 301}, "batch_size: expected 1 to 300"),
+            ({"batch_size": 301}, r"batch_size.*\[1, 300\]"),
             ({"rich_fraction": 1.0}, "rich_fraction"),
             ({"rich_fraction": -0.1}, "rich_fraction"),
             ({"max_weight": 0.5}, "max_weight"),
@@ -378,7 +378,7 @@ class TestRichRowSampler:
             RichRowSampler(make_labels(), **{"batch_size": 10, **arguments})
 
     def test_refuses_numbers_that_are_not_whole(self):
-        with pytest.raises(ValueError, match=r"batch_size: expected a whole number of at least 1, got 8\.0"):
+        with pytest.raises(ValueError, match=r"batch_size.*whole.*8\.0"):
             RichRowSampler(make_labels(), 8.0)
 
 

@@ -11,11 +11,11 @@ from objective_bank import estimate, make_data
 from processes import in_processes
 from sharded_steps import (
     CASES,
+    FEW_CASES,
     TASKS,
-    bytes_reduced,
-    every_objective,
+    UNBIASED,
+    in_this_group,
     make_objective,
-    means_over_all_draws,
     run_steps,
 )
 
@@ -27,12 +27,20 @@ def in_one_process():
         return {f"{name}/{kind}": run_steps(name, kind, sharded=False) for name, kind in CASES}
 
 
+@pytest.fixture(scope="module")
+def groups():
+    """What groups of 2, 3 and 4 processes answer: all cases in one of them, a few in the others."""
+    return {
+        world: in_processes(world, in_this_group, CASES if world == 3 else FEW_CASES) for world in (2, 3, 4)
+    }
+
+
 @pytest.mark.parametrize("world", [2, 3, 4])
-def test_any_number_of_processes_takes_the_same_path(world, in_one_process):
-    """Every objective, fed in every way: weights, block state and logged numbers, after steps of Adam."""
-    answers = in_processes(world, every_objective)
-    for case, expected in in_one_process.items():
-        for key, value in expected.items():
+def test_any_number_of_processes_takes_the_same_path(world, in_one_process, groups):
+    """With every kind of batch: weights, block state and logged numbers, after steps of Adam."""
+    answers = [answer["steps"] for answer in groups[world]]
+    for case in answers[0]:
+        for key, value in in_one_process[case].items():
             found = [answer[case][key] for answer in answers]
             if key != "numbers" and not key.startswith("model."):
                 found = [[row for part in found for row in part]]  # each process has its own blocks
@@ -47,16 +55,14 @@ def test_any_number_of_processes_takes_the_same_path(world, in_one_process):
                 )
 
 
-def test_unequal_numbers_of_tasks_leave_the_estimate_unbiased():
+def test_unequal_numbers_of_tasks_leave_the_estimate_unbiased(groups):
     """Three, three and one of seven tasks: the mean over all draws is the estimate of all tasks, exactly."""
-    names = ["minmax", "partial-full", "pairwise-hinge-full", "cross-entropy", "compositional"]
-    answers = in_processes(3, means_over_all_draws, names)
-    for number, name in enumerate(names):
+    for name in UNBIASED:
         data = make_data(seed=4, tasks=TASKS)
         whole = make_objective(name, data.labels, data.model).to(torch.float64).eval()
         for key, expected in estimate(whole, data, data.everything()).items():
             own = f"inner.{key}" if key.startswith("mean_") else key
-            found = [answer[number][own] for answer in answers]
+            found = [answer["means"][name][own] for answer in groups[3]]
             found = [torch.tensor(one, dtype=torch.float64) for one in found]
             found = [torch.cat(found)] if key.startswith("mean_") else found  # of each process's own tasks
             for one in found:
@@ -64,8 +70,8 @@ def test_unequal_numbers_of_tasks_leave_the_estimate_unbiased():
 
 
 @pytest.mark.parametrize("kind", ["sampled", "compositional"])
-def test_what_travels_does_not_grow_with_the_number_of_tasks(kind):
+def test_what_travels_does_not_grow_with_the_number_of_tasks(kind, groups):
     """The encoder (4 x 6 weights, 6 biases), three heads of 7 numbers, and a few numbers that are logged."""
-    for few, many in in_processes(2, bytes_reduced, kind):
+    for few, many in (answer["bytes"][kind] for answer in groups[2]):
         assert few == many
         assert 8 * (30 + 21) < few <= 8 * (30 + 21 + 5)

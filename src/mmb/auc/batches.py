@@ -1,4 +1,4 @@
-"""The two ways to feed an objective: tasks x rows drawn per task, or rows with the whole label matrix."""
+"""The two kinds of batches: rows drawn for each of some tasks, or rows with all their labels."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class TaskBatch:
         rows: int64 `[k, r]`: index of each row in the data; needed only by objectives that keep a variable
             per positive.
         lower: An independent batch of the same tasks for the lower level (compositional training).
-        weights: `[k]`: importance of each task, where some are drawn more often; ones if absent.
+        weights: `[k]`: importance of each task, if some are drawn more often; ones if absent.
     """
 
     inputs: Any

@@ -11,16 +11,16 @@ from mmb.label_values import as_labels
 
 
 class Labels:
-    """A checked label matrix and what the objectives and samplers need to know about it.
+    """A checked label matrix and its counts, for objectives and samplers.
 
-    Everything a training step would otherwise have to check again (values, tasks without a class) is settled
-    here, once; a step then never waits for the device to learn whether its labels are sound.
+    Values and tasks without a class are checked here once, so that no training step has to: it never waits
+    for the device to learn whether its labels are sound.
 
     Attributes:
         values: int8 `[n, m]` with 0, 1 and `MISSING` (-1).
-        positives: Number of rows labelled 1, per task, `[m]`.
-        negatives: Number of rows labelled 0, per task, `[m]`.
-        positive_rate: `positives / n`: the share of ALL rows that are labelled positive, float64 `[m]`.
+        positives: Number of rows labeled 1, per task, `[m]`.
+        negatives: Number of rows labeled 0, per task, `[m]`.
+        positive_rate: `positives / n`: the share of ALL rows that are labeled positive, float64 `[m]`.
         negative_rate: `negatives / n`, float64 `[m]`.
         usable: bool `[m]`: tasks with at least one positive and one negative. The others are left out of
             training: weight zero, never sampled.
@@ -38,8 +38,8 @@ class Labels:
 
         Raises:
             TypeError: If `matrix` is not a tensor, or of a dtype that labels cannot have.
-            ValueError: If it has another number of axes, is empty, holds another value (the first bad row and
-                task are named), or if no task has both a positive and a negative.
+            ValueError: If it has another shape, is empty, holds another value (the first bad row and task are
+                named), or if no task has both a positive and a negative.
 
         Warns:
             UserWarning: Once, listing the tasks that are left out.
@@ -47,9 +47,7 @@ class Labels:
         self.values = as_labels(matrix)
         self._count((self.values == 1).sum(0), (self.values == 0).sum(0), len(self.values))
         if not bool((self.positives + self.negatives).any()):
-            raise ValueError(
-                "labels: every label is missing; at least one task needs a positive and a negative"
-            )
+            raise ValueError("labels: all are missing, but at least one task needs a positive and a negative")
         if self.num_usable == 0:
             raise ValueError(
                 "labels: no task has both a positive and a negative, so no ranking can be learned; "
@@ -80,7 +78,7 @@ class Labels:
         self.negative_rate = negatives.double() / num_rows
         self.usable = (positives > 0) & (negatives > 0)
         self.num_usable = int(self.usable.sum())
-        self._whole: Labels | None = None  # of which these are some columns, and from where on
+        self._whole: Labels | None = None  # the labels of which these are columns from `_start` on
         self._start = 0
 
     def columns(self, start: int, stop: int) -> Labels:
@@ -98,10 +96,7 @@ class Labels:
         return part
 
     def task_weights(self, power: float) -> Tensor:
-        """Weights `[m]` as (positive share of a task's labels)^-power, of mean one over the usable tasks.
-
-        Tasks that are left out have weight zero.
-        """
+        """Weights `[m]`: (positive share of a task's labels)^-power, of mean one over the usable tasks."""
         if self._whole is not None:
             return self._whole.task_weights(power)[self._start : self._start + self.num_tasks]
         return task_weights(self.positives, self.negatives, power)

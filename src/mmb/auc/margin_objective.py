@@ -1,10 +1,11 @@
-"""What objectives built on the min-max margin loss share: class means, the dual, its step."""
+"""What objectives with the min-max margin loss share: class means, the dual, its step."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
 
+from mmb._numbers import check_range
 from mmb.auc.labels import Labels
 from mmb.auc.parts.autograd import Gradients
 from mmb.auc.parts.margin_loss import MarginTerms
@@ -13,18 +14,7 @@ from mmb.auc.score_objective import ScoreObjective, Transform
 
 
 class MarginObjective(ScoreObjective):
-    """An objective built on the margin loss: the class means are parameters, the dual is block state.
-
-    Args:
-        labels: The training labels.
-        margin: `c`.
-        transform: What the loss compares, `h`; see [`MinMaxAUC`][mmb.auc.minmax.MinMaxAUC].
-        lr_dual: Step size of the dual's gradient ascent.
-        task_weighting: See [`Objective`][mmb.auc.objective.Objective].
-
-    Raises:
-        ValueError: If `transform` is unknown, or `lr_dual` outside (0, 1).
-    """
+    """An objective with the margin loss: the class means are parameters, the dual is block state."""
 
     rate_names: tuple[str, ...] = ("lr_dual",)
 
@@ -39,8 +29,7 @@ class MarginObjective(ScoreObjective):
         task_weighting: float,
     ) -> None:
         super().__init__(labels, margin, transform, task_weighting)
-        if not 0 < lr_dual < 1:
-            raise ValueError(f"lr_dual must be in (0, 1), beyond which the dual diverges; got {lr_dual}")
+        check_range("(0, 1)", "beyond it the dual diverges", lr_dual=lr_dual)
         self.lr_dual = lr_dual
         start = 0.0 if transform == "logit" else 0.5  # the score of a model that knows nothing
         self.mean_positive = nn.Parameter(torch.full_like(self.task_weight, start))  # a
@@ -48,22 +37,15 @@ class MarginObjective(ScoreObjective):
         self.register_buffer("dual", torch.full_like(self.task_weight, margin))  # alpha
 
     def project_dual(self, dual: Tensor) -> Tensor:
-        """Keep the dual in its set; here all numbers."""
+        """Keep the dual in its set: here all numbers."""
         return dual
 
     def conclude(
         self, entries: WeightedScores, dual: Tensor, terms: MarginTerms, d_logits: Tensor
     ) -> tuple[Tensor, Gradients]:
-        """Weigh the tasks and let the dual of the sampled ones take its step.
+        """Weigh the tasks, and move the dual `[k]` of the sampled ones.
 
-        Args:
-            entries: The batch.
-            dual: The dual of the batch's tasks, `[k]`.
-            terms: The margin loss of each task.
-            d_logits: Half the derivative by the logits, `[rows, k]`, task weights not applied.
-
-        Returns:
-            The mean over tasks of task weight times value, and its derivatives.
+        `d_logits` is half the derivative by the logits, `[rows, k]`, without task weights.
         """
         if self.training:
             step = dual + self.lr_dual * 2 * (terms.shortfall - dual)
@@ -77,9 +59,9 @@ class MarginObjective(ScoreObjective):
 
     @torch.no_grad()
     def place(self, mean_positive: Tensor, mean_negative: Tensor) -> None:
-        """Warm start: put means `[m]` and dual there; a class without rows (NaN) takes the mean of the other.
+        """Warm start: put means `[m]` and dual there; a class without rows (NaN) takes the other's mean.
 
-        Its own mean belongs to a model that knows nothing yet, and would pull all scores there.
+        Its own mean still belongs to an untrained model, and would pull all scores there.
         """
         a = torch.where(mean_positive.isfinite(), mean_positive, mean_negative)
         b = torch.where(mean_negative.isfinite(), mean_negative, mean_positive)
@@ -89,10 +71,7 @@ class MarginObjective(ScoreObjective):
 
     @torch.no_grad()
     def diagnostics(self) -> dict[str, Tensor]:
-        """`gap`: mean of `a - b`, which should rise to the margin; `dual_error`: how far duals lag.
-
-        Means over the tasks that are trained.
-        """
+        """`gap`: mean of `a - b`, which should rise to the margin; `dual_error`: how far duals lag."""
         gap = self.mean_positive - self.mean_negative
         error = (self.dual - self.project_dual(self.margin - gap)).abs()
         return {"gap": self.task_mean(gap), "dual_error": self.task_mean(error), **super().diagnostics()}

@@ -36,7 +36,7 @@ class MinMaxAUC(MarginObjective):
         transform: `"sigmoid"`; `"logit"`; or `"recentered"`: $h = \mathrm{sigmoid}(s - \log(n_+ / n_-))$ with
             the task's numbers of positives and negatives. A model trained with cross-entropy gives nearly all
             rows of a rare task a sigmoid near zero, where it is flat; recentered, its scores are spread about
-            one half, and training goes on from there. AUC is the same.
+            one half, and training continues from there. AUC is the same.
         lr_dual: Step size of the dual; 0.5 would replace it by the batch's own optimum.
         task_weighting: See [`Objective`][mmb.auc.objective.Objective].
     """
@@ -66,12 +66,7 @@ class MinMaxAUC(MarginObjective):
 
     @torch.no_grad()
     def warm_start(self, scores: Tensor, labels: Tensor) -> None:
-        """Put means and dual where they belong for the current model.
-
-        Args:
-            scores: Logits `[n, m]`.
-            labels: `[n, m]` with gaps. Tasks without labels here keep their state.
-        """
+        """Put means and dual at their optimum for these scores; tasks without labels here keep theirs."""
         entries = self.entries(scores, labels).averaged()
         score, _ = self.squash(entries)
         mean_positive, mean_negative = (entries.positive * score).sum(0), (entries.negative * score).sum(0)

@@ -1,14 +1,15 @@
-"""The interface every objective implements, and the step they all share: from a batch to weighted scores."""
+"""The interface of every objective, and the step they share: from a batch to weighted scores."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 
+from mmb._numbers import check_range
 from mmb.auc.batches import Batch, TaskBatch
 from mmb.auc.labels import Labels, task_weights
 from mmb.auc.parts.autograd import Gradients, with_gradient
@@ -35,19 +36,19 @@ class Objective(nn.Module):
     over the batch's tasks `I`, with task weights of mean one over the usable tasks. Dense batches contain all
     usable tasks; their entries are weighted by class rates, so that the estimate stays unbiased.
 
-    In training mode a call also moves the block state (dual variables, thresholds) of the sampled tasks, as
-    batch normalization does. In `eval()` mode it leaves the state alone.
+    In training mode a call also moves the block state (dual variables, thresholds) of the sampled tasks. In
+    `eval()` mode it leaves the state alone, as batch normalization does.
 
-    **To write one**, implement `loss` with plain autograd, or `estimate` in closed form; that is all a new
-    objective needs. Everything else the trainer, the estimator, capture, sharding, reports and logs ask for
-    is an attribute or a method below, with a default that is right for an objective without block state.
+    **To write one**, implement `loss` with plain autograd, or `estimate` in closed form, and nothing else.
+    The trainer, the estimator, capture, sharding, reports and logs ask for the attributes and methods below,
+    whose defaults are right for an objective without block state.
 
     Args:
         labels: The training labels: a [`Labels`][mmb.auc.Labels], or a matrix to make one from.
         task_weighting: `g` in [-1, 1]. Zero weighs tasks equally, a positive `g` gives rare tasks more
             weight, a negative one common tasks. Objectives that average over each class separately, such as
             those for AUC, already give a rare task's few positives as much weight as a common task's many,
-            and its estimate is noisier: there a negative `g` can help.
+            and the estimate of a rare task is noisier: a negative `g` can help.
 
     Attributes:
         by_entry: Whether the loss is a sum over single entries, such as cross-entropy. Processes then share
@@ -57,9 +58,6 @@ class Objective(nn.Module):
         weights_per_task: Whether every task is evaluated with its own weights (compositional training).
             Task-sampled batches then keep tasks apart and have a second set of rows for the lower level.
         rate_names: Names of the attributes that are step sizes of block variables.
-
-    Raises:
-        ValueError: If `task_weighting` is outside [-1, 1].
     """
 
     by_entry: bool = False
@@ -74,11 +72,8 @@ class Objective(nn.Module):
 
     def __init__(self, labels: Labels | Tensor, task_weighting: float = 0.0) -> None:
         super().__init__()
-        if not -1 <= task_weighting <= 1:
-            raise ValueError(
-                f"task_weighting must be in [-1, 1], got {task_weighting}: positive numbers give rare tasks "
-                "more weight, negative ones common tasks"
-            )
+        why = "positive numbers give rare tasks more weight, negative ones common tasks"
+        check_range("[-1, 1]", why, task_weighting=task_weighting)
         labels = labels if isinstance(labels, Labels) else Labels(labels)
         self.task_weighting = task_weighting
         self.num_rows, self.num_tasks = labels.num_rows, labels.num_tasks
@@ -117,9 +112,9 @@ class Objective(nn.Module):
         """The loss of a batch; differentiate it for the estimate.
 
         Args:
-            scores: Raw logits: `[n, m]` (`[n]` will do for one task), or `[k, r]` with `tasks`.
-            labels: Same shape (`[n]` will do, too): 0, 1, or missing (NaN in floating point, -1 in integers).
-            tasks: int64 `[k]`: the batch is task-sampled; None: it is dense.
+            scores: Raw logits: `[n, m]` (or `[n]` for one task), or `[k, r]` with `tasks`.
+            labels: Same shape: 0, 1, or missing (NaN in floating point, -1 in integers).
+            tasks: int64 `[k]` for a task-sampled batch; None for a dense one.
             weights: Dense: importance of each label `[n, m]` or row `[n]`. With `tasks`: importance of
                 each task `[k]`.
             rows: Index of each row in the data, `[n]` or `[k, r]`; for objectives with a variable per
@@ -129,9 +124,11 @@ class Objective(nn.Module):
             A scalar: the mean over the batch's tasks of task weight times loss.
 
         Raises:
-            TypeError: See [`check_fed`][mmb.auc.parts.weighted_scores.check_fed].
-            ValueError: Likewise; no state has changed then.
+            TypeError: If a tensor has the wrong dtype, or the objective evaluates the model itself.
+            ValueError: If shapes or values do not fit; no state has changed then.
         """
+        if self.evaluates_model:
+            raise TypeError(f"{type(self).__name__} evaluates the model itself: call backward(model, batch)")
         return self.loss(self.entries(scores, labels, tasks, weights, rows))
 
     def backward(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
@@ -198,8 +195,8 @@ class Objective(nn.Module):
             return
         self._warned = True
         warnings.warn(
-            "the optimizer does not move the objective's own parameters, so that they stay where they are: "
-            "give it [*model.parameters(), *objective.parameters()]",
+            "the optimizer does not move the objective's own parameters: give it [*model.parameters(), "
+            "*objective.parameters()]",
             stacklevel=3,
         )
 
@@ -208,12 +205,9 @@ class Objective(nn.Module):
     # -- What the labels say -----------------------------------------------------------------------------
 
     def set_class_counts(self, positives: Tensor, negatives: Tensor, num_rows: float) -> None:
-        """Use other class counts than those of the labels, for data that comes in parts or has weights.
+        """Use other class counts `[m]` than those of the labels, for data that comes in parts or has weights.
 
-        Args:
-            positives: Weight of the positive labels of each task, `[m]`.
-            negatives: The same for the negative ones. Tasks that lack a class are left out of training.
-            num_rows: Weight of all rows.
+        Tasks that lack a class are left out of training. `num_rows` is the weight of all rows.
         """
         usable = (positives > 0) & (negatives > 0)
         self.num_rows, self.num_usable = num_rows, int(usable.sum())
@@ -229,15 +223,13 @@ class Objective(nn.Module):
     # -- Block state -------------------------------------------------------------------------------------
 
     def warm_start(self, scores: Tensor, labels: Tensor) -> None:
-        """Put block variables where they belong for the current model; here there are none.
+        """Put block variables, if any, at their optimum for the logits `[n, m]` of the current model.
 
-        Args:
-            scores: Logits `[n, m]`.
-            labels: `[n, m]` with gaps. Tasks without labels here keep their state.
+        Tasks without labels `[n, m]` here keep their state.
         """
 
     def start_at(self, model: nn.Module) -> None:
-        """Put block state that follows the model's weights at those; here there is none."""
+        """Put block state that follows the model's weights at these weights, if there is any."""
 
     def prefetch(self, tasks: Tensor) -> None:
         """Start bringing the block state of the next batch's tasks (`[k]`, on the host) to the device."""
@@ -257,10 +249,7 @@ class Objective(nn.Module):
             setattr(self.get_submodule(prefix), own, rate)
 
     def per_positive_state(self) -> list[str]:
-        """Entries of the state dict with a row per positive label, in order of rows, then tasks.
-
-        All others have a row per task.
-        """
+        """Entries of the state dict with a row per positive label (by row, then task) instead of per task."""
         found = (prefix for prefix, module in self.named_modules() if isinstance(module, PerPositive))
         return [f"{prefix}.value" for prefix in found]
 
@@ -276,15 +265,15 @@ class Objective(nn.Module):
 
     @classmethod
     def check_memory(cls, model: nn.Module, options: Mapping[str, Any], sharers: int = 1) -> None:
-        """Refuse block state that cannot fit in memory, before it is made; by default all fits.
+        """Refuse block state that cannot fit in memory, before it is made; by default everything fits.
 
         Args:
-            model: The model that is trained, with the heads of this process's tasks.
+            model: The model to be trained, with the heads of this process's tasks.
             options: Options of the constructor.
-            sharers: How many processes of this machine make one.
+            sharers: How many processes of this machine make such an objective.
 
         Raises:
-            NoRoomError: Saying what would fit.
+            NoRoomError: If it does not fit; the message says what would.
         """
 
     @classmethod
@@ -295,11 +284,11 @@ class Objective(nn.Module):
     # -- What is logged and reported ---------------------------------------------------------------------
 
     def diagnostics(self) -> dict[str, Tensor]:
-        """Numbers that tell whether training works, from the state alone: scalars on the state's device."""
+        """Numbers that show whether training works, from the state alone: scalars on the state's device."""
         return {}
 
     def thresholds(self, scores: Tensor | None = None, labels: Tensor | None = None) -> Tensor | None:
-        """Each task's tracked operating point `[m]`, a logit; None if the objective tracks none."""
+        """Each task's tracked operating point `[m]`, a logit; None if nothing is tracked."""
         return None
 
     def threshold_report(self, scores: Tensor, labels: Tensor) -> ThresholdReport | None:
@@ -314,7 +303,7 @@ class Objective(nn.Module):
         return slice(0, self.num_tasks)
 
     def share(self, part: _Part) -> _Part:
-        """What this process works on out of a draw or a batch that all of them have."""
+        """This process's share of a draw or a batch that all processes have."""
         return part
 
     def input_rows(self, num_rows: int) -> slice:
@@ -335,23 +324,16 @@ class Objective(nn.Module):
 
 
 def model_scores(model: nn.Module, batch: Batch, num_tasks: int) -> Tensor:
-    """Logits of a batch: `[n, m]`, or `[k, r]` of the sampled tasks.
-
-    Raises:
-        ValueError: If the model has another number of outputs than there are tasks.
-    """
-    scores: Tensor
+    """Logits of a batch: `[n, m]`, or `[k, r]` of the sampled tasks; the model needs an output per task."""
     if not isinstance(batch, TaskBatch):
-        scores = model(batch.inputs)
-        return scores
+        return cast(Tensor, model(batch.inputs))
     own: Any = getattr(model, "task_scores", None)
     if own is not None:
         heads = getattr(model, "num_tasks", num_tasks)
         if heads != num_tasks:
             raise ValueError(f"model has {heads} heads but the objective has {num_tasks} tasks")
-        scores = own(batch.inputs, batch.tasks)
-        return scores
-    scores = model(flatten_tasks(batch.inputs))
+        return cast(Tensor, own(batch.inputs, batch.tasks))
+    scores: Tensor = model(flatten_tasks(batch.inputs))
     if scores.dim() != 2 or scores.shape[1] != num_tasks:
         raise ValueError(
             f"model output has shape {tuple(scores.shape)} but the objective has {num_tasks} tasks: "

@@ -7,11 +7,11 @@ from typing import Any
 
 from torch import Tensor
 
-from mmb._numbers import check_whole
+from mmb._numbers import check_choice, check_sizes
 from mmb.auc.labels import Labels
 from mmb.auc.parts.autograd import Gradients
-from mmb.auc.parts.pairs import Pairs, Surrogate, check_surrogate, pair_loss
-from mmb.auc.parts.tracked_thresholds import Gradient, TrackedThresholds, check_gradient
+from mmb.auc.parts.pairs import Pairs, Surrogate, pair_loss
+from mmb.auc.parts.tracked_thresholds import Gradient, TrackedThresholds
 from mmb.auc.parts.weighted_scores import WeightedScores
 from mmb.auc.threshold_objective import ThresholdObjective
 
@@ -26,9 +26,9 @@ class PairwisePartialAUC(ThresholdObjective):
     L_k = E_+ E_-[\, s(z_-)\, \ell(z_+ - z_-) \,]
     $$
 
-    with the selection `s` of [`TrackedThresholds`][mmb.auc.parts.tracked_thresholds.TrackedThresholds]
-    and $\ell(d) = \log(1+e^{c-d})$
-    or $\max(c-d, 0)^2$. Bilevel, without a dual. Its cost grows with (positives of the batch) x (rows).
+    with the selection `s` of [`TrackedThresholds`][mmb.auc.parts.tracked_thresholds.TrackedThresholds] and
+    $\ell(d) = \log(1+e^{c-d})$ or $\max(c-d, 0)^2$. It is bilevel, without a dual. Its cost grows with
+    (positives of the batch) x (rows).
 
     Args:
         labels: The training labels.
@@ -39,16 +39,13 @@ class PairwisePartialAUC(ThresholdObjective):
         gradient: `"full"`: the hypergradient, with the selection's dependence on the scores and, through
             the threshold, on all negatives. `"practical"`: the selection is held fixed.
         lr_threshold: Step size of the thresholds, in logits per unit of rate.
-        beta: Momentum of the Hessian.
+        beta: Weight of the newest curvature in the tracked Hessian, in (0, 1].
         tau1: Smoothing of the quantile, in logits.
         temperature: Of the selector, in logits.
         tau2: Strong convexity of the lower problem; biases the rate by `tau2 * threshold`.
         task_weighting: See [`Objective`][mmb.auc.objective.Objective].
-        capacity: Most positives used per batch; None is all. A number makes all shapes fixed, so that a GPU
-            is not waited for; positives beyond it are dropped, so choose it well above what occurs.
-
-    Raises:
-        ValueError: If an argument is out of its range.
+        capacity: Most positives used per batch; None is all. A number makes all shapes fixed, so that nothing
+            waits for a GPU; positives beyond it are dropped, so choose it well above what occurs.
     """
 
     def __init__(
@@ -69,12 +66,11 @@ class PairwisePartialAUC(ThresholdObjective):
         capacity: int | None = None,
     ) -> None:
         super().__init__(labels, task_weighting)
-        check_surrogate(surrogate)
-        check_gradient(gradient)
+        check_choice(Surrogate, surrogate=surrogate)
+        check_choice(Gradient, gradient=gradient)
+        check_sizes(capacity=capacity)
         if not margin >= 0 or (margin == 0 and surrogate == "squared_hinge"):
-            raise ValueError(f"margin must be positive, or 0 with the logistic surrogate; got {margin}")
-        if capacity is not None:
-            check_whole("capacity", capacity, 1)
+            raise ValueError(f"margin: expected more than 0 (or 0 with the logistic surrogate), got {margin}")
         self.surrogate, self.margin, self.gradient = surrogate, margin, gradient
         self.capacity = capacity
         self.tracked = TrackedThresholds(

@@ -5,12 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from mmb._numbers import check_choice
 from mmb._renamed import renamed_arguments
 from mmb.auc.labels import Labels
 from mmb.auc.margin_objective import MarginObjective
 from mmb.auc.parts.autograd import Gradients
 from mmb.auc.parts.margin_loss import margin_terms
-from mmb.auc.parts.tracked_thresholds import Gradient, TrackedThresholds, check_gradient
+from mmb.auc.parts.tracked_thresholds import Gradient, TrackedThresholds
 from mmb.auc.parts.weighted_scores import WeightedScores
 from mmb.auc.score_objective import Transform
 from mmb.auc.threshold_objective import ThresholdObjective
@@ -47,10 +48,10 @@ class PartialAUC(MarginObjective, ThresholdObjective):
             however rare the positives are; see [`MinMaxAUC`][mmb.auc.minmax.MinMaxAUC].
         gradient: `"full"`: the hypergradient, with the selection's dependence on the scores and, through
             the threshold, on all negatives. `"practical"`, the default: the selection is held fixed; in
-            small experiments it generalised a little better.
+            small experiments it generalized a little better.
         lr_dual: Step size of the dual; 0.5 would replace it by the batch's own optimum.
         lr_threshold: Step size of the thresholds, in score units per unit of rate.
-        beta: Momentum of the Hessian.
+        beta: Weight of the newest curvature in the tracked Hessian, in (0, 1].
         tau1: Smoothing of the quantile, in score units.
         temperature: Of the selector $\phi$, in score units; None is `tau1`.
         tau2: Strong convexity of the lower problem; biases the rate by `tau2 * threshold`.
@@ -58,9 +59,6 @@ class PartialAUC(MarginObjective, ThresholdObjective):
 
     The defaults (None) of `lr_threshold` and `tau1` follow the units of `z`: 0.1 and 0.05 for
     probabilities, 1 and 0.5 for logits.
-
-    Raises:
-        ValueError: If an argument is out of its range.
     """
 
     @renamed_arguments(scores="transform")
@@ -81,7 +79,7 @@ class PartialAUC(MarginObjective, ThresholdObjective):
         tau2: float = 1e-4,
         task_weighting: float = 0.0,
     ) -> None:
-        check_gradient(gradient)
+        check_choice(Gradient, gradient=gradient)
         super().__init__(labels, margin, transform, lr_dual, task_weighting)
         self.gradient = gradient
         of_unit = transform == "sigmoid"  # the thresholds cut probabilities
@@ -122,12 +120,9 @@ class PartialAUC(MarginObjective, ThresholdObjective):
 
     @torch.no_grad()
     def warm_start(self, scores: Tensor, labels: Tensor) -> None:
-        """Put thresholds, means and dual where they belong for the current model.
+        """Put thresholds, means and dual at their optimum for these scores.
 
-        Args:
-            scores: Logits `[n, m]`.
-            labels: `[n, m]` with gaps. Tasks without labels here keep their means and dual, tasks without
-                negatives their thresholds.
+        Tasks without labels here keep their means and dual, tasks without negatives their thresholds.
         """
         super().warm_start(scores, labels)  # the thresholds
         entries = self.entries(scores, labels).averaged()

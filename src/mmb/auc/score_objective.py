@@ -1,12 +1,13 @@
-"""From logits to the scores an objective compares: how they are squashed, and the slope of it."""
+"""From logits to the scores an objective compares, and the slope of that."""
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor
 
+from mmb._numbers import check_choice, check_positive
 from mmb.auc.labels import Labels
 from mmb.auc.objective import Objective
 from mmb.auc.parts.weighted_scores import WeightedScores
@@ -15,27 +16,16 @@ Transform = Literal["sigmoid", "logit", "recentered"]
 
 
 class ScoreObjective(Objective):
-    r"""An objective that wants scores `h` of positives to be above those of negatives by a margin.
+    """An objective that wants scores `h` of positives to be above those of negatives by a margin.
 
-    Args:
-        labels: The training labels.
-        margin: `c`, positive.
-        transform: `"sigmoid"`: `h = sigmoid(logit)`; `"logit"`: `h = logit`; `"recentered"`:
-            $h = \mathrm{sigmoid}(\text{logit} - \log(n_+ / n_-))$, spread about one half however rare the
-            positives are.
-        task_weighting: See [`Objective`][mmb.auc.objective.Objective].
-
-    Raises:
-        ValueError: If an argument is out of its range.
+    See [`MinMaxAUC`][mmb.auc.minmax.MinMaxAUC] for the margin and the transforms.
     """
 
     def __init__(
         self, labels: Labels | Tensor, margin: float, transform: Transform, task_weighting: float
     ) -> None:
-        if not margin > 0:  # any other asks for positives at or below negatives
-            raise ValueError(f"margin must be positive, got {margin}")
-        if transform not in get_args(Transform):
-            raise ValueError(f"transform must be one of {', '.join(get_args(Transform))}; got {transform!r}")
+        check_positive(margin=margin)  # any other asks for positives at or below negatives
+        check_choice(Transform, transform=transform)
         super().__init__(labels, task_weighting)
         self.margin, self.transform = margin, transform
 

@@ -20,7 +20,7 @@ from mmb.auc.objective import Objective, model_scores
 from mmb.auc.parts.tracked_thresholds import ThresholdReport
 from mmb.auc.sampling import Draw, TaskDraw
 from mmb.distributed import Shard, gather_rows, rows_to_blocks, sum_gradients
-from mmb.models.multitask import MultiTask
+from mmb.models.multitask import MultiTask, as_multitask
 from mmb.trees import tree_map
 
 _Part = TypeVar("_Part", bound=Draw | Batch)
@@ -32,13 +32,9 @@ _BUFFERS_APART: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class SharedTaskBatch(TaskBatch):
-    """One process's share of a task-sampled batch.
+    """One process's share of a task-sampled batch."""
 
-    Attributes:
-        all_tasks: int64: the tasks of the whole batch, whose heads' gradients are summed.
-    """
-
-    all_tasks: Tensor | None = None
+    all_tasks: Tensor | None = None  # int64: the tasks of the whole batch, whose heads' gradients are summed
 
 
 @dataclass(frozen=True)
@@ -55,25 +51,25 @@ class SharedTaskDraw(TaskDraw):
 class ShardedObjective(Objective):
     r"""An objective whose tasks are divided among the processes of a group.
 
-    Every process draws the same batches and works on its share of them, `share` of each; what `backward`
-    leaves in `.grad` of the model is the estimate of the whole batch, the same on every process, whatever
-    their number. Block state, and the objective's own parameters with their gradients, exist only for the
-    tasks of this process: `m / N` of them.
+    Every process draws the same batches and works on its `share` of each. `backward` leaves the estimate of
+    the whole batch in `.grad` of the model, the same on every process and for any number of processes. Block
+    state, and the objective's own parameters with their gradients, exist only for the tasks of this process:
+    `m / N` of them.
 
     - Task-sampled batches: a process takes the sampled tasks that it owns (or none), and the gradients are
-      summed, with one all-reduce of the size of the encoder and the heads of all sampled tasks (of the size
-      of the model, if it is no [`MultiTask`][mmb.models.multitask.MultiTask]), whatever `m` is.
+      summed with one all-reduce, of the size of the encoder and the heads of all sampled tasks for any `m`
+      (of the size of the model, if it is not a [`MultiTask`][mmb.models.multitask.MultiTask]).
     - Dense batches: a process evaluates the model on its part of the rows. An objective with a term for
       each entry (cross-entropy, focal) needs nothing else; all others need all rows of a task at once,
       so that logits `[n/N, m]` are exchanged for `[n, m/N]`, and derivatives back. Gradients are summed in
-      buckets while backward is still going on (`DistributedDataParallel`).
-    - Compositional training evaluates each task with weights of its own: with dense batches, a process
+      buckets during backward (`DistributedDataParallel`).
+    - Compositional training evaluates each task with its own weights: with dense batches, a process
       evaluates all rows, for its own tasks. Gradients are summed with one all-reduce.
 
-    Batch normalisation uses the statistics of the rows that a process evaluates;
+    Batch normalization uses the statistics of the rows that a process evaluates;
     `average_running_statistics` makes the running ones the same everywhere.
 
-    Gradients must be zero or None before `backward`: it sums what it finds over processes.
+    Gradients must be zero or None before `backward`, since it sums them over processes.
 
     Args:
         labels: The training labels of all tasks.
@@ -82,7 +78,7 @@ class ShardedObjective(Objective):
         group: The process group; None is the default group.
 
     Attributes:
-        inner: The objective of the tasks of this process (of all tasks, where it has no state).
+        inner: The objective of the tasks of this process (of all tasks, if it has no state).
         shard: The tasks of this process.
         rows_seen: Rows evaluated since running statistics were averaged.
 
@@ -97,7 +93,7 @@ class ShardedObjective(Objective):
         make: Callable[[Labels], Objective],
         group: dist.ProcessGroup | None = None,
     ) -> None:
-        nn.Module.__init__(self)  # what Objective makes of the labels is in `inner`
+        nn.Module.__init__(self)  # `inner` has what Objective.__init__ makes of the labels
         labels = labels if isinstance(labels, Labels) else Labels(labels)
         self.num_rows, self.num_tasks, self.num_usable = labels.num_rows, labels.num_tasks, labels.num_usable
         self.shard = Shard.of_this_process(labels.num_tasks, group)
@@ -115,17 +111,14 @@ class ShardedObjective(Objective):
                 )
         self._share = int((self.inner.task_weight > 0).sum()) / labels.num_usable
         self.rows_seen = 0
-        self._parallel: list[DistributedDataParallel] = []  # in a list: it is no part of this module
+        self._parallel: list[DistributedDataParallel] = []  # in a list, so that it is not a submodule
 
     def share(self, part: _Part) -> _Part:
-        """What this process works on out of a draw or a batch that all of them have.
+        """This process's share of a draw or a batch (of tensors or a nest of them) that all processes have.
 
-        Of tasks, those it owns, or an even part where the objective has no state. `weights` makes up for
-        their number: what processes get from their shares adds up to what one would get from all. Rows keep
-        all their labels; only their inputs are divided (`input_rows`).
-
-        Args:
-            part: A draw, or a batch whose inputs are tensors or a nest of them.
+        Of tasks it takes those it owns, or an even part if the objective has no state. `weights` makes up for
+        their number, so that the estimates of all shares add up to that of the whole. Rows keep all their
+        labels; only their inputs are divided (`input_rows`).
         """
         shared: Any = part
         if isinstance(part, DenseBatch):
@@ -157,16 +150,12 @@ class ShardedObjective(Objective):
         return slice(start, start + sizes[self.rank]) if sizes[self.rank] else slice(0, min(2, num_rows))
 
     def prefetch(self, tasks: Tensor) -> None:
-        """Start bringing the state of the next share's tasks to the device, where the objective does so."""
+        """Start bringing the state of the next share's tasks to the device."""
         if len(tasks):
             self.inner.prefetch(self._local(tasks))
 
     def forward(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Not for this objective: gradients must be summed after the model's backward.
-
-        Raises:
-            TypeError: Always.
-        """
+        """Raise TypeError: gradients must be summed after the model's backward."""
         raise TypeError("ShardedObjective sums gradients over processes: call backward(model, batch)")
 
     def backward(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
@@ -177,12 +166,12 @@ class ShardedObjective(Objective):
             batch: The `share` of this process. Of a dense batch, only the inputs are divided.
 
         Returns:
-            Detached numbers worth logging, those of all tasks, the same on every process.
+            Detached numbers of all tasks, worth logging, the same on every process.
         """
         if isinstance(batch, DenseBatch) and not self.evaluates_model:
             return self._dense(model, batch)
         loss = self._apart(model, batch) if self.evaluates_model else self._sampled(model, batch)
-        for parameter in self.inner.parameters():  # as if the tasks had been there, unsampled
+        for parameter in self.inner.parameters():  # zeros, as for tasks that are not sampled
             parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
         names, numbers = self._numbers(loss)
         weights = [p for p in model.parameters() if p.requires_grad]
@@ -204,7 +193,7 @@ class ShardedObjective(Objective):
         return loss.detach()
 
     def _apart(self, model: nn.Module, batch: Batch) -> Tensor:
-        """The same where the objective evaluates the model itself, with weights of each task's own."""
+        """The same for an objective that evaluates the model itself, with weights of each task."""
         sampled = isinstance(batch, TaskBatch)
         if len(self.shard) == 0 or (isinstance(batch, TaskBatch) and len(batch.tasks) == 0):
             return self.inner.task_weight.new_zeros(())
@@ -257,14 +246,14 @@ class ShardedObjective(Objective):
         return dict(zip(names, numbers.unbind(), strict=True))
 
     def _numbers(self, loss: Tensor) -> tuple[list[str], Tensor]:
-        """Names and this process's part of what is logged: the loss, and means over tasks."""
+        """Names of the logged numbers (the loss, and means over tasks) and this process's part of them."""
         found = self.inner.diagnostics()
         means = [value * self._share if self._share else torch.zeros_like(value) for value in found.values()]
-        dtype = self.inner.task_weight.dtype  # whatever that of a loss of no tasks is
+        dtype = self.inner.task_weight.dtype  # the loss of no tasks may have another
         return ["loss", *found], torch.stack([value.to(dtype) for value in (loss, *means)])
 
     def _divided(self, num_rows: int) -> list[int]:
-        """Rows of a dense batch for each process; none gets one alone, which cannot be normalised."""
+        """Rows of a dense batch for each process; never a single one, which cannot be normalized."""
         parts = max(1, min(self.size, num_rows // 2))
         sizes = [num_rows // parts + (rank < num_rows % parts) for rank in range(parts)]
         return sizes + [0] * (self.size - parts)
@@ -273,7 +262,7 @@ class ShardedObjective(Objective):
         return tasks if self.by_entry else tasks - self.shard.start
 
     def _columns(self, values: Any) -> Any:
-        """The columns of the tasks of `inner`, where there are columns."""
+        """The columns of the tasks of `inner`, if there are columns."""
         if self.by_entry or values is None or values.dim() != 2:
             return values
         return values[:, self.shard.start : self.shard.stop]
@@ -282,17 +271,17 @@ class ShardedObjective(Objective):
         """The model, with gradients that are summed during backward."""
         if not self._parallel or self._parallel[0].module is not model:
             made = DistributedDataParallel(model, process_group=self.shard.group, **_BUFFERS_APART)
-            # a lambda, since annotations that are texts are refused
+            # a lambda, since string annotations are refused
             made.register_comm_hook(self.shard.group, lambda group, bucket: _sum_bucket(group, bucket))
             self._parallel = [made]
         return self._parallel[0]
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        """The state of the tasks of this process, under the names it has in one process."""
+        """The state of this process's tasks, with the names of an objective that is not sharded."""
         return self.inner.state_dict(*args, **kwargs)
 
     def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        """Continue where `state_dict` was taken by a process with the same tasks."""
+        """Load what `state_dict` returned in a process with the same tasks."""
         return self.inner.load_state_dict(*args, **kwargs)
 
     def gather_tasks(self, values: Tensor) -> Tensor:
@@ -305,29 +294,25 @@ class ShardedObjective(Objective):
         return slice(self.shard.start, self.shard.stop)
 
     def warm_start(self, scores: Tensor, labels: Tensor) -> None:
-        """Place the block variables of this process's tasks by logits and labels of all tasks."""
+        """Place the block variables of this process's tasks, given logits and labels of all tasks."""
         if len(self.shard):
             self.inner.warm_start(self._columns(scores), self._columns(labels))
 
     def start_at(self, model: nn.Module) -> None:
-        """Put block state that follows the model's weights at those."""
+        """Put block state that follows the model's weights at these weights."""
         self.inner.start_at(owned_heads(model, self.shard) if self.evaluates_model else model)
 
     def set_class_counts(self, positives: Tensor, negatives: Tensor, num_rows: float) -> None:
-        """Not for this objective: every process has the counts of its tasks from the labels.
-
-        Raises:
-            TypeError: Always.
-        """
+        """Raise TypeError: every process has the counts of its tasks from the labels."""
         raise TypeError("ShardedObjective takes its class counts from the labels it is made with")
 
     def thresholds(self, scores: Tensor | None = None, labels: Tensor | None = None) -> Tensor | None:
-        """Those of all tasks; every process must ask."""
+        """Those of all tasks; every process must call this."""
         own = self.inner.thresholds(self._columns(scores), self._columns(labels))
         return None if own is None else self.gather_tasks(own)
 
     def threshold_report(self, scores: Tensor, labels: Tensor) -> ThresholdReport | None:
-        """Those of all tasks; every process must ask."""
+        """That of all tasks; every process must call this."""
         tracked = self.inner.thresholds()
         if tracked is None:
             return None
@@ -338,15 +323,15 @@ class ShardedObjective(Objective):
         return ThresholdReport(*(self.gather_tasks(values) for values in found))
 
     def per_positive_state(self) -> list[str]:
-        """As those of one process, under the names they have there."""
+        """As in `inner`, whose names are those of `state_dict`."""
         return self.inner.per_positive_state()
 
     def memory_note(self) -> str | None:
-        """As of one process, about the tasks of this one."""
+        """That of `inner`, for the tasks of this process."""
         return self.inner.memory_note()
 
     def gradient_norm(self, model: nn.Module) -> Tensor:
-        """Norm of all gradients: those of the model are the same everywhere, those of tasks are summed."""
+        """Norm of all gradients: those of the model, and those of the tasks of all processes."""
         shared, own = (
             nn.utils.get_total_norm([p.grad for p in part.parameters() if p.grad is not None]).square()
             for part in (model, self.inner)
@@ -356,14 +341,14 @@ class ShardedObjective(Objective):
         return (shared + own).sqrt()
 
     def diagnostics(self) -> dict[str, Tensor]:
-        """Those of all tasks; every process must ask."""
+        """Those of all tasks; every process must call this."""
         names, numbers = self._numbers(self.inner.task_weight.new_zeros(()))
         dist.all_reduce(numbers, group=self.shard.group)
         return dict(zip(names[1:], numbers[1:].unbind(), strict=True))
 
     @torch.no_grad()
     def average_running_statistics(self, model: nn.Module) -> None:
-        """Make running statistics of batch normalisation the same everywhere: the mean over rows seen."""
+        """Make running statistics of batch normalization the same everywhere: the mean over rows seen."""
         layers = [layer for layer in model.modules() if isinstance(layer, _BatchNorm)]
         statistics = [buffer for layer in layers for buffer in layer.buffers(recurse=False)]
         seen, self.rows_seen = self.rows_seen, 0
@@ -381,20 +366,8 @@ class ShardedObjective(Objective):
 
 
 def owned_heads(model: nn.Module, shard: Shard) -> MultiTask:
-    """The model with the heads of some tasks alone: the same encoder, and views of the heads' weights.
-
-    Args:
-        model: The model of all tasks.
-        shard: The tasks.
-
-    Returns:
-        A model whose heads follow those of the first; their gradients are its own.
-
-    Raises:
-        TypeError: If the model is no [`MultiTask`][mmb.models.multitask.MultiTask].
-    """
-    if not isinstance(model, MultiTask):
-        raise TypeError(f"model: expected an mmb.models.MultiTask, got {type(model).__name__}")
+    """The model with the heads of some tasks: the same encoder, views of the heads, separate gradients."""
+    model = as_multitask(model)
     part = copy.copy(model)
     part._parameters = {
         name: None if p is None else nn.Parameter(shard.take(p.detach()), p.requires_grad)
@@ -404,7 +377,7 @@ def owned_heads(model: nn.Module, shard: Shard) -> MultiTask:
 
 
 def _choose(part: Any, keep: Tensor) -> Any:
-    """Some tasks of a batch or draw, by their places in it; importance is left alone."""
+    """Some tasks of a batch or draw, by their places in it; their importance is unchanged."""
     changes: dict[str, Any] = {"tasks": part.tasks[keep], "labels": part.labels[keep]}
     if part.rows is not None:
         changes["rows"] = part.rows[keep]
@@ -416,7 +389,7 @@ def _choose(part: Any, keep: Tensor) -> Any:
 
 
 def _sum_bucket(group: Any, bucket: Any) -> torch.futures.Future[Tensor]:
-    """Sum gradients; what processes compute are parts of one estimate, not estimates to be averaged."""
+    """Sum gradients: processes compute parts of one estimate, not estimates to be averaged."""
     summing = dist.all_reduce(bucket.buffer(), group=group, async_op=True)
     future: torch.futures.Future[Tensor] = summing.get_future().then(lambda done: done.value()[0])
     return future

@@ -16,7 +16,7 @@ class ThresholdObjective(Objective):
     tracked: TrackedThresholds
 
     def cut(self, entries: WeightedScores) -> Tensor:
-        """The scores `z` that the thresholds cut, `[rows, k]`; here the logits."""
+        """The scores `z` that the thresholds cut, `[rows, k]`: here the logits."""
         return entries.logits
 
     @torch.no_grad()
@@ -26,15 +26,12 @@ class ThresholdObjective(Objective):
         Deploy it as `model(x) > thresholds`: about `max_fpr` of the negatives pass.
 
         Args:
-            scores: Logits `[n, m]` of held-out rows, to place the thresholds by.
+            scores: Logits `[n, m]` of held-out rows that place the thresholds.
             labels: Their labels `[n, m]`, with gaps.
 
         Returns:
             With scores and labels, the empirical quantiles of their negatives (NaN for tasks without any).
             Without, the tracked operating points: those of the training batches, up to the noise of tracking.
-
-        Raises:
-            ValueError: If only one of scores and labels is given.
         """
         if scores is None and labels is None:
             return self.tracked.operating.clone()
@@ -50,12 +47,7 @@ class ThresholdObjective(Objective):
 
     @torch.no_grad()
     def warm_start(self, scores: Tensor, labels: Tensor) -> None:
-        """Put thresholds at the empirical quantiles for the current model.
-
-        Args:
-            scores: Logits `[n, m]`.
-            labels: `[n, m]` with gaps. Tasks without negatives here keep their thresholds.
-        """
+        """Put thresholds at the empirical quantiles; tasks without negatives here keep theirs."""
         entries = self.entries(scores, labels).averaged()
         self.tracked.warm_start(entries, self.cut(entries))
 

@@ -61,6 +61,20 @@ class MultiTask(nn.Module):
         return scores
 
 
+def as_multitask(model: nn.Module, num_tasks: int | None = None) -> MultiTask:
+    """The model, without the wrapper of `torch.compile`: a `MultiTask` with `num_tasks` heads."""
+    found: Any = getattr(model, "_orig_mod", model)
+    if not isinstance(found, MultiTask):
+        raise TypeError(
+            f"model: expected an mmb.models.MultiTask (an encoder and one head per task), got "
+            f"{type(model).__name__}; wrap your network without its last layer: "
+            "MultiTask(encoder, num_features, num_tasks)"
+        )
+    if num_tasks is not None and found.num_tasks != num_tasks:
+        raise ValueError(f"model has {found.num_tasks} heads but the objective has {num_tasks} tasks")
+    return found
+
+
 def flatten_tasks(inputs: Any) -> Any:
     """Join the leading axes `[k, r]` of task-sampled inputs into `[k * r]`, task by task.
 

@@ -29,8 +29,11 @@ def batch_of(kind, data):
     return data.dense(rows, None if kind == "dense" else 0.5 + data.rand(len(rows)))
 
 
-@pytest.mark.parametrize("dtype", TOLERANCE)
-@pytest.mark.parametrize("kind", ["sampled", "dense", "dense-weighted"])
+KINDS = [("sampled", torch.float64), ("dense", torch.float64), ("dense-weighted", torch.float64)]
+KINDS += [("sampled", torch.float32)]
+
+
+@pytest.mark.parametrize(("kind", "dtype"), KINDS)
 @pytest.mark.parametrize("name", PER_TASK)
 def test_objective_equals_solver(name, kind, dtype):
     data = make_data(dtype=dtype)
@@ -109,8 +112,7 @@ def test_value_is_the_problem_value(name, kind):
     assert value == pytest.approx(total / len(blocks), abs=1e-12)
 
 
-@pytest.mark.parametrize("dtype", TOLERANCE)
-@pytest.mark.parametrize("kind", ["sampled", "dense", "dense-weighted"])
+@pytest.mark.parametrize(("kind", "dtype"), KINDS)
 def test_sopa_equals_solver(kind, dtype):
     data = make_data(dtype=dtype)
     objective = make("sopa", data, task_weighting=0.5)
@@ -132,8 +134,7 @@ def test_sopa_equals_solver(kind, dtype):
     same({"loss": value}, {"loss": (weights * info.values).mean()}, TOLERANCE[dtype])
 
 
-@pytest.mark.parametrize("dtype", TOLERANCE)
-@pytest.mark.parametrize("kind", ["sampled", "dense", "dense-weighted"])
+@pytest.mark.parametrize(("kind", "dtype"), KINDS)
 def test_sopas_equals_solver(kind, dtype):
     data = make_data(dtype=dtype)
     objective = make("sopas", data, task_weighting=0.5)
@@ -154,5 +155,5 @@ def test_sopas_equals_solver(kind, dtype):
 
 def test_unknown_objective_is_refused():
     data = make_data()
-    with pytest.raises(TypeError, match="no statement as a problem for Strange"):
+    with pytest.raises(TypeError, match="Strange"):
         as_problem(type("Strange", (auc.Objective,), {})(data.labels), score_of(data))

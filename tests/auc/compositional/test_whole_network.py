@@ -81,8 +81,16 @@ def gradients(objective, model):
 @pytest.mark.parametrize("feed", BATCHES)
 @pytest.mark.parametrize("scores", ["sigmoid", "logit", "recentered"])
 @pytest.mark.parametrize("kept", ["offsets", "weights"])
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-6)])
-def test_equals_the_general_solver(gradient, feed, scores, kept, dtype, tolerance):
+def test_equals_the_general_solver(gradient, feed, scores, kept):
+    compare_with_the_general_solver(gradient, feed, scores, kept, torch.float64, 1e-10)
+
+
+@pytest.mark.parametrize("kept", ["offsets", "weights"])
+def test_equals_the_general_solver_in_single_precision(kept):
+    compare_with_the_general_solver("exact", "sampled", "recentered", kept, torch.float32, 1e-6)
+
+
+def compare_with_the_general_solver(gradient, feed, scores, kept, dtype, tolerance):
     objective, model = make(
         dtype=dtype, gradient=gradient, transform=scores, copies_as=kept, task_weighting=0.5
     )
@@ -483,7 +491,7 @@ class TestPlainPerceptrons:
         assert list(dict(model.named_parameters())) == list(dict(other.named_parameters()))
 
 
-class TestBatchNormalisation:
+class TestBatchNormalization:
     def build(self, **options):
         model = make_model(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Tanh())
         return make(model, **options)
@@ -503,22 +511,22 @@ class TestBatchNormalisation:
     @pytest.mark.parametrize("gradient", ["exact", "first_order"])
     @pytest.mark.parametrize(("layer", "axis"), [(nn.BatchNorm1d, 0), (nn.LayerNorm, 1)])
     def test_equals_the_formula_on_each_tasks_own_rows(self, layer, axis, gradient):
-        """Normalisation written out gives the same gradient; its second derivatives are easily got wrong."""
+        """Normalization written out gives the same gradient; its second derivatives are easily got wrong."""
 
-        class Normalise(nn.Module):
+        class Normalize(nn.Module):
             def __init__(self, norm):
                 super().__init__()
                 self.weight, self.bias = norm.weight, norm.bias
 
             def forward(self, hidden):
-                centred = hidden - hidden.mean(axis, keepdim=True)
-                scale = (centred.square().mean(axis, keepdim=True) + 1e-5).sqrt()
-                return centred / scale * self.weight + self.bias
+                centered = hidden - hidden.mean(axis, keepdim=True)
+                scale = (centered.square().mean(axis, keepdim=True) + 1e-5).sqrt()
+                return centered / scale * self.weight + self.bias
 
         model = make_model(nn.Linear(4, 3), layer(3), nn.Tanh())
         objective, _ = make(model, gradient=gradient)
         other, twin = copy.deepcopy(model), copy.deepcopy(objective)
-        other.encoder[1] = Normalise(other.encoder[1])
+        other.encoder[1] = Normalize(other.encoder[1])
         objective.backward(model, task_batch())
         twin.backward(other, task_batch())
         for name, weight in other.named_parameters():
@@ -592,7 +600,7 @@ def test_convolutions_dropout_pooling_and_nested_inputs(gradient):
 
 
 @pytest.mark.parametrize("gradient", ["exact", "first_order"])
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_improves_auc_on_an_imbalanced_problem(gradient, seed):
     generator = torch.Generator().manual_seed(seed)
     inputs = torch.randn(600, 8, generator=generator)
@@ -636,13 +644,11 @@ class TestBadInput:
         batch = task_batch()
         labels = batch.labels.clone()
         labels[0, 0] = 3
-        self.refuse(ValueError, "labels must be 0, 1", TaskBatch(batch.inputs, labels, batch.tasks))
+        self.refuse(ValueError, r"labels.*0, 1", TaskBatch(batch.inputs, labels, batch.tasks))
 
     def test_unknown_task(self):
         batch = task_batch()
-        self.refuse(
-            ValueError, "unknown task 99", TaskBatch(batch.inputs, batch.labels, torch.tensor([0, 1, 99]))
-        )
+        self.refuse(ValueError, r"task.*99", TaskBatch(batch.inputs, batch.labels, torch.tensor([0, 1, 99])))
 
     def test_lower_batch_of_other_tasks(self):
         batch = task_batch()
@@ -675,7 +681,7 @@ class TestBadInput:
         ):
             with pytest.raises(ValueError, match=message):
                 CompositionalAUC(labels, model, **options)
-        with pytest.raises(ValueError, match="5 heads but the labels have 3"):
+        with pytest.raises(ValueError, match=r"5 heads.*3 tasks"):
             CompositionalAUC(labels[:, :3], model)
         with pytest.raises(TypeError, match="MultiTask"):
             CompositionalAUC(labels, nn.Linear(4, NUM_TASKS))

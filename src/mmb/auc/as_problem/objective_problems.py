@@ -1,7 +1,7 @@
 """The objectives stated as `mmb.Problem`: the same mathematics, for the general solver.
 
-Slow and plain on purpose: each statement is its formula, written for one block. Use them to run another
-hypergradient estimator on an AUC problem, and to check the objectives, which are tailored by hand.
+Slow and plain on purpose: each statement is its formula, for one block. Use them to run another hypergradient
+estimator on an AUC problem, and to check the objectives, whose gradients are derived by hand.
 
 A block is a task. The shared variable is `{"model": ..., "mean_positive": [m], "mean_negative": [m]}`, the
 means only for the margin losses. In SOPA and SOPAs a block is a positive label.
@@ -26,7 +26,6 @@ from mmb.auc.objective import Objective
 from mmb.auc.pairwise import PairwisePartialAUC
 from mmb.auc.partial import PartialAUC
 from mmb.auc.parts.pairs import Pairs
-from mmb.auc.parts.tracked_thresholds import TrackedThresholds
 from mmb.auc.score_objective import ScoreObjective
 from mmb.problem import Problem
 from mmb.projections import nonnegative
@@ -34,6 +33,7 @@ from mmb.trees import Tree, tree_map
 
 Score = Callable[[Tree, Any, Tensor], Tensor]  # score(model, inputs [r, ...], task) -> logits [r]
 One = dict[str, Tensor]  # the batch of one block
+Tracked = PartialAUC | PairwisePartialAUC
 
 
 class Blocks(NamedTuple):
@@ -66,25 +66,20 @@ def as_problem(objective: Objective, score: Score) -> Problem:
     if isinstance(objective, SOPA):
         return Problem(partial(_sopa, objective, score), None, len(objective.level.value))
     if isinstance(objective, SOPAs):
-        lower = partial(_sopas_lower, objective, score)
-        return Problem(partial(_sopas, objective), lower, len(objective.log_mean.value))
+        inner = partial(_sopas_lower, objective, score)
+        return Problem(partial(_sopas, objective), inner, len(objective.log_mean.value))
     if type(objective) not in _UPPER:
         raise TypeError(f"no statement as a problem for {type(objective).__name__}")
-    return Problem(
-        partial(_UPPER[type(objective)], objective, score),
-        partial(_quantile, objective, score)
-        if isinstance(objective, PartialAUC | PairwisePartialAUC)
-        else None,
-        objective.num_tasks,
-        nonnegative if isinstance(objective, MinMaxAUC) else None,
-    )
+    upper = partial(_UPPER[type(objective)], objective, score)
+    lower = partial(_quantile, objective, score) if isinstance(objective, Tracked) else None
+    return Problem(upper, lower, objective.num_tasks, nonnegative if type(objective) is MinMaxAUC else None)
 
 
 def as_blocks(objective: Objective, batch: Batch) -> Blocks:
     """Turn a batch into the arguments of the general solver.
 
     Args:
-        objective: The objective, which knows rates and task weights.
+        objective: The objective, which has class rates and task weights.
         batch: Task-sampled or dense.
 
     Returns:
@@ -116,7 +111,7 @@ def as_blocks(objective: Objective, batch: Batch) -> Blocks:
 
 
 def own_value(values: Tensor, index: Tensor) -> Tensor:
-    """`values[index]` for one block's own number (a scalar tensor), in a form that can be batched."""
+    """`values[index]` for the number of one block (a scalar tensor), in a form that can be batched."""
     return values.index_select(0, index.reshape(1)).squeeze(0)
 
 
@@ -132,20 +127,9 @@ def squashed(objective: ScoreObjective, logits: Tensor, batch: One) -> Tensor:
 def margin_loss(
     objective: MarginObjective, x: Tree, dual: Tensor, batch: One, h: Tensor, select: Tensor
 ) -> Tensor:
-    """The margin loss of one task; what the weights of a class lack of one is filled up with its mean, fixed.
+    """`E+[(h-a)^2] + E-[s (h-b)^2] + 2 alpha (c + E-[s h] - E+[h]) - alpha^2` of one task.
 
-    `E+[(h-a)^2] + E-[s (h-b)^2] + 2 alpha (c + E-[s h] - E+[h]) - alpha^2`
-
-    Args:
-        objective: Has the margin `c`.
-        x: The shared variable, which has the means `a` and `b`.
-        dual: `alpha` of the task.
-        batch: Its batch: class weights and its number.
-        h: Scores of its rows, `[r]`.
-        select: How much each negative counts, `s`, `[r]`.
-
-    Returns:
-        A scalar.
+    If the weights of a class do not sum to one, its mean, held fixed, fills the rest.
     """
     a, b = own_value(x["mean_positive"], batch["task"]), own_value(x["mean_negative"], batch["task"])
     positive, negative = batch["positive"], batch["negative"]
@@ -155,27 +139,31 @@ def margin_loss(
     return variance + 2 * dual * (objective.margin + mean_negative - mean_positive) - dual**2
 
 
+def _scores(objective: ScoreObjective, score: Score, x: Tree, batch: One) -> Tensor:
+    """Scores `h` of one task's rows, from the shared variable."""
+    return squashed(objective, score(x["model"], batch["inputs"], batch["task"]), batch)
+
+
 def _minmax(objective: MinMaxAUC, score: Score, x: Tree, dual: Tensor, lower: None, batch: One) -> Tensor:
-    h = squashed(objective, score(x["model"], batch["inputs"], batch["task"]), batch)
+    h = _scores(objective, score, x, batch)
     return margin_loss(objective, x, dual, batch, h, torch.ones_like(h))
 
 
-def _select(threshold: TrackedThresholds, z: Tensor, value: Tensor) -> Tensor:
-    """`s(z)` for thresholds `value` `[t]`."""
-    phi = torch.sigmoid((z - value.unsqueeze(1)) / threshold.temperature)  # [t, r]
-    return (phi[0] if len(value) == 1 else phi[0] - phi[1]) * threshold.per_width
+def _select(objective: Tracked, z: Tensor, value: Tensor) -> Tensor:
+    """`s(z)` for thresholds `value` `[t]`, held fixed if the gradient is practical."""
+    phi = torch.sigmoid((z - value.unsqueeze(1)) / objective.tracked.temperature)  # [t, r]
+    select = (phi[0] if len(value) == 1 else phi[0] - phi[1]) * objective.tracked.per_width
+    return select.detach() if objective.gradient == "practical" else select
 
 
-def _cut(objective: PartialAUC | PairwisePartialAUC, score: Score, x: Tree, batch: One) -> Tensor:
-    """What the thresholds cut, `z`."""
+def _cut(objective: Tracked, score: Score, x: Tree, batch: One) -> Tensor:
+    """The scores `z` that the thresholds cut."""
     logits = score(x["model"], batch["inputs"], batch["task"])
     unit = isinstance(objective, PartialAUC) and objective.transform == "sigmoid"
     return torch.sigmoid(logits) if unit else logits
 
 
-def _quantile(
-    objective: PartialAUC | PairwisePartialAUC, score: Score, x: Tree, lower: Tensor, batch: One
-) -> Tensor:
+def _quantile(objective: Tracked, score: Score, x: Tree, lower: Tensor, batch: One) -> Tensor:
     """`g` of `TrackedThresholds`, summed over the thresholds of a task."""
     threshold = objective.tracked
     z, negative = _cut(objective, score, x, batch), batch["negative"]
@@ -186,8 +174,7 @@ def _quantile(
 
 def _partial(objective: PartialAUC, score: Score, x: Tree, dual: Tensor, lower: Tensor, batch: One) -> Tensor:
     z = _cut(objective, score, x, batch)
-    select = _select(objective.tracked, z, lower)
-    select = select.detach() if objective.gradient == "practical" else select
+    select = _select(objective, z, lower)
     h = squashed(objective, z, batch) if objective.transform == "recentered" else z
     return margin_loss(objective, x, dual, batch, h, select)
 
@@ -196,8 +183,7 @@ def _pairwise(
     objective: PairwisePartialAUC, score: Score, x: Tree, dual: None, lower: Tensor, batch: One
 ) -> Tensor:
     z = _cut(objective, score, x, batch)
-    select = _select(objective.tracked, z, lower)
-    select = select.detach() if objective.gradient == "practical" else select
+    select = _select(objective, z, lower)
     short = objective.margin - (z.unsqueeze(1) - z)
     loss = functional.softplus(short) if objective.surrogate == "logistic" else short.clamp(min=0) ** 2
     return batch["positive"] @ loss @ (batch["negative"] * select)
@@ -223,7 +209,7 @@ def _focal(objective: Focal, score: Score, x: Tree, dual: None, lower: None, bat
 def _minibatch(
     objective: MiniBatchPartialAUC, score: Score, x: Tree, dual: None, lower: None, batch: One
 ) -> Tensor:
-    h = squashed(objective, score(x["model"], batch["inputs"], batch["task"]), batch)
+    h = _scores(objective, score, x, batch)
     share = own_value(objective.current_share, batch["task"]) if objective.anneal else objective.max_fpr
     top = top_part(h.detach().unsqueeze(1), batch["negative"].unsqueeze(1), share).squeeze(1)
     tiny = torch.finfo(h.dtype).tiny
@@ -233,7 +219,7 @@ def _minibatch(
 
 def _pair_losses(objective: SOPA | SOPAs, score: Score, x: Tree, batch: One) -> Tensor:
     """Loss of one positive against every row of its task, `[r]`."""
-    h = squashed(objective, score(x["model"], batch["inputs"], batch["task"]), batch)
+    h = _scores(objective, score, x, batch)
     return (objective.margin - own_value(h, batch["row"]) + h).clamp(min=0) ** 2
 
 

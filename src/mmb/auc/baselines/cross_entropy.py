@@ -1,4 +1,4 @@
-"""CrossEntropy: what everyone starts from."""
+"""CrossEntropy: the usual starting point."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from mmb.auc.parts.weighted_scores import WeightedScores
 
 
 class CrossEntropy(Objective):
-    r"""Binary cross-entropy, the mean over each task's labelled entries.
+    r"""Binary cross-entropy, the mean over each task's labeled entries.
 
     $$
     L_k = \pi_k E_+[\log(1 + e^{-z})] + (1 - \pi_k) E_-[\log(1 + e^{z})]
     $$
 
-    with $\pi_k$ the positive share of the task's labels: the same loss whichever way it is fed, also
+    with $\pi_k$ the positive share of the task's labels: the same loss for both kinds of batches, also
     when positives and negatives are drawn in other proportions.
 
     Args:
@@ -44,7 +44,7 @@ class CrossEntropy(Objective):
         return self.positives / (self.positives + self.negatives)
 
     def entry_weights(self, entries: WeightedScores, balance: tuple[float, float] = (1.0, 1.0)) -> Tensor:
-        """The weight `[rows, k]` of each entry: its part in its task's mean over labels, times scale."""
+        """The weight `[rows, k]` of each entry: its part of its task's mean over labels, times scale."""
         prior = entries.gather(self.prior())
         positive = balance[0] * entries.scale * prior
         return torch.addcmul(

@@ -1,4 +1,4 @@
-"""Focal: cross-entropy that looks away from what is already right."""
+"""Focal: cross-entropy with little weight on entries that are already right."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from mmb._numbers import check_nonnegative, check_range
 from mmb.auc.baselines.cross_entropy import CrossEntropy
 from mmb.auc.labels import Labels
 from mmb.auc.parts.weighted_scores import WeightedScores
 
 
 class Focal(CrossEntropy):
-    r"""Focal loss, the mean over each task's labelled entries.
+    r"""Focal loss, the mean over each task's labeled entries.
 
     $$
     -\alpha_t\, (1 - p_t)^\gamma \log p_t
@@ -26,9 +27,6 @@ class Focal(CrossEntropy):
         gamma: How fast entries fade once they are right; zero gives weighted cross-entropy.
         alpha: Weight of the positives, in (0, 1).
         task_weighting: See [`Objective`][mmb.auc.objective.Objective].
-
-    Raises:
-        ValueError: If `gamma` is negative or `alpha` outside (0, 1).
     """
 
     def __init__(
@@ -40,10 +38,8 @@ class Focal(CrossEntropy):
         task_weighting: float = 0.0,
     ) -> None:
         super().__init__(labels, task_weighting=task_weighting)
-        if not gamma >= 0:
-            raise ValueError(f"gamma must not be negative, got {gamma}")
-        if not 0 < alpha < 1:
-            raise ValueError(f"alpha must be in (0, 1), got {alpha}")
+        check_nonnegative(gamma=gamma)
+        check_range("(0, 1)", alpha=alpha)
         self.gamma, self.alpha = gamma, alpha
 
     def loss(self, entries: WeightedScores) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from mmb._numbers import check_range, check_whole
 from mmb._renamed import renamed_arguments
 from mmb.auc.labels import Labels
 from mmb.auc.parts.autograd import Gradients
@@ -32,14 +33,11 @@ class MiniBatchPartialAUC(ScoreObjective):
     Args:
         labels: The training labels.
         max_fpr: The share of negatives, in (0, 1].
-        anneal: Over a task's first so many batches its share falls geometrically from one to `max_fpr`; 0
-            has it there from the start, as in the paper's comparison.
+        anneal: Number of batches of a task over which its share falls geometrically from one to `max_fpr`;
+            with 0 it starts there, as in the paper's comparison.
         margin: `c`.
         transform: What the loss compares; see [`MinMaxAUC`][mmb.auc.minmax.MinMaxAUC].
         task_weighting: See [`Objective`][mmb.auc.objective.Objective].
-
-    Raises:
-        ValueError: If `max_fpr` is outside (0, 1] or `anneal` is negative.
     """
 
     current_share: Tensor
@@ -56,10 +54,8 @@ class MiniBatchPartialAUC(ScoreObjective):
         task_weighting: float = 0.0,
     ) -> None:
         super().__init__(labels, margin, transform, task_weighting)
-        if not 0 < max_fpr <= 1:
-            raise ValueError(f"max_fpr must be in (0, 1], got {max_fpr}")
-        if not anneal >= 0:
-            raise ValueError(f"anneal must be a number of batches, 0 or more, got {anneal}")
+        check_range("(0, 1]", max_fpr=max_fpr)
+        check_whole("anneal", anneal, 0)
         self.max_fpr, self.anneal = max_fpr, anneal
         if anneal:
             self.register_buffer("current_share", torch.ones_like(self.task_weight))
@@ -68,7 +64,7 @@ class MiniBatchPartialAUC(ScoreObjective):
         """$L_k$ averaged over the tasks of the batch; tasks that lack a class here count zero."""
         score, slope = self.squash(entries)
         share = entries.gather(self.current_share) if self.anneal else self.max_fpr
-        positive, top = _normalised(entries.positive), _normalised(top_part(score, entries.negative, share))
+        positive, top = _normalized(entries.positive), _normalized(top_part(score, entries.negative, share))
         both = (positive.sum(0) > 0) & (top.sum(0) > 0)
         mean_positive, mean_top = (positive * score).sum(0), (top * score).sum(0)
         shortfall = self.margin + mean_top - mean_positive
@@ -93,6 +89,6 @@ def top_part(score: Tensor, negative: Tensor, share: Tensor | float) -> Tensor:
     return torch.zeros_like(negative).scatter(0, order, torch.minimum(weight, room))
 
 
-def _normalised(weights: Tensor) -> Tensor:
+def _normalized(weights: Tensor) -> Tensor:
     """Weights that sum to one over the rows, or zeros."""
     return weights / weights.sum(0).clamp(min=torch.finfo(weights.dtype).tiny)

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from mmb._numbers import check_positive, check_range
 from mmb._renamed import renamed_arguments
 from mmb.auc.labels import Labels
 from mmb.auc.parts.autograd import Gradients
@@ -24,7 +25,7 @@ class SOPA(ScoreObjective):
     \qquad \ell_{ij} = \max(c - h_i + h_j, 0)^2,
     $$
 
-    minimised over the model and over $s_i$, one per positive, which take the subgradient step
+    minimized over the model and over $s_i$, one per positive, which take the subgradient step
     $s_i \leftarrow s_i - \text{lr}\,(1 - \tfrac1\rho E_{j-}[1_{\ell_{ij} > s_i}])$ when they are met.
     The estimate uses them before the step. Batches must carry `rows`.
 
@@ -35,9 +36,6 @@ class SOPA(ScoreObjective):
         transform: What the loss compares; see [`MinMaxAUC`][mmb.auc.minmax.MinMaxAUC].
         lr_positive: Step size of the variables.
         task_weighting: See [`Objective`][mmb.auc.objective.Objective].
-
-    Raises:
-        ValueError: If an argument is out of its range.
     """
 
     rate_names = ("lr_positive",)
@@ -55,10 +53,8 @@ class SOPA(ScoreObjective):
     ) -> None:
         labels = labels if isinstance(labels, Labels) else Labels(labels)
         super().__init__(labels, margin, transform, task_weighting)
-        if not 0 < max_fpr <= 1:
-            raise ValueError(f"max_fpr must be in (0, 1], got {max_fpr}")
-        if not lr_positive > 0:
-            raise ValueError(f"lr_positive must be positive, got {lr_positive}")
+        check_range("(0, 1]", max_fpr=max_fpr)
+        check_positive(lr_positive=lr_positive)
         self.max_fpr, self.lr_positive = max_fpr, lr_positive
         self.level = PerPositive(labels, self.task_weight, start=0.0)  # s
 

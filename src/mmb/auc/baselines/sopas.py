@@ -1,4 +1,4 @@
-"""SOPAs: partial AUC softly, with one moving average per positive (SOPA-s)."""
+"""SOPAs: soft partial AUC, with one moving average per positive (SOPA-s)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mmb._numbers import check_positive, check_range
 from mmb._renamed import renamed_arguments
 from mmb.auc.labels import Labels
 from mmb.auc.parts.autograd import Gradients
@@ -19,7 +20,7 @@ from mmb.auc.score_objective import ScoreObjective, Transform
 
 
 class SOPAs(ScoreObjective):
-    r"""Partial AUC by KL-regularised weights on the pair losses of each positive (Zhu et al., 2022).
+    r"""Partial AUC by KL-regularized weights on the pair losses of each positive (Zhu et al., 2022).
 
     $$
     L_k = E_{i+}\big[ \lambda \log E_{j-}\, e^{\ell_{ij}/\lambda} \big],
@@ -32,14 +33,11 @@ class SOPAs(ScoreObjective):
 
     Args:
         labels: The training labels.
-        temperature: $\lambda$: towards zero only the worst negative counts, for large values all alike.
+        temperature: $\lambda$: toward zero only the worst negative counts, for large values all do.
         beta: $\gamma$ in (0, 1], the weight of the newest batch.
         margin: `c`.
         transform: What the loss compares; see [`MinMaxAUC`][mmb.auc.minmax.MinMaxAUC].
         task_weighting: See [`Objective`][mmb.auc.objective.Objective].
-
-    Raises:
-        ValueError: If an argument is out of its range.
     """
 
     @renamed_arguments(momentum="beta", scores="transform")
@@ -55,10 +53,8 @@ class SOPAs(ScoreObjective):
     ) -> None:
         labels = labels if isinstance(labels, Labels) else Labels(labels)
         super().__init__(labels, margin, transform, task_weighting)
-        if not temperature > 0:
-            raise ValueError(f"temperature must be positive, got {temperature}")
-        if not 0 < beta <= 1:
-            raise ValueError(f"beta must be in (0, 1], got {beta}")
+        check_positive(temperature=temperature)
+        check_range("(0, 1]", beta=beta)
         self.temperature, self.beta = temperature, beta
         self.log_mean = PerPositive(labels, self.task_weight, start=-math.inf)  # log u; unseen at -inf
 

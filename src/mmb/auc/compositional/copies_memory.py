@@ -1,4 +1,4 @@
-"""What weight copies need in memory, told before it is allocated, and what would fit instead."""
+"""The memory that weight copies need, before it is allocated, and what would fit instead."""
 
 from __future__ import annotations
 
@@ -15,17 +15,10 @@ _SMALLER = (torch.float32, torch.bfloat16)  # dtypes to offer, largest first
 
 @dataclass(frozen=True)
 class Footprint:
-    """The size of a matrix of weight copies: one row per task of this process.
+    """The size of a matrix of weight copies."""
 
-    Attributes:
-        rows: Tasks, `m / N` with `N` processes.
-        width: Weights of one copy.
-        dtype: Storage dtype.
-        device: Storage device.
-    """
-
-    rows: int
-    width: int
+    rows: int  # tasks of this process
+    width: int  # weights of one copy
     dtype: torch.dtype
     device: torch.device
 
@@ -41,19 +34,12 @@ class Footprint:
         )
 
     def fits(self, sharers: int = 1) -> bool:
-        """Whether there is room for it now, for each of so many processes that share the memory."""
+        """Whether there is room for one in each of the processes that share the memory."""
         free = memory.free_bytes(self.device)
         return free is None or self.bytes * sharers <= free
 
     def check(self, sharers: int = 1) -> None:
-        """Refuse what cannot fit.
-
-        Args:
-            sharers: Processes that share the memory and need as much each.
-
-        Raises:
-            NoRoomError: With what is needed, what is free, and which choices would fit.
-        """
+        """Raise NoRoomError if it does not fit, saying what is needed, what is free and what would fit."""
         if self.fits(sharers):
             return
         free = memory.free_bytes(self.device) or 0
@@ -81,7 +67,7 @@ class Footprint:
                 times = -(-self.rows // room)
                 part = replace(self, rows=-(-self.rows // times), dtype=dtype)
                 yield (
-                    f"{times} times as many processes, with as much memory of their own, in {_name(dtype)} "
+                    f"{times} times as many processes, each with as much memory, in {_name(dtype)} "
                     f"({readable_bytes(part.bytes)} each)"
                 )
                 break

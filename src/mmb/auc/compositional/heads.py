@@ -1,33 +1,28 @@
-"""HeadCompositionalAUC: compositional training whose lower problem moves the heads alone."""
+"""HeadCompositionalAUC: compositional training whose lower problem moves only the heads."""
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple, NoReturn
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from mmb._renamed import renamed_arguments
 from mmb.auc.batches import Batch, TaskBatch
-from mmb.auc.compositional.whole_network import check_inner_step
+from mmb.auc.compositional.whole_network import Estimate, check_inner_step
 from mmb.auc.labels import Labels
 from mmb.auc.minmax import MinMaxAUC
 from mmb.auc.parts.autograd import Gradients
 from mmb.auc.parts.weighted_scores import WeightedScores
 from mmb.auc.score_objective import Transform
-from mmb.models.multitask import MultiTask, flatten_tasks
+from mmb.models.multitask import MultiTask, as_multitask, flatten_tasks
 
 
 class Head(NamedTuple):
-    """Heads of some tasks, or what belongs to each of their numbers.
+    """Heads of some tasks, or one number for each of their weights."""
 
-    Attributes:
-        weight: `[k, d]`.
-        bias: `[k]`.
-    """
-
-    weight: Tensor
-    bias: Tensor
+    weight: Tensor  # [k, d]
+    bias: Tensor  # [k]
 
     def joined(self) -> Tensor:
         """`[k, d + 1]`, the bias last."""
@@ -35,15 +30,10 @@ class Head(NamedTuple):
 
 
 class At(NamedTuple):
-    """Linear heads on features: scores, and their derivatives both ways, for rows `n` and tasks `k`.
+    """Linear heads on features: scores, and their derivatives both ways, for rows `n` and tasks `k`."""
 
-    Attributes:
-        features: `[n, d]`, the same for all tasks, or `[k, n, d]`.
-        apart: Whether each task has rows of its own.
-    """
-
-    features: Tensor
-    apart: bool
+    features: Tensor  # [n, d], the same for all tasks, or [k, n, d]
+    apart: bool  # whether each task has its own rows
 
     def score(self, head: Head) -> Tensor:
         """Logits `[n, k]`."""
@@ -51,16 +41,16 @@ class At(NamedTuple):
         return torch.einsum(form, self.features, head.weight) + head.bias
 
     def pull(self, by_logits: Tensor) -> Head:
-        """Derivative by the heads, of the derivative `[n, k]` by the logits."""
+        """Derivative by the heads, given that by the logits, `[n, k]`."""
         form = "knd,nk->kd" if self.apart else "nd,nk->kd"
         return Head(torch.einsum(form, self.features, by_logits), by_logits.sum(0))
 
     def push(self, by_logits: Tensor, head: Head) -> Tensor:
-        """Derivative by the features, of the derivative `[n, k]` by the logits."""
+        """Derivative by the features, given that by the logits, `[n, k]`."""
         return torch.einsum("nk,kd->knd" if self.apart else "nk,kd->nd", by_logits, head.weight)
 
     def logits(self, head: Head, tasks: Tensor | None) -> Tensor:
-        """Logits as batches have their labels: `[n, m]`, or `[k, r]` of some tasks."""
+        """Logits in the shape of a batch's labels: `[n, m]`, or `[k, r]` of some tasks."""
         return self.score(head) if tasks is None else self.score(head).T
 
 
@@ -75,8 +65,8 @@ class HeadCompositionalAUC(MinMaxAUC):
     with the encoder's weights `w`, the heads $v_i$, and $L_i$ and $CE_i$ those of
     [`CompositionalAUC`][mmb.auc.CompositionalAUC]: its problem with the encoder left out of the
     lower level. Tasks then differ in their heads only: one evaluation of the encoder serves all of them, with
-    every label of its rows, and is differentiated once, as for cross-entropy. Block state is one vector
-    $d_i$, as long as a head. One step moves those of the sampled tasks,
+    every label of its rows, and is differentiated once, as for cross-entropy. The block state of a task is
+    one vector $d_i$, as long as a head. One step moves those of the sampled tasks,
 
     $$
     d_i \leftarrow d_i - \text{lr\_lower} \,\bigl(d_i + \tilde\eta \nabla_v CE_i(w, v_i; \tilde B_i)\bigr),
@@ -90,14 +80,12 @@ class HeadCompositionalAUC(MinMaxAUC):
     - \tilde\eta \nabla_w \langle \nabla_v CE_i(w, v_i; \tilde B_i), g_i \rangle.
     $$
 
-    Both are closed forms of the features, so that the encoder is differentiated once.
-
     Args:
         labels: The training labels.
         model: The model to be trained; only the width of its heads is used.
         inner_lr: $\tilde\eta$, the step size of the cross-entropy step.
         lr_lower: Step size of $d_i$, in (0, 1].
-        gradient: `"exact"`, or `"first_order"` without the terms that have $\tilde\eta$.
+        gradient: `"exact"`, or `"first_order"` without the terms in $\tilde\eta$.
         margin: `c`.
         transform: `"sigmoid"`, `"logit"` or `"recentered"`; see [`MinMaxAUC`][mmb.auc.minmax.MinMaxAUC].
         lr_dual: Step size of the dual.
@@ -105,7 +93,7 @@ class HeadCompositionalAUC(MinMaxAUC):
 
     Raises:
         ValueError: If a step size is out of its range, or the model's heads are not as many as the tasks.
-        TypeError: If the model is no `MultiTask`.
+        TypeError: If the model is not a `MultiTask`.
     """
 
     evaluates_model = True
@@ -121,7 +109,7 @@ class HeadCompositionalAUC(MinMaxAUC):
         *,
         inner_lr: float = 0.02,
         lr_lower: float = 0.1,
-        gradient: Literal["exact", "first_order"] = "exact",
+        gradient: Estimate = "exact",
         margin: float = 1.0,
         transform: Transform = "sigmoid",
         lr_dual: float = 0.1,
@@ -132,49 +120,39 @@ class HeadCompositionalAUC(MinMaxAUC):
         )
         check_inner_step(inner_lr, lr_lower, gradient)
         self.inner_lr, self.lr_lower, self.gradient = inner_lr, lr_lower, gradient
-        width = self._heads(model).weight.shape[1]
+        width = as_multitask(model, self.num_tasks).weight.shape[1]
         self.register_buffer("offset", self.task_weight.new_zeros(self.num_tasks, width + 1))  # d, bias last
-
-    def forward(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Not for this objective: scores alone do not tell the features they come from.
-
-        Raises:
-            TypeError: Always.
-        """
-        raise TypeError("HeadCompositionalAUC evaluates the encoder itself: call backward(model, batch)")
 
     def backward(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         r"""Add the estimate to `.grad`, and move the dual and the offsets of the sampled tasks.
 
         Args:
             model: The `MultiTask` that is trained.
-            batch: Dense or task-sampled. `batch.lower`, where given, is $\tilde B$; else $\tilde B = B$.
+            batch: Dense or task-sampled. $\tilde B$ is `batch.lower`, or `batch` if that is None.
 
         Returns:
             Detached numbers worth logging, left on the device.
 
         Raises:
-            TypeError: If model or batch are not of the kind needed.
-            ValueError: If they do not fit together; no state has changed then.
+            TypeError: If the model is not a `MultiTask`.
+            ValueError: If model and batch do not fit together; no state has changed then.
         """
         self.check_optimized(model)
-        heads = self._heads(model)
+        heads = as_multitask(model, self.num_tasks)
         tasks = batch.tasks if isinstance(batch, TaskBatch) else None
         lower = batch.lower if isinstance(batch, TaskBatch) and batch.lower is not None else batch
         features = _features(heads, batch)
         below = features if lower is batch else _features(heads, lower)
-        weight: Tensor = heads.weight
-        bias: Tensor = heads.bias
+        own = Head(heads.weight, heads.bias)
         if tasks is not None:
-            tasks = tasks.to(weight.device, non_blocking=True)
-            weight, bias = weight.index_select(0, tasks), bias.index_select(0, tasks)
+            tasks = tasks.to(own.weight.device, non_blocking=True)
+            own = Head(*(part.index_select(0, tasks) for part in own))
         with torch.no_grad(), torch.autocast(features.device.type, enabled=False):
             kept = self.offset if tasks is None else self.offset.index_select(0, tasks)
-            head = Head(weight + kept[:, :-1], bias + kept[:, -1])
-            upper = At(features.detach().to(weight.dtype), tasks is not None)
-            under = upper if below is features else At(below.detach().to(weight.dtype), tasks is not None)
+            head = Head(own.weight + kept[:, :-1], own.bias + kept[:, -1])
+            upper = At(features.detach().to(own.weight.dtype), tasks is not None)
+            under = upper if below is features else At(below.detach().to(own.weight.dtype), upper.apart)
             entries = self.entries(upper.logits(head, tasks), batch.labels, tasks, batch.weights)
-            own = Head(weight, bias)
             sought = self.entries(under.logits(own, tasks), lower.labels, tasks, lower.weights)
             value, ((_, by_logits), *means) = self.estimate(entries)
             by_features, by_below, by_head, inner = self._see_through(
@@ -183,7 +161,7 @@ class HeadCompositionalAUC(MinMaxAUC):
             if self.training:
                 rate = self.lr_lower
                 entries.scatter_(self.offset, (1 - rate) * kept - rate * self.inner_lr * inner.joined())
-        grads: Gradients = [(weight, by_head.weight), (bias, by_head.bias), *means]
+        grads: Gradients = [*zip(own, by_head, strict=True), *means]
         if below is features:
             grads.append((features, (by_features + by_below).to(features.dtype)))
         else:
@@ -195,7 +173,7 @@ class HeadCompositionalAUC(MinMaxAUC):
     def _see_through(
         self, upper: At, under: At, head: Head, own: Head, by_logits: Tensor, entries: WeightedScores
     ) -> tuple[Tensor, Tensor, Head, Head]:
-        """Derivatives by the features of B and of B~ and by the heads, and `grad_v CE_i`."""
+        """Derivatives by the features of `B` and of `B~` and by the heads, and `grad_v CE_i`."""
         g = upper.pull(by_logits)
         logits = entries.logits
         if self.transform != "sigmoid":
@@ -211,22 +189,6 @@ class HeadCompositionalAUC(MinMaxAUC):
             delta = Head(g.weight - self.inner_lr * along.weight, g.bias - self.inner_lr * along.bias)
             by_below = -self.inner_lr * (under.push(bend, own) + under.push(slope, g))
         return by_features, by_below, delta, under.pull(slope)
-
-    def _heads(self, model: nn.Module) -> MultiTask:
-        """The model, out of what `torch.compile` makes of it.
-
-        Raises:
-            TypeError: If it is no `MultiTask`.
-            ValueError: If its heads are not as many as the tasks.
-        """
-        found: Any = getattr(model, "_orig_mod", model)
-        if not isinstance(found, MultiTask):
-            raise TypeError(f"model: expected an mmb.models.MultiTask, got {type(model).__name__}")
-        if len(found.weight) != self.num_tasks:
-            raise ValueError(
-                f"model has {len(found.weight)} heads but the labels have {self.num_tasks} tasks"
-            )
-        return found
 
 
 def _features(model: MultiTask, batch: Batch) -> Tensor:

@@ -1,4 +1,4 @@
-"""Rows of a matrix in host memory, moved to and from the device beside its computation."""
+"""Rows of a matrix in host memory, moved to and from the device while it computes."""
 
 from __future__ import annotations
 
@@ -23,17 +23,11 @@ class _Ahead:
 class HostRows:
     """Reads and writes rows of a matrix in host memory, for a computation on a device.
 
-    On a GPU the matrix is locked in memory, and rows travel on a stream of their own: those that are asked
-    for ahead (`prefetch`) while the step before computes, those that are written back while the next one
-    does. Transfers keep their order, and rows that are written after they were read ahead are read again, so
-    what `gather` returns is always what was written last. On a CPU the same happens without streams.
-
-    Args:
-        matrix: `[m, P]`, on the host. Others may change it between calls (after `wait`).
-        device: Where rows are computed with.
-
-    Raises:
-        RuntimeError: If the matrix cannot be locked in memory.
+    For a GPU the matrix `[m, P]` is locked in memory, and rows travel on a separate stream: rows that are
+    requested early (`prefetch`) during the step before, rows that are written back during the next one.
+    Transfers keep their order, and rows that are written after they were read ahead are read again, so
+    `gather` always returns what was written last. For a CPU the same happens without streams. Others may
+    change the matrix between calls, after `wait`. Row numbers are int64 `[k]` on the host.
     """
 
     def __init__(self, matrix: Tensor, device: torch.device) -> None:
@@ -46,24 +40,16 @@ class HostRows:
         self._version = matrix._version
 
     def prefetch(self, numbers: Tensor) -> None:
-        """Start reading rows that a later `gather` will ask for, in the same order.
-
-        Args:
-            numbers: int64 `[k]`, on the host.
-        """
+        """Start reading rows for a later `gather` of the same numbers."""
         self._forget_if_changed()
         self._ahead.append(self._start(numbers))
 
     def gather(self, numbers: Tensor) -> Tensor:
-        """The rows `[k, P]`, on the device, to be changed at will.
-
-        Args:
-            numbers: int64 `[k]`, on the host.
-        """
+        """The rows `[k, P]`, on the device, which the caller may change."""
         self._forget_if_changed()
         found = next((ahead for ahead in self._ahead if torch.equal(ahead.numbers, numbers)), None)
         if found is None:
-            found = self._start(numbers)  # what was read ahead may be for later
+            found = self._start(numbers)  # rows that were read ahead may be for later
         else:
             self._ahead.remove(found)
         if found.read is not None:
@@ -71,11 +57,9 @@ class HostRows:
         return found.rows
 
     def scatter_(self, numbers: Tensor, rows: Tensor) -> None:
-        """Write rows back; call `wait` before the host reads the matrix.
+        """Write rows `[k, P]` of different numbers, which must not change afterwards.
 
-        Args:
-            numbers: int64 `[k]`, each at most once, on the host.
-            rows: `[k, P]`, on the device; not to be changed afterwards.
+        Call `wait` before the host reads the matrix.
         """
         self._forget_if_changed()
         rows = rows.to(self.matrix.dtype)
@@ -85,7 +69,7 @@ class HostRows:
             self._stream.wait_stream(torch.cuda.current_stream(self.device))
             rows.record_stream(self._stream)
             with torch.cuda.stream(self._stream):
-                # One transfer a row, which no processor touches: gathering them first would cost more.
+                # one transfer per row: gathering them first would cost more
                 for place, number in enumerate(numbers.tolist()):
                     self.matrix[number].copy_(rows[place], non_blocking=True)
         for ahead in self._ahead:
@@ -93,7 +77,7 @@ class HostRows:
         self._version = self.matrix._version
 
     def wait(self) -> None:
-        """Wait until all that was written is in the matrix."""
+        """Wait until everything written is in the matrix."""
         if self._stream is not None:
             self._stream.synchronize()
 
@@ -101,7 +85,7 @@ class HostRows:
         if self._stream is None:
             return _Ahead(numbers, self.matrix.index_select(0, numbers))
         rows = self.matrix.new_empty(len(numbers), self.matrix.shape[1], device=self.device)
-        self._stream.wait_stream(torch.cuda.current_stream(self.device))  # whose memory it may have been
+        self._stream.wait_stream(torch.cuda.current_stream(self.device))  # which may still use this memory
         rows.record_stream(self._stream)
         started = _Ahead(numbers, rows, torch.cuda.Event())  # type: ignore[no-untyped-call]
         self._read(started, torch.arange(len(numbers)))
@@ -118,17 +102,14 @@ class HostRows:
             ahead.read.record()
 
     def _forget_if_changed(self) -> None:
-        """Drop what was read ahead if someone else has written to the matrix since."""
+        """Drop rows that were read ahead if someone else has written to the matrix since."""
         if self.matrix._version != self._version:
             self._ahead.clear()
             self._version = self.matrix._version
 
 
 def _lock_pages(matrix: Tensor) -> None:
-    """Lock the memory of a tensor, so that a GPU can reach it directly.
-
-    What torch allocates as pinned memory is rounded up to a power of two; this takes no more than there is.
-    """
+    """Lock the memory of a tensor, so that a GPU can reach it; torch would round it up to a power of two."""
     if matrix.numel() == 0 or matrix.is_pinned():
         return
     runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]

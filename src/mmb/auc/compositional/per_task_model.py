@@ -1,4 +1,4 @@
-"""A model with weights of its own for every task, all tasks evaluated at once."""
+"""A model with separate weights for every task, all tasks evaluated at once."""
 
 from __future__ import annotations
 
@@ -20,16 +20,9 @@ Buffers = dict[str, Tensor]
 
 
 class TaskwiseModel:
-    """The model on a batch, with weights of its own for every task: all tasks at once.
+    """The model on a batch, with separate weights for every task: all tasks at once.
 
-    Args:
-        model: The model.
-        names: The encoder's parameters that differ between tasks; all others are the model's.
-        batch: The batch.
-        entries: Its entries; the logits are not used.
-
-    Raises:
-        TypeError: If task-sampled inputs are not tensors whose first axis counts tasks.
+    The parameters of the encoder in `names` differ between tasks. The logits of `entries` are not used.
     """
 
     def __init__(self, model: MultiTask, names: list[str], batch: Batch, entries: WeightedScores) -> None:
@@ -45,7 +38,7 @@ class TaskwiseModel:
                         f"{self.shape[0]} tasks (or a nest of them), so that each task can be evaluated with "
                         f"its own weights; got {getattr(leaf, 'shape', type(leaf).__name__)}"
                     )
-        # Batch normalisation writes to its buffers in training mode, so each task has its own.
+        # Batch normalization writes to its buffers in training mode, so each task has its own.
         kept = dict(self.encoder.named_buffers()) if self.encoder.training else {}
         self.buffers = {name: old.expand(self.shape[0], *old.shape) for name, old in kept.items()}
 
@@ -56,11 +49,7 @@ class TaskwiseModel:
         return tuple(weight.detach().requires_grad_() for weight in (*expanded, head, bias))
 
     def logits(self, weights: Weights) -> Tensor:
-        """Logits `[k, r]` with weights `[k, ...]`.
-
-        Raises:
-            ValueError: If there are not as many as labels.
-        """
+        """Logits `[k, r]` with weights `[k, ...]`."""
         rows_axes = 2 if self.inputs_axis is None else 3
         if is_mlp(self.encoder) and isinstance(self.inputs, Tensor) and self.inputs.dim() == rows_axes:
             *shared, head, bias = weights
@@ -76,19 +65,19 @@ class TaskwiseModel:
         return logits
 
     def cross_entropy_steps(
-        self, weights: Weights, lr: float, create_graph: bool, centre: Tensor | None = None
+        self, weights: Weights, lr: float, create_graph: bool, center: Tensor | None = None
     ) -> Weights:
         """`-lr grad CE_i(w_i)` at weights `[k, ...]` that require gradients, `[k, ...]` each.
 
-        It is the cross-entropy of the logits less `centre` (`[k]`), where that is given.
+        The cross-entropy is that of the logits, or of the logits less `center` (`[k]`).
 
         They are differentiated again by plain autograd around `vmap`, which is right for every layer;
-        derivatives of `torch.func` inside of autograd are silently wrong for batch and layer normalisation.
+        derivatives of `torch.func` inside autograd are silently wrong for batch and layer normalization.
         """
         logits = self.logits(weights)
         with torch.set_grad_enabled(create_graph):
             positive, negative = self.entries.positive.T, self.entries.negative.T
-            shifted = logits if centre is None else logits - centre.unsqueeze(1)
+            shifted = logits if center is None else logits - center.unsqueeze(1)
             slope = -0.5 * lr * (negative * torch.sigmoid(shifted) - positive * torch.sigmoid(-shifted))
         return torch.autograd.grad(
             logits, weights, slope.to(logits.dtype), create_graph=create_graph, materialize_grads=True
@@ -96,7 +85,7 @@ class TaskwiseModel:
 
     @torch.no_grad()
     def update_running_statistics(self) -> None:
-        """Move the model's buffers to the mean over tasks of what they became in the evaluation."""
+        """Move the model's buffers to the mean over tasks of their new values in the evaluation."""
         for name, new in self.buffers.items():
             old = self.encoder.get_buffer(name)
             if old.is_floating_point():
@@ -116,8 +105,8 @@ class TaskwiseModel:
     def _places(self) -> list[tuple[str, int]]:
         """Where in the encoder each of the weights is used: a parameter may belong to several modules.
 
-        `functional_call` would find out by itself, but it leaves a module that occurs twice with the
-        weights of the call.
+        `functional_call` could find that out, but it leaves a module that occurs twice with the weights of
+        the call.
         """
         index = {id(self.encoder.get_parameter(name)): index for index, name in enumerate(self.names)}
         return [

@@ -1,4 +1,4 @@
-"""Weight copies: one encoder and head per task, stacked, in a storage of its own choosing."""
+"""Weight copies: one encoder and head per task, stacked, in any dtype and on any device."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from mmb.auc.compositional.copies_memory import Footprint
 from mmb.auc.compositional.host_rows import HostRows
-from mmb.models.multitask import MultiTask
+from mmb.models.multitask import MultiTask, as_multitask
 
 StorageDtype = Literal["float64", "float32", "float16", "bfloat16"]
 
@@ -23,24 +23,10 @@ class WeightCopies(nn.Module):
     rows of the sampled tasks are ever read or written, so they may live in a smaller dtype or in host memory
     ([`HostRows`][mmb.auc.compositional.host_rows.HostRows]).
 
-    Args:
-        model: Gives shapes and starting values: every copy starts at the model's own weights.
-        offsets: Whether rows are `u_i - w_i`, relative to the model's own weights, instead of `u_i`.
-        dtype: Storage dtype, or its name; None is that of the model, and follows `.to(dtype)`.
-        device: Storage device; None is that of the model, and follows `.to(device)`.
-
-    Attributes:
-        stacked: The copies, `[m, P]`. Call `wait` before reading them where they are in host memory and a GPU
-            computes with them.
-        names: Names of the encoder's parameters that are copied.
-        shapes: Shapes of the parameters that are copied, the head's last.
-
-    Raises:
-        TypeError: If the model is no `MultiTask`, or its trainable parameters are of several dtypes.
-        NoRoomError: If the copies do not fit in memory; the message says what would.
+    With a dtype or device of None, storage follows the model and `.to()`; else it stays as chosen.
     """
 
-    stacked: Tensor
+    stacked: Tensor  # call `wait` before reading it, if it is in host memory and a GPU computes with it
 
     def __init__(
         self,
@@ -68,16 +54,7 @@ class WeightCopies(nn.Module):
         dtype: StorageDtype | torch.dtype | None = None,
         device: torch.device | str | None = None,
     ) -> Footprint:
-        """What copies of a model would need in memory; nothing is allocated.
-
-        Args:
-            model: The model.
-            dtype: As of the class.
-            device: As of the class.
-
-        Raises:
-            TypeError: As the class does.
-        """
+        """What copies of a model would need in memory; nothing is allocated."""
         _, shapes = _copied(model)
         found = getattr(torch, dtype) if isinstance(dtype, str) else dtype
         return Footprint(
@@ -114,21 +91,14 @@ class WeightCopies(nn.Module):
         return *self.shared(model), model.weight.index_select(0, tasks), model.bias.index_select(0, tasks)
 
     def prefetch(self, tasks: Tensor, device: torch.device) -> None:
-        """Start bringing the copies of tasks to a device, for a `gather` of the same tasks to come.
-
-        Copies that are written in between are brought again. Does nothing unless they are in host memory.
-
-        Args:
-            tasks: int64 `[k]`; where they are on a GPU, this waits for it.
-            device: Where the copies are computed with.
-        """
+        """Start bringing copies in host memory to a device, for a later `gather` of the same tasks `[k]`."""
         if self.stacked.device.type == "cpu":
             self._rows_for(device).prefetch(tasks.cpu())
 
     def gather(self, tasks: Tensor | None, like: Tensor) -> Tensor:
         """The copies of the tasks (None is all), `[k, P]`, in the dtype and on the device of `like`.
 
-        Copies in host memory are found without waiting for the GPU if `tasks` are on the host, too.
+        If both copies and `tasks` are in host memory, this does not wait for the GPU.
         """
         if tasks is None:
             self.wait()
@@ -151,7 +121,7 @@ class WeightCopies(nn.Module):
             self.stacked.index_copy_(0, tasks.to(self.stacked.device, non_blocking=True), rows)
 
     def wait(self) -> None:
-        """Wait until all that was written is in `stacked`."""
+        """Wait until everything written is in `stacked`."""
         if self._host is not None:
             self._host.wait()
 
@@ -169,18 +139,8 @@ class WeightCopies(nn.Module):
         return torch.cat([part.reshape(len(part), -1) for part in stored], dim=1)
 
     def check(self, model: nn.Module) -> MultiTask:
-        """Return the model if the copies are of such a model.
-
-        Raises:
-            TypeError: If it is no `MultiTask`.
-            ValueError: If its parameters have other shapes.
-        """
-        if not isinstance(model, MultiTask):
-            raise TypeError(f"model: expected an mmb.models.MultiTask, got {type(model).__name__}")
-        if len(model.weight) != len(self.stacked):
-            raise ValueError(
-                f"model has {len(model.weight)} heads but the objective has {len(self.stacked)} tasks"
-            )
+        """Return the model if it has the parameters of the one that the copies were made from."""
+        model = as_multitask(model, len(self.stacked))
         known = dict(model.encoder.named_parameters())
         shapes = [known[name].shape for name in self.names if name in known]
         if [*shapes, model.weight.shape[1:], model.bias.shape[1:]] != self.shapes:
@@ -194,8 +154,8 @@ class WeightCopies(nn.Module):
         return self._host
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        # `.to()`, `.cuda()`, `.double()` come through here. What was chosen at the start stays as it is,
-        # and is not even moved there and back: that might not fit.
+        # `.to()`, `.cuda()`, `.double()` call this. A chosen dtype or device stays, and is not even changed
+        # and changed back: that might not fit.
         self.wait()
         probe = fn(self.stacked.new_empty(0))
         self.stacked = self.stacked.to(self.fixed_device or probe.device, self.fixed_dtype or probe.dtype)
@@ -211,27 +171,15 @@ class WeightCopies(nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         self.wait()
-        return {**self.__dict__, "_host": None}  # a stream is no state
+        return {**self.__dict__, "_host": None}  # a stream cannot be copied
 
 
 def _copied(model: MultiTask) -> tuple[list[str], list[torch.Size]]:
-    """Names of the encoder's parameters that are copied, and the shapes of all that is.
-
-    Raises:
-        TypeError: If the model is no `MultiTask`, or its trainable parameters are of several dtypes.
-    """
-    if not isinstance(model, MultiTask):
-        raise TypeError(
-            f"model: expected an mmb.models.MultiTask (an encoder and one head per task), got "
-            f"{type(model).__name__}; wrap your network without its last layer: "
-            "MultiTask(encoder, num_features, num_tasks)"
-        )
+    """Names of the encoder's parameters that are copied, and the shapes of these and of a head."""
+    model = as_multitask(model)
     shared = {name: weight for name, weight in model.encoder.named_parameters() if weight.requires_grad}
     dtypes = {weight.dtype for weight in (*shared.values(), model.weight, model.bias)}
     if len(dtypes) > 1:
         raise TypeError(f"model: expected trainable parameters of one dtype, got {dtypes}")
-    return list(shared), [
-        *(weight.shape for weight in shared.values()),
-        model.weight.shape[1:],
-        model.bias.shape[1:],
-    ]
+    shapes = [weight.shape for weight in shared.values()]
+    return list(shared), [*shapes, model.weight.shape[1:], model.bias.shape[1:]]

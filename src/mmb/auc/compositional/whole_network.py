@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
+from mmb._numbers import check_choice, check_positive, check_range
 from mmb._renamed import renamed_arguments
 from mmb.auc.batches import Batch, TaskBatch
 from mmb.auc.compositional.per_task_model import TaskwiseModel, Weights
@@ -19,11 +20,14 @@ from mmb.auc.parts.autograd import Gradients
 from mmb.auc.parts.weighted_scores import WeightedScores
 from mmb.auc.score_objective import Transform
 from mmb.memory import free_bytes, readable_bytes
-from mmb.models.multitask import MultiTask
+from mmb.models.multitask import MultiTask, as_multitask
+
+Estimate = Literal["exact", "first_order"]
+Kept = Literal["weights", "offsets"]
 
 
 class CompositionalAUC(MinMaxAUC):
-    r"""AUC of every task after one cross-entropy step of its own: features and ranking learned together.
+    r"""AUC of every task after one cross-entropy step: features and ranking are learned together.
 
     $$
     \min_{w, a, b} \max_{\alpha \ge 0} \frac1m \sum_i L_i(u_i(w), a_i, b_i, \alpha_i), \qquad
@@ -38,7 +42,7 @@ class CompositionalAUC(MinMaxAUC):
     \bigl(u_i - (w_i - \tilde\eta \nabla CE_i(w_i; \tilde B_i))\bigr),
     $$
 
-    or, where the offset $d_i = u_i - w_i$ is kept instead (the same problem, with lower solution
+    or, if the offset $d_i = u_i - w_i$ is kept instead (the same problem, with lower solution
     $d_i(w) = -\tilde\eta \nabla CE_i(w_i)$),
 
     $$
@@ -52,42 +56,41 @@ class CompositionalAUC(MinMaxAUC):
     \nabla_u L_i(u_i, a_i, b_i, \alpha_i; B_i).
     $$
 
-    `CE_i` weighs both classes alike, $\tfrac12 E_+[\log(1 + e^{-s})] + \tfrac12 E_-[\log(1 + e^s)]$:
-    on batches that are half positive it is the plain mean, and it is one function however rows are drawn.
-    `s` are logits. Unless `transform` is `"sigmoid"`, they are logits less the task's $\log(n_+ / n_-)$, so
+    `CE_i` weighs both classes equally, $\tfrac12 E_+[\log(1 + e^{-s})] + \tfrac12 E_-[\log(1 + e^s)]$:
+    on batches that are half positive it is the plain mean, and it is the same function for all batches. `s`
+    are logits. Unless `transform` is `"sigmoid"`, they are logits less the task's $\log(n_+ / n_-)$, so
     that a model trained with cross-entropy is near its minimum, too.
 
-    All sampled tasks are evaluated at once, with batched products. What that asks of the model:
+    All sampled tasks are evaluated at once, with batched products. That asks the following of the model:
 
     - It is a [`MultiTask`][mmb.models.multitask.MultiTask], made of operations that `torch.vmap` knows.
       Frozen parameters of the encoder are not copied.
     - Task-sampled inputs are tensors (or a nest of them) whose first axis counts tasks; the encoder is given
-      one task's slice. `batch.lower`, where given, is $\tilde B$; else $\tilde B = B$.
+      one task's slice. $\tilde B$ is `batch.lower`, or `batch` if that is None.
     - A dense batch makes every task a block that sees all its rows: all `m` copies at work in one step,
       meant for few tasks. Its inputs can be anything the encoder takes.
-    - In training mode, batch normalisation normalises each task's rows by their own statistics. Its running
-      statistics take one step towards the mean over the sampled tasks of the statistics of
-      $\tilde B_i$ under the model's own weights, those that are evaluated later. Copies have no
-      running statistics.
+    - In training mode, batch normalization normalizes each task's rows by their own statistics. Its running
+      statistics take one step toward the mean over the sampled tasks of the statistics of $\tilde B_i$
+      under the model's own weights, which are evaluated later. Copies have no running statistics.
 
     Args:
         labels: The training labels.
         model: The model to be trained; the copies start at its weights.
-        inner_lr: $\tilde\eta$, the step size of the cross-entropy step. What is trained is the AUC after that
-            step; a step so large that it harms the ranking says nothing about the model itself, which then
-            gets worse. So take it well below where plain gradient descent with it would diverge.
+        inner_lr: $\tilde\eta$, the step size of the cross-entropy step. Training maximizes the AUC after that
+            step; if the step is so large that it harms the ranking, the model itself gets worse. So take it
+            well below the step size at which plain gradient descent diverges.
         lr_lower: Step size of the copies, in (0, 1].
         gradient: `"exact"`, or `"first_order"` without the Hessian term: cheaper, but only for a small
-            `inner_lr`. The step of the copies is then not seen through, and what is good for them need not
-            be good for the model.
-        copies_dtype: Storage dtype of the copies, or its name; None is that of the model. They are computed
-            with in the model's dtype. bfloat16 loses steps smaller than 1/256 of a weight: use it with a
-            large `lr_lower`, or for offsets.
+            `inner_lr`. It ignores the step of the copies, and what is good for them need not be good for
+            the model.
+        copies_dtype: Storage dtype of the copies, or its name; None is that of the model. Computations use
+            the model's dtype. bfloat16 loses steps smaller than 1/256 of a weight: use it with a large
+            `lr_lower`, or for offsets.
         copies_device: Where the copies are stored; None is with the objective. In host memory (`"cpu"`), with
-            the model on a GPU, the copies of the sampled tasks travel beside the computation: see `prefetch`.
+            the model on a GPU, the copies of the sampled tasks travel during the computation: see `prefetch`.
         copies_as: `"weights"`, as in the paper, or `"offsets"`, which move along with the model's weights.
-            Copies stay behind from one time their task is sampled to the next, and the estimate is that of
-            older weights: with many tasks the model then gets worse unless it moves slowly, so take offsets.
+            Copies stay where they are until their task is sampled again, so that the estimate is that of
+            older weights: with many tasks the model gets worse unless it moves slowly, so take offsets.
         margin: `c`.
         transform: `"sigmoid"`, `"logit"` or `"recentered"`; see [`MinMaxAUC`][mmb.auc.minmax.MinMaxAUC].
         lr_dual: Step size of the dual.
@@ -95,7 +98,7 @@ class CompositionalAUC(MinMaxAUC):
 
     Raises:
         ValueError: If a step size is out of its range, or the model's heads are not as many as the tasks.
-        TypeError: If the model is no `MultiTask`.
+        TypeError: If the model is not a `MultiTask`.
         NoRoomError: If the copies do not fit in memory; the message says what would.
     """
 
@@ -111,10 +114,10 @@ class CompositionalAUC(MinMaxAUC):
         *,
         inner_lr: float = 0.1,
         lr_lower: float = 0.5,
-        gradient: Literal["exact", "first_order"] = "exact",
+        gradient: Estimate = "exact",
         copies_dtype: StorageDtype | torch.dtype | None = None,
         copies_device: torch.device | str | None = None,
-        copies_as: Literal["weights", "offsets"] = "weights",
+        copies_as: Kept = "weights",
         margin: float = 1.0,
         transform: Transform = "sigmoid",
         lr_dual: float = 0.1,
@@ -124,19 +127,15 @@ class CompositionalAUC(MinMaxAUC):
             labels, margin=margin, transform=transform, lr_dual=lr_dual, task_weighting=task_weighting
         )
         check_inner_step(inner_lr, lr_lower, gradient)
-        if copies_as not in ("offsets", "weights"):
-            raise ValueError(f"copies_as must be offsets or weights, got {copies_as!r}")
+        check_choice(Kept, copies_as=copies_as)
         self.inner_lr, self.lr_lower, self.gradient = inner_lr, lr_lower, gradient
         self.copies = WeightCopies(model, copies_dtype, copies_device, copies_as == "offsets")
-        if len(model.weight) != self.num_tasks:
-            raise ValueError(
-                f"model has {len(model.weight)} heads but the labels have {self.num_tasks} tasks"
-            )
+        as_multitask(model, self.num_tasks)
 
     @classmethod
     def check_memory(cls, model: nn.Module, options: Mapping[str, Any], sharers: int = 1) -> None:
         """Refuse weight copies that cannot fit; the constructor checks for one process."""
-        if isinstance(model, MultiTask):  # of another model the constructor tells
+        if isinstance(model, MultiTask):  # the constructor refuses any other model
             size = WeightCopies.measure(model, options.get("copies_dtype"), options.get("copies_device"))
             size.check(sharers if size.device.type == "cpu" else 1)  # each process has its own GPU
 
@@ -148,7 +147,7 @@ class CompositionalAUC(MinMaxAUC):
         return None
 
     def memory_note(self) -> str:
-        """What the weight copies take in this process, and what memory is left."""
+        """The memory that the weight copies take in this process, and what is left."""
         free = free_bytes(self.copies.stacked.device)
         left = "" if free is None else f"; {readable_bytes(free)} are left"
         return f"{self.copies.footprint} per process{left}"
@@ -160,22 +159,11 @@ class CompositionalAUC(MinMaxAUC):
     def prefetch(self, tasks: Tensor) -> None:
         """Start bringing copies that are in host memory to the device, one step ahead.
 
-        Call it with the tasks of step `t + 1` before step `t`, and leave the batches' `tasks` on the host:
-        then the transfer happens while step `t` computes, and nothing waits for the device. Copies of tasks
-        that are in both steps are brought again once step `t` has written them.
-
-        Args:
-            tasks: int64 `[k]`, on the host: the tasks of that batch, in its order.
+        Call it with the tasks of step `t + 1`, in order, before step `t`, and leave the batches' `tasks` on
+        the host: then the transfer happens while step `t` computes, and nothing waits for the device. Copies
+        of tasks that are in both steps are brought again once step `t` has written them.
         """
         self.copies.prefetch(tasks, self.dual.device)
-
-    def forward(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Not for this objective: scores alone do not tell how they depend on the copies.
-
-        Raises:
-            TypeError: Always.
-        """
-        raise TypeError("CompositionalAUC evaluates the model itself: call backward(model, batch)")
 
     def backward(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Add the estimate to `.grad`, and move the dual and the copies of the sampled tasks.
@@ -188,8 +176,8 @@ class CompositionalAUC(MinMaxAUC):
             Detached numbers worth logging, left on the device.
 
         Raises:
-            TypeError: If model or batch are not of the kind needed.
-            ValueError: If they do not fit together; no state has changed then.
+            TypeError: If the model is not a `MultiTask`, or the inputs are not tensors.
+            ValueError: If model and batch do not fit together; no state has changed then.
         """
         self.check_optimized(model)
         model = self.copies.check(model)
@@ -217,7 +205,7 @@ class CompositionalAUC(MinMaxAUC):
         return {"loss": value, **self.diagnostics()}
 
     def _weigh(self, batch: Batch) -> WeightedScores:
-        """Check a batch and weigh its entries; the logits are not there yet."""
+        """Check a batch and weigh its entries; there are no logits yet."""
         placeholder = self.task_weight.new_zeros(()).expand(batch.labels.shape)
         tasks = None
         if isinstance(batch, TaskBatch):  # whose tasks may be on the host
@@ -225,7 +213,7 @@ class CompositionalAUC(MinMaxAUC):
         return self.entries(placeholder, batch.labels, tasks, batch.weights)
 
     def _copies(self, rows: Tensor, weights: Weights) -> list[Tensor]:
-        """The copies `u_i` in rows as they are kept."""
+        """The copies `u_i`, from rows that hold copies or offsets."""
         parts = self.copies.split(rows)
         if not self.copies.offsets:
             return parts
@@ -248,8 +236,8 @@ class CompositionalAUC(MinMaxAUC):
         exact = self.gradient == "exact"
         with torch.enable_grad():
             leaves = at.own(weights)
-            centre = None if self.transform == "sigmoid" else at.entries.gather(self.log_odds())
-            steps = at.cross_entropy_steps(leaves, self.inner_lr, exact, centre)
+            center = None if self.transform == "sigmoid" else at.entries.gather(self.log_odds())
+            steps = at.cross_entropy_steps(leaves, self.inner_lr, exact, center)
         delta = list(through_copies)
         if exact:
             outputs, along = zip(
@@ -263,8 +251,8 @@ class CompositionalAUC(MinMaxAUC):
     def _move_copies(self, rows: Tensor, weights: Weights, steps: Weights, sampled: Tensor) -> None:
         """`u <- u - lr_lower (u - (w - inner_lr grad CE))` for the sampled tasks, in place in `rows`.
 
-        Of offsets `u - w`, the same with `w = 0`. All parameters move at once: to a compiler, to write to
-        some columns of the rows is to write them all.
+        For offsets `u - w`, the same with `w = 0`. All parameters move at once: to a compiler, writing some
+        columns of the rows means writing them all.
         """
         if not self.copies.offsets:
             stored = (
@@ -276,26 +264,19 @@ class CompositionalAUC(MinMaxAUC):
 
 
 def check_inner_step(inner_lr: float, lr_lower: float, gradient: str) -> None:
-    """Check what compositional objectives have in common.
-
-    Raises:
-        ValueError: If a step size is out of its range, or there is no such gradient.
-    """
-    if not inner_lr > 0:
-        raise ValueError(f"inner_lr must be positive, got {inner_lr}")
-    if not 0 < lr_lower <= 1:
-        raise ValueError(f"lr_lower must be in (0, 1], got {lr_lower}")
-    if gradient not in ("exact", "first_order"):
-        raise ValueError(f"gradient must be exact or first_order, got {gradient!r}")
+    """Check what compositional objectives have in common."""
+    check_positive(inner_lr=inner_lr)
+    check_range("(0, 1]", lr_lower=lr_lower)
+    check_choice(Estimate, gradient=gradient)
 
 
 def _sum_over_tasks(part: Tensor) -> Tensor:
-    """`part.sum(0)`, which is twenty times slower if the sum of transposed matrices is not transposed."""
+    """`part.sum(0)`, twenty times faster for transposed matrices."""
     return part.mT.sum(0).mT if part.dim() == 3 else part.sum(0)
 
 
 def _same(tasks: Tensor, others: Tensor) -> bool:
-    """Whether the tasks agree; on a GPU, where looking would wait for the device, only their number."""
+    """Whether the tasks agree; on a GPU, where comparing would wait for the device, only their number."""
     if tasks.shape != others.shape:
         return False
     return tasks.device.type != "cpu" or others.device.type != "cpu" or torch.equal(tasks, others)

@@ -22,7 +22,7 @@ def _(gradient: Tensor) -> Tensor:
 
 
 class _WithGradient(torch.autograd.Function):
-    """A value whose gradient is known: no graph of its own, one multiplication per input going back."""
+    """A value whose gradient is known: no graph behind it, one multiplication per input in backward."""
 
     @staticmethod
     def forward(ctx: Any, value: Tensor, gradients: tuple[Tensor, ...], *inputs: Tensor) -> Tensor:
@@ -35,13 +35,10 @@ class _WithGradient(torch.autograd.Function):
 
 
 def with_gradient(value: Tensor, gradients: Gradients) -> Tensor:
-    """Return `value`, differentiable by the inputs with the given derivatives.
-
-    Second derivatives through the result are not available.
-    """
+    """Return `value`, differentiable by the inputs with the given derivatives, but only once."""
     inputs, derivatives = zip(*gradients, strict=True)
     if torch.compiler.is_compiling():
-        # Else the compiled backward would compute them again, from block state that has moved on since.
+        # The compiled backward would otherwise recompute them, from block state that has moved since.
         derivatives = tuple(keep(derivative) for derivative in derivatives)
     result: Tensor = _WithGradient.apply(value, derivatives, *inputs)  # type: ignore[no-untyped-call]
     return result

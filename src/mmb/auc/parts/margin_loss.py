@@ -9,21 +9,13 @@ from torch import Tensor
 
 
 class MarginTerms(NamedTuple):
-    """The margin loss of each task and HALF its derivatives (the factor two is cheapest left to the end).
+    """The margin loss of each task and HALF its derivatives (the factor two is cheapest at the end)."""
 
-    Attributes:
-        value: `L_k`, `[k]`.
-        shortfall: `c + E-[h] - E+[h]`, `[k]`: half the derivative by the dual, plus the dual.
-        d_score: Half the derivative by the scores, `[rows, k]`.
-        d_mean_positive: Half the derivative by `a`, `[k]`.
-        d_mean_negative: Half the derivative by `b`, `[k]`.
-    """
-
-    value: Tensor
-    shortfall: Tensor
-    d_score: Tensor
-    d_mean_positive: Tensor
-    d_mean_negative: Tensor
+    value: Tensor  # L_k, [k]
+    shortfall: Tensor  # c + E-[h] - E+[h], [k]: half the derivative by the dual, plus the dual
+    d_score: Tensor  # [rows, k]
+    d_mean_positive: Tensor  # [k]
+    d_mean_negative: Tensor  # [k]
 
 
 def margin_terms(
@@ -35,7 +27,7 @@ def margin_terms(
     dual: Tensor,
     margin: float,
 ) -> MarginTerms:
-    r"""Value and derivatives of the margin loss of each task.
+    r"""Value and derivatives of the margin loss of each task, without task weights.
 
     $$
     L = E_+[(h-a)^2] + E_-[(h-b)^2] + 2 \alpha\,(c + E_-[h] - E_+[h]) - \alpha^2
@@ -44,19 +36,7 @@ def margin_terms(
     where $E_\pm$ are weighted sums. In the dual term the class means are estimated as
     $a + E_+[h-a]$ and $b + E_-[h-b]$, with $a, b$ held fixed there: equal to
     $E_\pm[h]$ whenever the weights sum to one, of less variance when they do so only in expectation
-    (dense batches), and the tracked mean where a batch lacks the class.
-
-    Args:
-        score: `h`, `[rows, k]`.
-        positive: Weights of the positive entries, `[rows, k]`.
-        negative: Weights of the negative entries, `[rows, k]`.
-        mean_positive: `a`, `[k]`.
-        mean_negative: `b`, `[k]`.
-        dual: `alpha`, `[k]`.
-        margin: `c`.
-
-    Returns:
-        The terms, task weights not applied.
+    (dense batches), and the tracked mean if a batch lacks the class.
     """
     from_positive, from_negative = score - mean_positive, score - mean_negative
     pull_positive, pull_negative = positive * from_positive, negative * from_negative

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -14,22 +14,10 @@ from mmb.auc.parts.weighted_scores import WeightedScores
 Surrogate = Literal["logistic", "squared_hinge"]
 
 
-def check_surrogate(surrogate: str) -> None:
-    """Raise ValueError unless this is a known surrogate."""
-    if surrogate not in get_args(Surrogate):
-        raise ValueError(f"surrogate must be one of {', '.join(get_args(Surrogate))}; got {surrogate!r}")
-
-
 def pair_loss(difference: Tensor, surrogate: Surrogate, margin: float) -> tuple[Tensor, Tensor]:
-    """Loss of pairs and its derivative.
+    """Loss of pairs and its derivative by `d`, the score of the positive minus that of the negative.
 
-    Args:
-        difference: `d`, score of the positive minus score of the negative.
-        surrogate: `"logistic"`: `log(1 + exp(c - d))`; `"squared_hinge"`: `max(c - d, 0)^2`.
-        margin: `c`.
-
-    Returns:
-        The loss and its derivative by `d`, both of the shape of `d`.
+    `"logistic"` is `log(1 + exp(c - d))`, `"squared_hinge"` is `max(c - d, 0)^2`.
     """
     short = margin - difference
     if surrogate == "logistic":
@@ -42,27 +30,19 @@ def pair_loss(difference: Tensor, surrogate: Surrogate, margin: float) -> tuple[
 class Pairs:
     """The positive entries of a batch, each against all rows of its task: `e` x rows.
 
-    Cost and memory grow with (number of positives) x rows. Everything but finding the positives has a fixed
-    shape given their number.
-
-    Attributes:
-        rows: int64 `[e]`: where the positives are in the batch.
-        columns: int64 `[e]`: likewise.
-        weight: `[e]`: their weights; zero for padding.
+    Cost and memory grow with (number of positives) x rows. Given the number of positives, all shapes are
+    fixed.
     """
 
-    rows: Tensor
-    columns: Tensor
-    weight: Tensor
+    rows: Tensor  # int64 [e]: where the positives are in the batch
+    columns: Tensor  # int64 [e]
+    weight: Tensor  # [e]; zero for padding
 
     @staticmethod
     def of(entries: WeightedScores, capacity: int | None = None) -> Pairs:
-        """Find the positives.
+        """Find the positives: all of them, or the first `capacity` by row, padded to that number.
 
-        Args:
-            entries: The batch.
-            capacity: Use at most this many positives, by row, padded to exactly this many: then no shape
-                depends on the data and a GPU is not waited for. None: all of them.
+        With a capacity no shape depends on the data, so that nothing waits for a GPU.
         """
         if capacity is None:
             rows, columns = entries.positive.nonzero(as_tuple=True)

@@ -11,13 +11,7 @@ from mmb.auc.parts.weighted_scores import WeightedScores
 
 
 class PerPositive(nn.Module):
-    """A number for each positive entry of the label matrix: memory grows with positives, not rows x tasks.
-
-    Args:
-        labels: The training labels; `rows` of batches index into them.
-        like: A tensor whose dtype and device the state takes.
-        start: Where all numbers start.
-    """
+    """A number for each positive entry of the label matrix: memory grows with positives, not rows x tasks."""
 
     value: Tensor
     keys: Tensor
@@ -30,14 +24,11 @@ class PerPositive(nn.Module):
         self.register_buffer("value", like.new_full(rows.shape, start))
 
     def find(self, entries: WeightedScores, pairs: Pairs) -> Tensor:
-        """The slots `[e]` of the positives of a batch.
-
-        Raises:
-            ValueError: If the batch has no `rows`, or (looked at on the CPU only) if an entry is positive
-                in the batch but not in the labels.
-        """
+        """The slots `[e]` of the positives of a batch, by its `rows` of the labels (checked on a CPU)."""
         if entries.rows is None:
-            raise ValueError("rows is missing: this objective keeps a variable per positive and asks which")
+            raise ValueError(
+                "rows is missing: this objective keeps a variable per positive and looks it up by row"
+            )
         rows = entries.rows.expand(entries.logits.shape)[pairs.rows, pairs.columns]
         tasks = pairs.columns if entries.tasks is None else entries.tasks[pairs.columns]
         keys = rows * self.num_tasks + tasks

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from mmb._numbers import check_positive, check_range
 from mmb.auc.parts.weighted_scores import WeightedScores
 from mmb.quantiles import negative_quantiles
 
@@ -14,36 +15,26 @@ Gradient = Literal["full", "practical"]
 
 
 class Tracking(NamedTuple):
-    """One look at the lower problems of the batch's tasks, with `t` thresholds each.
+    """One look at the lower problems of the batch's tasks, with `t` thresholds each."""
 
-    Attributes:
-        value: The thresholds, `[t, k]`.
-        hessian: Their tracked Hessians, `[t, k]`.
-        slope: Derivative of the lower objective by the threshold, `[t, k]`.
-        curvature: Its second derivative, `[t, k]`.
-        bell: `-tau1` times the derivative of `slope` by each score, `[t, rows, k]`.
-        phi: The soft steps at the thresholds, `[t, rows, k]`.
-        selected: Negative weights times selection, `[rows, k]`; they sum to about one.
-    """
-
-    value: Tensor
-    hessian: Tensor
-    slope: Tensor
-    curvature: Tensor
-    bell: Tensor
-    phi: Tensor
-    selected: Tensor
+    value: Tensor  # the thresholds, [t, k]
+    hessian: Tensor  # their tracked Hessians, [t, k]
+    slope: Tensor  # derivative of the lower objective by the threshold, [t, k]
+    curvature: Tensor  # its second derivative, [t, k]
+    bell: Tensor  # -tau1 times the derivative of slope by each score, [t, rows, k]
+    phi: Tensor  # the soft steps at the thresholds, [t, rows, k]
+    selected: Tensor  # negative weights times selection, [rows, k]; they sum to about one
 
 
 class ThresholdReport(NamedTuple):
     """Tracked thresholds beside what they should be, on the scale of the logits.
 
     Attributes:
-        tracked: What the objective holds, `[m]`.
+        tracked: The thresholds that the objective holds, `[m]`.
         quantile: The true quantile of the scores of the negatives, `[m]`; NaN without negatives.
-        rate: Share of the negatives above what is tracked, `[m]`.
+        rate: Share of the negatives above the tracked threshold, `[m]`.
         soft_rate: The same, smoothed as the objective does it, `E_-[sigmoid((z - threshold) / tau1)]`:
-            tracking brings this to the rate aimed at.
+            tracking brings this to the target rate.
     """
 
     tracked: Tensor
@@ -67,7 +58,7 @@ class TrackedThresholds(nn.Module):
     ($\rho$ stands inside the mean: the same for a mean over a task's own rows, of less variance when
     the weights of a dense batch sum to one only in expectation.)
 
-    Selected are the scores between the thresholds, softly:
+    The scores between the thresholds are selected, softly:
 
     $$
     s(z) = \frac{\phi(z-\lambda_{max}) - \phi(z-\lambda_{min})}{\rho_{max}-\rho_{min}},
@@ -75,20 +66,8 @@ class TrackedThresholds(nn.Module):
     $$
 
     without the second term when `min_fpr` is zero: then there is one threshold, at `max_fpr`.
-
-    Args:
-        max_fpr: Upper end of the range, in (0, 1].
-        min_fpr: Lower end, in [0, max_fpr).
-        like: A tensor `[m]` whose dtype and device the state takes.
-        start: Where all thresholds start.
-        lr: Step size.
-        beta: Momentum of the Hessian, in (0, 1].
-        temperature: Of the selector.
-        tau1: Smoothing, in units of the scores.
-        tau2: Strong convexity; biases the rate by `tau2 * threshold`.
-
-    Raises:
-        ValueError: If a number is out of its range.
+    `tau2` makes the lower problem strongly convex, and biases the rate by `tau2 * threshold`. The state takes
+    the dtype and the device of `like`, `[m]`.
     """
 
     rate_names = ("lr", "lr_operating")
@@ -112,20 +91,9 @@ class TrackedThresholds(nn.Module):
         tau2: float,
     ) -> None:
         super().__init__()
-        if not 0 < max_fpr <= 1:
-            raise ValueError(f"max_fpr must be in (0, 1], got {max_fpr}")
-        if not 0 <= min_fpr < max_fpr:
-            raise ValueError(f"min_fpr must be in [0, max_fpr) with max_fpr={max_fpr}, got {min_fpr}")
-        for name, number in (
-            ("lr_threshold", lr),
-            ("tau1", tau1),
-            ("tau2", tau2),
-            ("temperature", temperature),
-        ):
-            if not number > 0:
-                raise ValueError(f"{name} must be positive, got {number}")
-        if not 0 < beta <= 1:
-            raise ValueError(f"beta must be in (0, 1], got {beta}")
+        check_range("(0, 1]", max_fpr=max_fpr, beta=beta)
+        check_range(f"[0, {max_fpr})", min_fpr=min_fpr)
+        check_positive(lr_threshold=lr, tau1=tau1, tau2=tau2, temperature=temperature)
         self.lr, self.beta, self.temperature, self.tau1, self.tau2 = lr, beta, temperature, tau1, tau2
         self.ends = (max_fpr, min_fpr) if min_fpr > 0 else (max_fpr,)
         shape = like.shape[0], len(self.ends)
@@ -137,12 +105,7 @@ class TrackedThresholds(nn.Module):
         self.lr_operating = 1.0  # in logits, whatever the scale of the scores
 
     def look(self, entries: WeightedScores, z: Tensor) -> Tracking:
-        """Selection, and derivatives of the lower problems, at the thresholds before their step.
-
-        Args:
-            entries: The batch.
-            z: The scores the thresholds cut, `[rows, k]`.
-        """
+        """Selection, and derivatives of the lower problems, for scores `z` (`[rows, k]`) that are cut."""
         value, hessian = entries.gather(self.value).T, entries.gather(self.hessian).T
         soft = self._sigmoid(z, value, self.tau1)
         phi = soft if self.temperature == self.tau1 else self._sigmoid(z, value, self.temperature)
@@ -167,9 +130,9 @@ class TrackedThresholds(nn.Module):
     def step(self, entries: WeightedScores, tracking: Tracking) -> None:
         """Move thresholds, Hessians and operating points of the sampled tasks.
 
-        An operating point is where the negatives' logits really cross `max_fpr`, for use at deployment: the
-        threshold of the lower problem is smoothed, and for skewed scores lies elsewhere. Its steps are
-        `lr_operating` (1, unless a schedule lowers it) times how far the rate of the batch is above that.
+        An operating point is where the negatives' logits really cross `max_fpr`, for use at deployment. (The
+        threshold of the lower problem is smoothed, and lies elsewhere for skewed scores.) Its steps are
+        `lr_operating` (1, unless a schedule lowers it) times the excess of the batch's rate over `max_fpr`.
         """
         entries.scatter_(self.value, (tracking.value - self.lr * tracking.slope).T)
         new = (1 - self.beta) * tracking.hessian + self.beta * tracking.curvature
@@ -189,20 +152,12 @@ class TrackedThresholds(nn.Module):
         \qquad \partial_\lambda f = - E_-[v\, \partial_z s]
         $$
 
-        Args:
-            entries: The batch.
-            tracking: The look at it.
-            payoff: $v$, what one unit of selection adds to the loss, `[rows, k]`.
-
-        Returns:
-            `[rows, k]`.
+        `payoff` is $v$, what one unit of selection adds to the loss. All are `[rows, k]`.
         """
         phi, bell = tracking.phi, tracking.bell
-        hill = (
-            bell
-            if self.temperature == self.tau1
-            else entries.negative * torch.addcmul(phi, phi, phi, value=-1)
-        )
+        hill = bell
+        if self.temperature != self.tau1:
+            hill = entries.negative * torch.addcmul(phi, phi, phi, value=-1)
         push = hill * payoff  # [t, rows, k], without sign / (width * temperature)
         steep = self.per_width / self.temperature
         d_threshold = -steep * push.sum(1)  # of one threshold
@@ -216,10 +171,7 @@ class TrackedThresholds(nn.Module):
     def warm_start(self, entries: WeightedScores, z: Tensor) -> None:
         """Put thresholds at the empirical quantiles of the negative scores, Hessians at the curvature there.
 
-        Args:
-            entries: All tasks, with weights that sum to one (`WeightedScores.averaged`); tasks without
-                negatives keep their state.
-            z: The scores the thresholds cut, `[rows, m]`.
+        The entries are `averaged` ones of all tasks; tasks without negatives keep their state.
         """
         found = self.quantiles(entries, z)
         there = found.isfinite()
@@ -229,12 +181,7 @@ class TrackedThresholds(nn.Module):
         self.operating.copy_(torch.where(there[:, 0], point, self.operating))
 
     def report(self, entries: WeightedScores, z: Tensor) -> ThresholdReport:
-        """Compare with the scores of some rows.
-
-        Args:
-            entries: All tasks, with weights that sum to one (`WeightedScores.averaged`).
-            z: The scores the thresholds cut, `[rows, m]`.
-        """
+        """Compare with the scores of some rows: `averaged` entries of all tasks."""
         rate = (entries.negative * (entries.logits > self.operating)).sum(0)
         soft = self.rates[0] * entries.negative_mass - self.look(entries, z).slope[0]  # at tau2 = 0
         soft = soft.where(rate.isfinite(), torch.nan)
@@ -242,19 +189,5 @@ class TrackedThresholds(nn.Module):
         return ThresholdReport(self.operating.float(), quantile.float(), rate.float(), soft.float())
 
     def quantiles(self, entries: WeightedScores, z: Tensor) -> Tensor:
-        """Empirical thresholds: quantiles of the negative scores.
-
-        Args:
-            entries: All tasks.
-            z: The scores to cut, `[rows, m]`.
-
-        Returns:
-            `[m, t]`; NaN for tasks without negatives.
-        """
+        """Empirical thresholds `[m, t]`: quantiles of the negative scores, NaN without negatives."""
         return negative_quantiles(z, entries.negative > 0, self.ends).T
-
-
-def check_gradient(gradient: str) -> None:
-    """Raise ValueError unless this is a known gradient variant."""
-    if gradient not in get_args(Gradient):
-        raise ValueError(f"gradient must be one of {', '.join(get_args(Gradient))}; got {gradient!r}")

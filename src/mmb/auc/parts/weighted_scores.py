@@ -1,4 +1,4 @@
-"""What an objective works on, whichever way it was fed: scores [rows, tasks], two weights for every entry."""
+"""What an objective works on, for both kinds of batches: scores [rows, tasks], two weights per entry."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class WeightedScores:
             tasks that are not sampled.
         sampled: bool `[k]`: usable tasks with at least one label in the batch. The state of all others
             stays bit-identical.
-        tasks: int64 `[k]`, or None where the columns are all tasks in order.
-        rows: int64 `[rows, k]` or `[rows, 1]`, where given.
+        tasks: int64 `[k]`, or None if the columns are all tasks in order.
+        rows: int64 `[rows, k]` or `[rows, 1]`, or None.
     """
 
     logits: Tensor
@@ -41,13 +41,13 @@ class WeightedScores:
     def gather(self, state: Tensor) -> Tensor:
         """A copy of the state of the tasks here: `[k, ...]` out of `[m, ...]`, detached."""
         state = state.detach()
-        if torch.compiler.is_compiling():  # else the backward pass reads state that has moved
+        if torch.compiler.is_compiling():  # or the backward pass would read state that has moved
             kept: Tensor = keep(state if self.tasks is None else state.index_select(0, self.tasks))
             return kept
         return state.clone() if self.tasks is None else state.index_select(0, self.tasks)
 
     def scatter_(self, state: Tensor, new: Tensor) -> None:
-        """Write the new state `[k, ...]` of the sampled tasks; nobody else's changes."""
+        """Write the new state `[k, ...]` of the sampled tasks; that of other tasks does not change."""
         sampled = self.sampled.reshape(-1, *(1,) * (new.dim() - 1))
         if self.tasks is None:
             state.copy_(torch.where(sampled, new, state))
@@ -56,7 +56,7 @@ class WeightedScores:
             state.index_copy_(0, self.tasks, kept.to(state.dtype))
 
     def averaged(self) -> WeightedScores:
-        """The same with weights that sum to one over these very rows; NaN where a task lacks the class."""
+        """The same with weights that sum to one over these rows; NaN if a task lacks the class."""
         positive = self.positive / self.positive.sum(0)
         negative = self.negative / self.negative_mass
         return replace(self, positive=positive, negative=negative, negative_mass=negative.sum(0))
@@ -76,15 +76,11 @@ def check_fed(
     rows: Tensor | None,
     num_tasks: int,
 ) -> None:
-    """Refuse what does not fit together, before anything is computed or changed.
+    """Refuse a batch that does not fit together, before anything is computed or changed.
 
-    Shapes and types are checked always. Values (labels, task numbers) are checked on the CPU only: on a GPU
+    Shapes and types are always checked. Values (labels, task numbers) are checked on the CPU only: on a GPU
     that would make every step wait for the device, so there [`Labels`][mmb.auc.labels.Labels] checks the
     labels when the data is built, and indexing refuses unknown tasks.
-
-    Raises:
-        TypeError: If scores are not floating point or tasks and rows not int64.
-        ValueError: If shapes do not match, a label is not 0, 1 or missing, or a task is unknown or repeated.
     """
     if not scores.is_floating_point():
         raise TypeError(f"scores must be floating point logits, got {scores.dtype}")
@@ -113,7 +109,7 @@ def check_fed(
                 bad = int(ordered[0] if ordered[0] < 0 else ordered[-1])
                 raise ValueError(f"tasks: unknown task {bad}; the objective has tasks 0 to {num_tasks - 1}")
             if bool((ordered[1:] == ordered[:-1]).any()):
-                raise ValueError(f"tasks: each task may be there once, got {tasks.tolist()}")
+                raise ValueError(f"tasks: expected each task at most once, got {tasks.tolist()}")
     weight_shapes = (scores.shape[:1],) if tasks is not None else (scores.shape, scores.shape[:1])
     if weights is not None and weights.shape not in weight_shapes:
         raise ValueError(

@@ -11,21 +11,12 @@ _CHUNK = 1 << 24  # label entries listed at a time: bounds the temporaries of a 
 
 
 class RowLists:
-    """For every task the list of its rows with a given label, end to end in one tensor (compressed columns).
-
-    Args:
-        labels: The labels.
-        value: Which class to list: 0 or 1.
-
-    Attributes:
-        rows: All lists, one after the other, int32.
-        counts: Length of each task's list, [m].
-    """
+    """For every task its rows with label `value`, end to end in one tensor (compressed columns)."""
 
     def __init__(self, labels: Labels, value: int) -> None:
         parts = torch.split(labels.values, max(_CHUNK // labels.num_rows, 1), dim=1)
-        self.rows = torch.cat([_list_rows(part, value) for part in parts])
-        self.counts = labels.positives if value == 1 else labels.negatives
+        self.rows = torch.cat([_list_rows(part, value) for part in parts])  # int32
+        self.counts = labels.positives if value == 1 else labels.negatives  # [m]
         self._starts = self.counts.cumsum(0) - self.counts
 
     def at(self, tasks: Tensor, positions: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Draws of rows for dense batches: enriched with rare positives, or plainly shuffled."""
+"""Draws of rows for dense batches: enriched with rare positives, or just shuffled."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mmb._numbers import check_whole
+from mmb._numbers import check_range, check_whole
 from mmb.auc.batches import DenseBatch
 from mmb.auc.labels import Labels
 from mmb.auc.sampling.row_lists import RowLists
@@ -22,7 +22,7 @@ class RowDraw:
 
     Attributes:
         rows: The rows, [n].
-        weights: Importance of each row, and so of each of its labels, [n]; None when rows are drawn uniformly
+        weights: Importance of each row and of each of its labels, [n]; None when rows are drawn uniformly
             (all ones).
     """
 
@@ -36,9 +36,6 @@ class RowDraw:
             inputs: A tensor, or a nest of dicts, lists and tuples of tensors, with one entry per row of the
                 data, on the sampler's device.
             labels: The label matrix of the data, [N, m].
-
-        Returns:
-            The batch, with inputs [n, ...] and labels [n, m].
         """
         return self.with_inputs(tree_map(lambda leaf: leaf[self.rows], inputs), labels[self.rows])
 
@@ -50,24 +47,23 @@ class RowDraw:
 class RichRowSampler(Sampler[RowDraw]):
     r"""Rows of which a fraction are positives of uniformly drawn tasks, with importance weights.
 
-    A fraction `f` of the rows is drawn so: a task uniformly (every task gets an even share), then one of
-    its positives uniformly. The rest are uniform, each row at most once in an epoch. So row i of `N` is
-    drawn with intensity
+    For a fraction `f` of the rows, a task is drawn uniformly (every task gets an even share), then one of its
+    positives uniformly. The rest are uniform, each row at most once in an epoch. So row i of `N` is drawn
+    with intensity
 
     $$
     \lambda_i = \frac{1 - f}{N} + \frac{f}{m} \sum_{k} \frac{y_{ik}}{n_k^+}
     $$
 
     and its weight is $(1/N) / \lambda_i$, for every label it has. Weighted sums over a draw are then
-    exactly unbiased, for any function of inputs and labels. Labels of one row share one weight because it is
-    the only weight depending on row and task alone that is unbiased. It is bounded without clipping: by
-    `1 / (1 - f)` for any label; and a positive of task k, weighted by its class rate $1 / (n p_k)$ as
-    dense objectives do, counts at most `m / (f n)` in its class mean, however rare the task (uniform rows
-    give $1 / (n p_k)$).
+    exactly unbiased, for any function of inputs and labels. (No other weight that depends only on row and
+    task is.) It is bounded without clipping: by `1 / (1 - f)` for any label; and a positive of task k,
+    weighted by its class rate $1 / (n p_k)$ as dense objectives do, counts at most `m / (f n)` in its class
+    mean, however rare the task (uniform rows give $1 / (n p_k)$).
 
     An epoch is `N / batch_size` draws, rounded up. With `rich_fraction=0` it is a plain shuffled pass:
-    each row once, and no weights. Where `batch_size` does not divide `N` the last draw is shorter, or, if a
-    single row were left, which batch normalisation could not take, one row longer.
+    each row once, and no weights. If `batch_size` does not divide `N`, the last draw is shorter; a single
+    row, which batch normalization cannot take, is added to the draw before.
 
     Args:
         labels: Label matrix [N, m] with 0, 1 and missing. Tasks that lack a class are not drawn for.
@@ -75,7 +71,7 @@ class RichRowSampler(Sampler[RowDraw]):
         rich_fraction: `f`, in [0, 1), rounded to whole rows.
         max_weight: Clip weights at this value (at least 1), to tame an `f` near 1; None does not clip.
             Clipping biases: a row whose weight should be `w` counts `max_weight / w` of what it should.
-            Only rows with few or no positives can be hit.
+            It affects only rows with few or no positives.
         generator: A generator on the labels' device, or a seed for one.
 
     Raises:
@@ -93,15 +89,9 @@ class RichRowSampler(Sampler[RowDraw]):
     ) -> None:
         labels = labels if isinstance(labels, Labels) else Labels(labels)
         check_whole("batch_size", batch_size, 1)
-        if not 1 <= batch_size <= labels.num_rows:
-            raise ValueError(
-                f"batch_size: expected 1 to {labels.num_rows}, the rows of the labels, got {batch_size}"
-            )
-        if not 0 <= rich_fraction < 1:
-            raise ValueError(
-                f"rich_fraction: expected at least 0 and less than 1, got {rich_fraction}; "
-                "rows without a positive can only come from the uniform rest"
-            )
+        check_range(f"[1, {labels.num_rows}]", "the rows of the labels", batch_size=batch_size)
+        why = "rows without a positive can only come from the uniform rest"
+        check_range("[0, 1)", why, rich_fraction=rich_fraction)
         if max_weight is not None and not max_weight >= 1:
             raise ValueError(f"max_weight: expected at least 1, got {max_weight}; None does not clip")
         self.num_rich = min(round(rich_fraction * batch_size), batch_size - 1)
@@ -115,7 +105,7 @@ class RichRowSampler(Sampler[RowDraw]):
             self._tasks = labels.usable.nonzero().squeeze(1)
             self._num_tasks = torch.full((1,), labels.num_usable, device=labels.device)
             self._positives = RowLists(labels, 1)
-            # N / m * sum over tasks of y / n+: how much likelier than uniformly the rich part draws a row
+            # N / m * sum over tasks of y / n+: how much more often than uniform the rich part draws a row
             shares = (
                 labels.usable * (labels.num_rows / labels.num_usable) / labels.positives.clamp(min=1).double()
             )

@@ -1,4 +1,4 @@
-"""What all samplers share: epochs, a generator of their own, exact resumption."""
+"""What all samplers share: epochs, a generator, exact resumption."""
 
 from __future__ import annotations
 
@@ -28,9 +28,6 @@ class Sampler(ABC, Generic[_Draw]):
     Attributes:
         epoch: Whole epochs drawn so far.
         step: Draws made in the current epoch.
-
-    Raises:
-        ValueError: If `steps_per_epoch` is not positive or the generator is on another device.
     """
 
     def __init__(
@@ -65,7 +62,7 @@ class Sampler(ABC, Generic[_Draw]):
         self.epoch, self.step = self.epoch + 1, 0
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the sampler stands: counters and generator, a few kilobytes."""
+        """Counters and generator, a few kilobytes."""
         return {
             "epoch": self.epoch,
             "step": self.step,
@@ -107,19 +104,16 @@ class Sampler(ABC, Generic[_Draw]):
         return torch.randint(1 << 62, size, generator=self.generator, device=self.device)
 
     def _positions(self, counts: Tensor, size: int) -> Tensor:
-        """Simple random samples without replacement: `size` positions in [0, count) for each count [k].
+        """Random samples without replacement: `size` positions in [0, count) for each count, [k, size].
 
-        The cost does not depend on the counts. Where a count is smaller than `size`, its positions come
-        again, as evenly as possible.
-
-        Returns:
-            [k, size]
+        The cost does not depend on the counts. If a count is smaller than `size`, its positions repeat, as
+        evenly as possible.
         """
         counts = counts.unsqueeze(1)
-        # Candidates: all positions where they are few, else independent draws. Of either, a random choice of
+        # Candidates: all positions if they are few, else independent draws. In both cases, a random choice of
         # those that are valid and different is a simple random sample. Draws of a count above num_candidates
-        # give 1.26 * size different ones on average, so that size of them are there but for a freak (which
-        # would only repeat a position).
+        # give 1.26 * size different ones on average, so that fewer than size are very unlikely (and would
+        # only repeat a position).
         num_candidates = 2 * size + 16
         every = torch.arange(num_candidates, device=self.device)
         drawn = (self._integers(len(counts), num_candidates) % counts).sort(1).values

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mmb._numbers import check_whole
+from mmb._numbers import check_range, check_whole
 from mmb.auc.batches import TaskBatch
 from mmb.auc.labels import Labels
 from mmb.auc.sampling.row_lists import RowLists
@@ -42,10 +42,7 @@ class TaskDraw:
         Args:
             inputs: A tensor, or a nest of dicts, lists and tuples of tensors, with one entry per row of the
                 data, on the sampler's device.
-            labels: Not looked at, the draw has its own; so that all kinds of draws can be used alike.
-
-        Returns:
-            The batch, with inputs [k, r, ...].
+            labels: Not used, since the draw has its own; here for the same signature as other draws.
         """
         upper, lower = (
             None if draw is None else tree_map(lambda leaf, rows=draw.rows: leaf[rows], inputs)
@@ -63,12 +60,12 @@ class TaskSampler(Sampler[TaskDraw]):
     """Draws tasks, and for each task rows of both of its classes, as the paper's algorithms do.
 
     Tasks differ within a draw. A task's positives are drawn uniformly from its positives and its negatives
-    uniformly from its labelled negatives; rows differ within a class, and where a class has fewer rows than
-    are asked for, they come again as evenly as possible. The cost of a draw does not depend on the number of
-    rows; with the number of tasks it grows only by one permutation of them.
+    uniformly from its labeled negatives; rows differ within a class, but if a class has too few rows, they
+    repeat as evenly as possible. The cost of a draw does not depend on the number of rows; with the number of
+    tasks it grows only by one permutation of them.
 
-    An epoch is as many draws as give one row per row of the data, `n / (tasks_per_step * rows_per_task)`
-    rounded up: the work of one pass of plain training.
+    An epoch draws as many rows as the data has, in `n / (tasks_per_step * rows_per_task)` draws, rounded up:
+    the work of one pass of plain training.
 
     Args:
         labels: Label matrix [n, m] with 0, 1 and missing. Tasks that lack a class are never drawn.
@@ -101,8 +98,7 @@ class TaskSampler(Sampler[TaskDraw]):
         labels = labels if isinstance(labels, Labels) else Labels(labels)
         check_whole("tasks_per_step", tasks_per_step, 1)
         check_whole("rows_per_task", rows_per_task, 2)  # a positive and a negative
-        if not 0 < positive_fraction < 1:
-            raise ValueError(f"positive_fraction: expected between 0 and 1, got {positive_fraction}")
+        check_range("(0, 1)", positive_fraction=positive_fraction)
         self._rates = _inclusion_rates(labels, tasks_per_step, task_weights)
         if steps_per_epoch is None:
             steps_per_epoch = math.ceil(labels.num_rows / (tasks_per_step * rows_per_task))
@@ -148,9 +144,9 @@ class TaskSampler(Sampler[TaskDraw]):
 
 
 def _inclusion_rates(labels: Labels, tasks_per_step: int, task_weights: Tensor | None) -> Tensor | None:
-    """Chance of each usable task to be in a draw: as its weight, but at most 1, summing to tasks_per_step."""
+    """Chance of each usable task to be drawn: proportional to its weight, at most 1, summing to `k`."""
     if task_weights is None:
-        _check_tasks_per_step(tasks_per_step, labels.num_usable)
+        check_range(f"[1, {labels.num_usable}]", "the tasks with both classes", tasks_per_step=tasks_per_step)
         return None
     if task_weights.shape != labels.usable.shape:
         raise ValueError(
@@ -159,7 +155,8 @@ def _inclusion_rates(labels: Labels, tasks_per_step: int, task_weights: Tensor |
     weights = task_weights.to(labels.device, torch.float64)[labels.usable]
     if not bool((weights.isfinite() & (weights >= 0)).all()):
         raise ValueError(f"task_weights: expected finite numbers of at least 0, got {task_weights.tolist()}")
-    _check_tasks_per_step(tasks_per_step, int((weights > 0).sum()))
+    drawable = int((weights > 0).sum())
+    check_range(f"[1, {drawable}]", "the tasks that can be drawn", tasks_per_step=tasks_per_step)
     # Tasks that would be drawn more than once per step are drawn at every step; the others share the rest.
     always = torch.zeros_like(weights, dtype=torch.bool)
     while True:
@@ -169,10 +166,3 @@ def _inclusion_rates(labels: Labels, tasks_per_step: int, task_weights: Tensor |
         if bool((rates <= 1).all()):
             return rates
         always |= rates > 1
-
-
-def _check_tasks_per_step(tasks_per_step: int, most: int) -> None:
-    if not 1 <= tasks_per_step <= most:
-        raise ValueError(
-            f"tasks_per_step: expected 1 to {most}, the tasks that can be drawn, got {tasks_per_step}"
-        )
