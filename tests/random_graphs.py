@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from mmb.data import Dataset
 from mmb.data.inputs.graphs import ATOM_DIMS, BOND_DIMS, GraphInputs, mixed_radix_table
 
 DISTINCT_ATOMS = 17
@@ -41,3 +42,12 @@ def random_graphs(count: int, generator: torch.Generator, smallest: int = 1, lar
             "edge_counts": torch.tensor(edge_counts),
         }
     )
+
+
+def random_molecules(rows=300):
+    """A data set of random graphs with three tasks."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.randint(-1, 2, (rows, 3), generator=generator).to(torch.int8)
+    order = torch.arange(rows)
+    split = {"train": order[:250], "valid": order[250:280], "test": order[280:]}
+    return Dataset("graphs", random_graphs(rows, generator), labels, split, ("a", "b", "c"))

@@ -27,7 +27,7 @@ def tiny_recipe(method="pauc", **changes):
 
 
 def molecule_recipe(folder, method="pauc", **changes):
-    """Graphs and a network with batch normalisation."""
+    """Graphs and a network with batch normalization."""
     smiles = ["CCO", "c1ccccc1O", "CC(=O)N", "CCN(C)C", "C1CCCCC1", "CC#N", "OCC(O)CO", "c1ccncc1", "CS"]
     lines = [f"{text},{k % 3 // 2},{(k // 2) % 2}" for k, text in enumerate(smiles * 8)]
     path = folder / "molecules.csv"
@@ -64,7 +64,7 @@ def is_free(path):
 
 @contextmanager
 def small_files(size):
-    """Within it, writing beyond so many bytes of a file fails, as on a full disk."""
+    """In this context, files cannot be longer than `size` bytes, as on a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:

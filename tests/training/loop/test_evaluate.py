@@ -1,4 +1,4 @@
-"""Batch normalisation in training on batches that are not drawn like the data."""
+"""Batch normalization in training on batches that are not drawn like the data."""
 
 import pytest
 import torch
@@ -20,7 +20,8 @@ def statistics(run):
 
 
 def trained(folder, method, batch_norm):
-    settings = {"training": {"batch_norm": batch_norm}, "sampler": {"kind": "tasks"}}
+    training = {"batch_norm": batch_norm, "steps": 5, "checkpoint_every": 5}
+    settings = {"training": training, "sampler": {"kind": "tasks"}}
     run = Run.create(folder / "run", molecule_recipe(folder, method, **settings))
     train(run)
     return run

@@ -11,7 +11,7 @@ from mmb.training import CheckpointError
 from mmb.training.processes.group import Ranks
 from mmb.training.processes.sharded_state import Piece, Pieces
 from mmb.training.runs import checkpoint, tensor_files
-from processes import in_processes
+from processes import in_processes, in_turn
 
 WHOLE = torch.arange(14.0).view(7, 2)
 
@@ -61,8 +61,7 @@ def test_saved_by_four_read_by_any_number(tmp_path):
 
 
 def test_a_damaged_file_of_one_process_is_noticed_by_all(tmp_path):
-    in_processes(2, save, tmp_path, 3)
-    in_processes(2, save, tmp_path, 4)
+    in_processes(2, in_turn, [(save, tmp_path, 3), (save, tmp_path, 4)])
     newest = checkpoint.steps(tmp_path)[-1]
     last = sorted(newest.glob("*.safetensors"))[-1]
     content = bytearray(last.read_bytes())
@@ -80,22 +79,23 @@ def fail_in_one(folder, where):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     rank = Ranks.of_this_process().rank
-    if where == "tensors" and rank == 1:
-        tensor_files.Piece.__get_tensor_shard__ = fail
-    if where == "manifest" and rank == 0:
-        checkpoint.write_whole = fail
-    try:
-        save(folder, 4)
-    except CheckpointError as error:
-        return str(error)
+    with pytest.MonkeyPatch.context() as patch:
+        if where == "tensors" and rank == 1:
+            patch.setattr(tensor_files.Piece, "__get_tensor_shard__", fail)
+        if where == "manifest" and rank == 0:
+            patch.setattr(checkpoint, "write_whole", fail)
+        try:
+            save(folder, 4)
+        except CheckpointError as error:
+            return str(error)
     return "saved"
 
 
-@pytest.mark.parametrize("where", ["tensors", "manifest"])
-def test_a_disk_that_is_full_for_one_fails_for_all_and_leaves_the_last(tmp_path, where):
-    in_processes(2, save, tmp_path, 3)
-    for message in in_processes(2, fail_in_one, tmp_path, where):
-        assert "step 4 could not be written" in message
-        assert "No space left on device" in message
+def test_a_disk_that_is_full_for_one_fails_for_all_and_leaves_the_last(tmp_path):
+    calls = [(save, tmp_path, 3), (fail_in_one, tmp_path, "tensors"), (fail_in_one, tmp_path, "manifest")]
+    for _, tensors, manifest, (_, _, said) in in_processes(2, in_turn, [*calls, (read, tmp_path)]):
+        for message in (tensors, manifest):
+            assert "step 4 could not be written" in message
+            assert "No space left on device" in message
+        assert said == []
     assert [path.name for path in tmp_path.iterdir()] == ["00000003"]
-    assert in_processes(2, read, tmp_path)[0][2] == []

@@ -1,0 +1,51 @@
+"""Metrics of the selected weights, and parts of the data that have none."""
+
+import pytest
+
+from mmb.training import Run, evaluate_run, train
+from mmb.training.runs.log import read_log
+from tiny_runs import tiny_recipe
+
+SHORT = {"steps": 12, "evaluate_every": 4, "checkpoint_every": 12}
+
+
+def trained(path, method="pauc", **changes):
+    run = Run.create(path, tiny_recipe(method, training=SHORT, **changes))
+    return run, train(run)
+
+
+def test_the_best_weights_on_validation_are_those_judged(tmp_path):
+    run, result = trained(tmp_path / "run", "auc", optimizer={"lr": 0.03})
+    valid = {r["step"]: r["pauc"] for r in read_log(run.path) if r["kind"] == "valid"}
+    assert result["valid"]["pauc"] == max(valid.values()) == valid[result["best_step"]]
+    assert evaluate_run(run, "valid")["mean"] == result["valid"]
+    assert evaluate_run(run, "test")["mean"] == result["test"]
+    assert evaluate_run(run, "test", max_fpr=0.5)["mean"]["pauc"] != result["test"]["pauc"]
+
+
+def test_a_run_without_test_rows_finishes(tmp_path):
+    _, result = trained(tmp_path / "run", data={"fractions": [0.6, 0.4, 0.0]})
+    assert result["test"] == {"auc": None, "pauc": None, "ap": None}
+    assert result["tasks"]["test_auc"] == [None] * 4
+    assert result["valid"]["auc"] > 0
+
+
+def test_a_run_without_validation_rows_says_so(tmp_path):
+    with pytest.raises(ValueError, match=r"validation rows.*split"):
+        trained(tmp_path / "run", data={"fractions": [0.6, 0.0, 0.4]})
+
+
+def test_parts_without_a_class(tmp_path):
+    rows = "\n".join(
+        f"{k},{k % 2 if k < 40 else 0},{'train' if k < 20 else 'valid' if k < 40 else 'test'}"
+        for k in range(60)
+    )
+    (tmp_path / "d.csv").write_text(f"x,y,part\n{rows}\n")
+    csv = {"name": "csv", "path": str(tmp_path / "d.csv"), "labels": "y", "split_column": "part"}
+    settings = {"model": {"name": "mlp", "hidden": []}, "sampler": {"batch_size": 8}}
+    run, result = trained(tmp_path / "run", "ce", data=csv, **settings)
+    assert result["test"] == {"auc": None, "pauc": None, "ap": None}
+    assert "NaN" not in (run.path / "result.json").read_text()
+    (tmp_path / "d.csv").write_text((tmp_path / "d.csv").read_text().replace("1,valid", "0,valid"))
+    with pytest.raises(ValueError, match="validation rows"):
+        trained(tmp_path / "other", "ce", data=csv, **settings)

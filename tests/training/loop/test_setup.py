@@ -1,0 +1,85 @@
+"""The parts of a run against closed forms; what cannot be trained is refused before anything is made."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from mmb import memory
+from mmb.auc import Labels
+from mmb.memory import NoRoomError
+from mmb.training import Run, train
+from mmb.training.loop.setup import check_capture, make_optimizer, make_sampler, make_setup, rows_per_step
+from mmb.training.recipes.recipe import OptimizerSettings
+from mmb.training.recipes.resolution import resolve, to_plain
+from tiny_runs import tiny_recipe
+
+
+def test_momentum_is_the_papers_moving_average():
+    gradients = torch.randn(5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    layer, no_objective = nn.Linear(3, 1, bias=False, dtype=torch.float64), nn.Module()
+    optimizer = make_optimizer(OptimizerSettings("momentum", lr=0.1, momentum=0.7), layer, no_objective)
+    x, z = layer.weight.detach().clone(), gradients[0]  # z starts at the first estimate
+    for gradient in gradients:
+        layer.weight.grad = gradient.unsqueeze(0).clone()
+        optimizer.step()
+        z = 0.7 * z + 0.3 * gradient  # b0 = 0.3
+        x = x - 0.1 * z
+        torch.testing.assert_close(layer.weight.detach(), x)
+
+
+def test_weight_decay_spares_the_objectives_variables():
+    model, objective = nn.Linear(2, 2), nn.Linear(2, 2)
+    for name in ("momentum", "sgd", "adam", "adamw"):
+        groups = make_optimizer(OptimizerSettings(name, weight_decay=0.1), model, objective).param_groups
+        assert [group["weight_decay"] for group in groups] == [0.1, 0.0]
+
+
+@pytest.mark.parametrize("method", ["pauc", "auc-ct"])
+def test_steps_have_as_many_rows_where_tasks_are_few(method):
+    recipe = tiny_recipe(method, sampler={"kind": "tasks", "tasks_per_step": 4, "rows_per_task": 6})
+    sampler = make_sampler(recipe, Labels((torch.arange(200) % 3 == 0).long().unsqueeze(1)))
+    draw = next(iter(sampler))
+    drawn = sum(part.rows.numel() for part in (draw, draw.lower) if part is not None)
+    assert drawn == rows_per_step(recipe) == (48 if method == "auc-ct" else 24)
+    assert len(sampler) == math.ceil(200 / drawn)
+
+
+@pytest.mark.parametrize(
+    ("changes", "device", "message"),
+    [
+        ({}, "cpu", "needs a GPU, and the device is cpu"),
+        ({"method": "auc-ct", "objective": {"copies_device": "cpu"}}, "cuda", "copies_device=null"),
+        ({"schedule": {"decay_blocks": True}}, "cuda", "schedule.decay_blocks=false"),
+        ({"method": "pauc-pairwise"}, "cuda", "set objective.capacity, or training.capture=false"),
+        ({"method": "sopa-s"}, "cuda", "a fixed number of pairs"),
+    ],
+)
+def test_refused_where_it_cannot_work(changes, device, message):
+    recipe = tiny_recipe(**{**changes, "training": {"capture": True}})
+    with pytest.raises(ValueError, match=message):
+        check_capture(recipe, torch.device(device))
+
+
+def compositional(**options):
+    training = {"steps": 12, "evaluate_every": 6}
+    return tiny_recipe("auc-ct", objective={"lr_dual": 0.1, **options}, training=training)
+
+
+def test_storage_of_copies_is_part_of_a_recipe():
+    recipe = compositional(copies_dtype="bfloat16", copies_device="cpu")
+    assert recipe.objective["copies_dtype"] == "bfloat16"
+    assert resolve(to_plain(recipe)) == recipe
+    with pytest.raises(ValueError, match="copies_dtype"):
+        compositional(copies_dtype="bfloat15")
+
+
+def test_refused_before_training(tmp_path, monkeypatch):
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 1000)
+    run = Run.create(tmp_path / "run", compositional())
+    with pytest.raises(NoRoomError, match=r"1\.3 KiB, but 1000 bytes are free there.*copies_dtype=bfloat16"):
+        train(run)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")  # as torchrun says it
+    with pytest.raises(NoRoomError, match=r"bfloat16 .* 648 bytes for each of 2 processes"):
+        make_setup(compositional(copies_dtype="bfloat16"))

@@ -1,0 +1,28 @@
+"""Decision thresholds: the lowest whose false positive rate is within a limit."""
+
+import torch
+
+from mmb.training.runs.scoring import decision_thresholds, rates_at
+
+
+def test_thresholds_are_the_lowest_within_the_rate():
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(200, 6, generator=generator).round(decimals=1)  # with ties
+    labels = torch.randint(-1, 2, (200, 6), generator=generator)
+    labels[:, 5] = 1
+    fprs = (0.05, 0.1, 0.3)
+    thresholds = decision_thresholds(logits, labels, fprs)
+    assert thresholds[:, 5].isnan().all()
+    assert all(rate[5].isnan() for rate in rates_at(logits, labels, thresholds[0]))  # no threshold, no rate
+    for limit, threshold in zip(fprs, thresholds, strict=True):
+        fpr, _ = rates_at(logits, labels, threshold)
+        assert (fpr[:5] <= limit).all()
+        for task in range(5):
+            negatives = logits[labels[:, task] == 0, task]
+            lower = negatives[negatives < threshold[task]].max()
+            assert (negatives > lower).double().mean() > limit  # the next lower one would be too low
+
+
+def test_thresholds_of_round_rates_are_not_lost_to_rounding():
+    logits, labels = torch.arange(30.0).unsqueeze(1), torch.zeros(30, 1, dtype=torch.int8)
+    assert decision_thresholds(logits, labels, (0.1,)).item() == 26  # three of thirty are above
