@@ -1,6 +1,8 @@
-"""What objectives with the min-max margin loss share: class means, the dual, its step."""
+"""The min-max margin loss (the pairwise square loss without pairs), its class means and its dual."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -8,9 +10,19 @@ from torch import Tensor, nn
 from mmb._numbers import check_range
 from mmb.auc.labels import Labels
 from mmb.auc.parts.autograd import Gradients
-from mmb.auc.parts.margin_loss import MarginTerms
 from mmb.auc.parts.weighted_scores import WeightedScores
 from mmb.auc.score_objective import ScoreObjective, Transform
+
+
+class MarginTerms(NamedTuple):
+    """The margin loss of each task and HALF its derivatives (the factor two is cheapest at the end)."""
+
+    dual: Tensor  # before its step, [k]
+    value: Tensor  # L_k, [k]
+    shortfall: Tensor  # c + E-[h] - E+[h], [k]: half the derivative by the dual, plus the dual
+    d_score: Tensor  # [rows, k]
+    d_mean_positive: Tensor  # [k]
+    d_mean_negative: Tensor  # [k]
 
 
 class MarginObjective(ScoreObjective):
@@ -40,15 +52,43 @@ class MarginObjective(ScoreObjective):
         """Keep the dual in its set: here all numbers."""
         return dual
 
+    def margin_terms(self, entries: WeightedScores, score: Tensor, negative: Tensor) -> MarginTerms:
+        r"""The margin loss of scores `h` and negative weights, both `[rows, k]`, without task weights.
+
+        $$
+        L = E_+[(h-a)^2] + E_-[(h-b)^2] + 2 \alpha\,(c + E_-[h] - E_+[h]) - \alpha^2
+        $$
+
+        where $E_\pm$ are weighted sums. In the dual term the class means are estimated as
+        $a + E_+[h-a]$ and $b + E_-[h-b]$, with $a, b$ held fixed there: equal to $E_\pm[h]$ whenever the
+        weights sum to one, of less variance when they do so only in expectation (dense batches), and the
+        tracked mean if a batch lacks the class.
+        """
+        a, b, dual = (entries.gather(s) for s in (self.mean_positive, self.mean_negative, self.dual))
+        positive = entries.positive
+        from_positive, from_negative = score - a, score - b
+        pull_positive, pull_negative = positive * from_positive, negative * from_negative
+        sum_positive, sum_negative = pull_positive.sum(0), pull_negative.sum(0)
+        shortfall = self.margin + (b + sum_negative) - (a + sum_positive)
+        variance = torch.addcmul(pull_positive * from_positive, pull_negative, from_negative).sum(0)
+        return MarginTerms(
+            dual,
+            value=variance + dual * (2 * shortfall - dual),
+            shortfall=shortfall,
+            d_score=torch.addcmul(pull_positive + pull_negative, dual, negative - positive),
+            d_mean_positive=-sum_positive,
+            d_mean_negative=-sum_negative,
+        )
+
     def conclude(
-        self, entries: WeightedScores, dual: Tensor, terms: MarginTerms, d_logits: Tensor
+        self, entries: WeightedScores, terms: MarginTerms, d_logits: Tensor
     ) -> tuple[Tensor, Gradients]:
-        """Weigh the tasks, and move the dual `[k]` of the sampled ones.
+        """Weigh the tasks, and move the dual of the sampled ones.
 
         `d_logits` is half the derivative by the logits, `[rows, k]`, without task weights.
         """
         if self.training:
-            step = dual + self.lr_dual * 2 * (terms.shortfall - dual)
+            step = terms.dual + self.lr_dual * 2 * (terms.shortfall - terms.dual)
             entries.scatter_(self.dual, self.project_dual(step))
         twice = 2 * entries.scale
         return (entries.scale * terms.value).sum(), [

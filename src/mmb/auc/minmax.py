@@ -9,7 +9,6 @@ from mmb._renamed import renamed_arguments
 from mmb.auc.labels import Labels
 from mmb.auc.margin_objective import MarginObjective
 from mmb.auc.parts.autograd import Gradients
-from mmb.auc.parts.margin_loss import margin_terms
 from mmb.auc.parts.weighted_scores import WeightedScores
 from mmb.auc.score_objective import Transform
 from mmb.projections import nonnegative
@@ -59,10 +58,9 @@ class MinMaxAUC(MarginObjective):
 
     def estimate(self, entries: WeightedScores) -> tuple[Tensor, Gradients]:
         """$L_k$ averaged over the tasks of the batch, at the dual before its step."""
-        a, b, dual = (entries.gather(s) for s in (self.mean_positive, self.mean_negative, self.dual))
         score, slope = self.squash(entries)
-        terms = margin_terms(score, entries.positive, entries.negative, a, b, dual, self.margin)
-        return self.conclude(entries, dual, terms, terms.d_score * slope)
+        terms = self.margin_terms(entries, score, entries.negative)
+        return self.conclude(entries, terms, terms.d_score * slope)
 
     @torch.no_grad()
     def warm_start(self, scores: Tensor, labels: Tensor) -> None:

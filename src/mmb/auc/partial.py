@@ -10,7 +10,6 @@ from mmb._renamed import renamed_arguments
 from mmb.auc.labels import Labels
 from mmb.auc.margin_objective import MarginObjective
 from mmb.auc.parts.autograd import Gradients
-from mmb.auc.parts.margin_loss import margin_terms
 from mmb.auc.parts.tracked_thresholds import Gradient, TrackedThresholds
 from mmb.auc.parts.weighted_scores import WeightedScores
 from mmb.auc.score_objective import Transform
@@ -98,21 +97,20 @@ class PartialAUC(MarginObjective, ThresholdObjective):
 
     def estimate(self, entries: WeightedScores) -> tuple[Tensor, Gradients]:
         """$L_k$ averaged over the tasks of the batch, at dual and thresholds before their steps."""
-        a, b, dual = (entries.gather(s) for s in (self.mean_positive, self.mean_negative, self.dual))
         score, slope = self.squash(entries)
         cut = score if self.transform == "sigmoid" else entries.logits
         tracking = self.tracked.look(entries, cut)
-        terms = margin_terms(score, entries.positive, tracking.selected, a, b, dual, self.margin)
+        terms = self.margin_terms(entries, score, tracking.selected)
         d_logits = terms.d_score * slope
         if self.gradient == "full":
-            from_b = score - b
+            from_b = score - entries.gather(self.mean_negative)
             # half of (h-b)^2 + 2 alpha (h-b)
-            payoff = torch.addcmul(dual * from_b, from_b, from_b, value=0.5)
+            payoff = torch.addcmul(terms.dual * from_b, from_b, from_b, value=0.5)
             d_cut = self.tracked.through_selection(entries, tracking, payoff)
             d_logits = d_logits + (d_cut * slope if self.transform == "sigmoid" else d_cut)
         if self.training:
             self.tracked.step(entries, tracking)
-        return self.conclude(entries, dual, terms, d_logits)
+        return self.conclude(entries, terms, d_logits)
 
     def cut(self, entries: WeightedScores) -> Tensor:
         """`z`, which the thresholds cut: probabilities, or logits."""

@@ -9,7 +9,7 @@ import mmb
 from mmb.auc.as_problem.compositional_problem import as_compositional_problem, lower_variables
 from mmb.auc.as_problem.objective_problems import as_blocks
 from mmb.auc.batches import DenseBatch, TaskBatch
-from mmb.auc.compositional.stacked_mlp import is_mlp
+from mmb.auc.compositional.per_task_model import is_mlp
 from mmb.auc.compositional.whole_network import CompositionalAUC
 from mmb.auc.minmax import MinMaxAUC
 from mmb.auc.sampling import TaskSampler

@@ -3,7 +3,6 @@
 from mmb.auc.baselines.cross_entropy import CrossEntropy
 from mmb.auc.baselines.focal import Focal
 from mmb.auc.baselines.minibatch_partial import MiniBatchPartialAUC
-from mmb.auc.baselines.sopa import SOPA
-from mmb.auc.baselines.sopas import SOPAs
+from mmb.auc.baselines.sopa import SOPA, SOPAs
 
 __all__ = ["SOPA", "CrossEntropy", "Focal", "MiniBatchPartialAUC", "SOPAs"]

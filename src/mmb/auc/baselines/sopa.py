@@ -1,10 +1,12 @@
-"""SOPA: partial AUC with one conditional-value-at-risk variable per positive."""
+"""SOPA and SOPAs (SOPA-s): partial AUC with one variable per positive, hard or soft."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from mmb._numbers import check_positive, check_range
@@ -17,7 +19,16 @@ from mmb.auc.parts.weighted_scores import WeightedScores
 from mmb.auc.score_objective import ScoreObjective, Transform
 
 
-class SOPA(ScoreObjective):
+class PerPositiveObjective(ScoreObjective):
+    """An objective with a variable for each positive, and all pairs of a batch."""
+
+    @classmethod
+    def capture_problem(cls, options: Mapping[str, Any]) -> str | None:
+        """A step cannot be captured: its number of pairs changes."""
+        return "needs a fixed number of pairs, which this objective does not have: take pauc-pairwise"
+
+
+class SOPA(PerPositiveObjective):
     r"""Partial AUC by a threshold on the pair losses of each positive (Zhu et al., 2022).
 
     $$
@@ -58,11 +69,6 @@ class SOPA(ScoreObjective):
         self.max_fpr, self.lr_positive = max_fpr, lr_positive
         self.level = PerPositive(labels, self.task_weight, start=0.0)  # s
 
-    @classmethod
-    def capture_problem(cls, options: Mapping[str, Any]) -> str | None:
-        """A step cannot be captured: its number of pairs changes."""
-        return "needs a fixed number of pairs, which this objective does not have: take pauc-pairwise"
-
     def estimate(self, entries: WeightedScores) -> tuple[Tensor, Gradients]:
         """$L_k$ averaged over the tasks of the batch, at the variables before their step."""
         pairs = Pairs.of(entries)
@@ -80,3 +86,66 @@ class SOPA(ScoreObjective):
         if self.training:
             self.level.store(slots, level - self.lr_positive * (mass - chosen.sum(1)))
         return value, [(entries.logits, d_score * slope)]
+
+
+class SOPAs(PerPositiveObjective):
+    r"""Partial AUC by KL-regularized weights on the pair losses of each positive (Zhu et al., 2022).
+
+    $$
+    L_k = E_{i+}\big[ \lambda \log E_{j-}\, e^{\ell_{ij}/\lambda} \big],
+    \qquad \ell_{ij} = \max(c - h_i + h_j, 0)^2.
+    $$
+
+    The inner mean is tracked per positive, $u_i \leftarrow (1-\gamma) u_i + \gamma\, E_{j-}
+    e^{\ell_{ij}/\lambda}$ (kept as a logarithm; the first visit sets it), and the estimate weighs pairs by
+    $e^{\ell_{ij}/\lambda}/u_i$ with the new $u_i$. Batches must carry `rows`.
+
+    Args:
+        labels: The training labels.
+        temperature: $\lambda$: toward zero only the worst negative counts, for large values all do.
+        beta: $\gamma$ in (0, 1], the weight of the newest batch.
+        margin: `c`.
+        transform: What the loss compares; see [`MinMaxAUC`][mmb.auc.minmax.MinMaxAUC].
+        task_weighting: See [`Objective`][mmb.auc.objective.Objective].
+    """
+
+    @renamed_arguments(momentum="beta", scores="transform")
+    def __init__(
+        self,
+        labels: Labels | Tensor,
+        *,
+        temperature: float = 0.3,
+        beta: float = 0.5,
+        margin: float = 1.0,
+        transform: Transform = "sigmoid",
+        task_weighting: float = 0.0,
+    ) -> None:
+        labels = labels if isinstance(labels, Labels) else Labels(labels)
+        super().__init__(labels, margin, transform, task_weighting)
+        check_positive(temperature=temperature)
+        check_range("(0, 1]", beta=beta)
+        self.temperature, self.beta = temperature, beta
+        self.log_mean = PerPositive(labels, self.task_weight, start=-math.inf)  # log u; unseen at -inf
+
+    def estimate(self, entries: WeightedScores) -> tuple[Tensor, Gradients]:
+        """$L_k$ averaged over the tasks of the batch."""
+        pairs = Pairs.of(entries)
+        slots = self.log_mean.find(entries, pairs)
+        score, slope = self.squash(entries)
+        loss, d_difference = pair_loss(pairs.difference(score), "squared_hinge", self.margin)
+        exponent = loss / self.temperature + pairs.beside(entries.negative).log()
+        now, old = exponent.logsumexp(1), self.log_mean.value[slots]
+        mixed = torch.logaddexp(old + _log(1 - self.beta), now + _log(self.beta))
+        new = torch.where(old == -math.inf, now, torch.where(now == -math.inf, old, mixed))
+        met = now != -math.inf  # there are negatives of the task in the batch (and NaN stays NaN)
+        share = torch.where(met, pairs.weight * entries.scale[pairs.columns], 0.0)
+        weight = torch.exp(exponent - torch.where(met, new, 0.0).unsqueeze(1))
+        value = self.temperature * (share * torch.where(met, new, 0.0)).sum()
+        d_score = pairs.to_scores(share.unsqueeze(1) * weight * d_difference, score)
+        if self.training:
+            self.log_mean.store(slots, new)
+        return value, [(entries.logits, d_score * slope)]
+
+
+def _log(number: float) -> float:
+    return math.log(number) if number > 0 else -math.inf

@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import functional_call
 
 from mmb.auc.batches import Batch, TaskBatch
-from mmb.auc.compositional.stacked_mlp import is_mlp, stacked_mlp
 from mmb.auc.parts.weighted_scores import WeightedScores
 from mmb.models.multitask import MultiTask
 from mmb.trees import tree_leaves
 
 Weights = tuple[Tensor, ...]  # trainable parameters of the encoder, the head's weight, the head's bias
 Buffers = dict[str, Tensor]
+_POINTWISE = (
+    nn.ReLU,
+    nn.LeakyReLU,
+    nn.ELU,
+    nn.GELU,
+    nn.SiLU,
+    nn.Sigmoid,
+    nn.Tanh,
+    nn.Softplus,
+    nn.Dropout,
+    nn.Identity,
+)
 
 
 class TaskwiseModel:
@@ -115,3 +127,35 @@ class TaskwiseModel:
             for name, weight in module.named_parameters(recurse=False)
             if id(weight) in index
         ]
+
+
+def is_mlp(encoder: nn.Module) -> TypeGuard[nn.Sequential]:
+    """Whether it is a plain sequence of linear and pointwise layers, without hooks or shared parameters."""
+    if type(encoder) is not nn.Sequential:
+        return False
+    layers = list(encoder)
+    return (
+        all(type(layer) is nn.Linear or type(layer) in _POINTWISE for layer in layers)
+        and not any(part._forward_hooks or part._forward_pre_hooks for part in (encoder, *layers))
+        and len(list(encoder.parameters())) == len(list(encoder.named_parameters(remove_duplicate=False)))
+    )
+
+
+def stacked_mlp(encoder: nn.Sequential, weights: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
+    """Features `[k, r, d]` of every task's rows, `[k, r, inputs]`, with the weights `[k, ...]` of that task.
+
+    Parameters without weights here are the encoder's. Compared with `vmap`, this saves about a tenth of a
+    training step.
+    """
+    hidden = inputs
+    for name, layer in encoder.named_children():
+        if not isinstance(layer, nn.Linear):
+            hidden = layer(hidden)
+            continue
+        weight = weights.get(f"{name}.weight", layer.weight).expand(len(hidden), -1, -1)
+        if layer.bias is None:
+            hidden = torch.bmm(hidden, weight.mT)
+        else:
+            bias = weights.get(f"{name}.bias", layer.bias).expand(len(hidden), -1)
+            hidden = torch.baddbmm(bias.unsqueeze(1), hidden, weight.mT)
+    return hidden

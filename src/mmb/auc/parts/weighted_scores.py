@@ -98,11 +98,7 @@ def check_fed(
         )
     look = scores.device.type == "cpu" and not torch.compiler.is_compiling()
     if tasks is not None:
-        if tasks.dtype != torch.int64 or tasks.shape != scores.shape[:1]:
-            raise (TypeError if tasks.dtype != torch.int64 else ValueError)(
-                f"tasks must be int64 [{scores.shape[0]}], one for each row of scores {tuple(scores.shape)}; "
-                f"got {tasks.dtype} {tuple(tasks.shape)}"
-            )
+        _check_index("tasks", tasks, scores.shape[:1])
         if look:
             ordered = tasks.sort().values
             if ordered[0] < 0 or ordered[-1] >= num_tasks:
@@ -116,10 +112,14 @@ def check_fed(
             f"weights must be {' or '.join(str(tuple(s)) for s in weight_shapes)} with scores "
             f"{tuple(scores.shape)}{' and tasks' if tasks is not None else ''}; got {tuple(weights.shape)}"
         )
-    row_shape = scores.shape if tasks is not None else scores.shape[:1]
-    if rows is not None and (rows.shape != row_shape or rows.dtype != torch.int64):
-        raise (TypeError if rows.dtype != torch.int64 else ValueError)(
-            f"rows must be int64 {tuple(row_shape)}, got {rows.dtype} {tuple(rows.shape)}"
-        )
+    if rows is not None:
+        _check_index("rows", rows, scores.shape[:1] if tasks is None else scores.shape)
     if look:
         check_values(labels)
+
+
+def _check_index(name: str, index: Tensor, shape: torch.Size) -> None:
+    if index.dtype != torch.int64:
+        raise TypeError(f"{name}: expected int64, got {index.dtype}")
+    if index.shape != shape:
+        raise ValueError(f"{name}: expected shape {tuple(shape)} with these scores, got {tuple(index.shape)}")
