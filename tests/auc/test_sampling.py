@@ -394,7 +394,7 @@ def test_accepts_checked_labels_without_warning_again():
 
 
 def test_large_label_matrix_is_listed_in_parts(monkeypatch):
-    monkeypatch.setattr("mmb.auc.sampling.row_lists._CHUNK", 700)  # two columns at a time
+    monkeypatch.setattr("mmb.auc.sampling.sampler._CHUNK", 700)  # two columns at a time
     labels = make_labels()
     for draw in TaskSampler(labels, 6, 8):
         assert torch.equal(labels[draw.rows, draw.tasks[:, None]], draw.labels)

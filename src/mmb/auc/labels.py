@@ -16,6 +16,11 @@ class Labels:
     Values and tasks without a class are checked here once, so that no training step has to: it never waits
     for the device to learn whether its labels are sound.
 
+    Args:
+        matrix: `[n, m]`, or `[n]` for one task, with at least one task that has both classes. Values 0, 1 and
+            missing: NaN in floating point, -1 in signed integers; bool and uint8 have no gaps. A warning
+            lists the tasks that are left out.
+
     Attributes:
         values: int8 `[n, m]` with 0, 1 and `MISSING` (-1).
         positives: Number of rows labeled 1, per task, `[m]`.
@@ -30,20 +35,6 @@ class Labels:
     """
 
     def __init__(self, matrix: Tensor) -> None:
-        """Check a label matrix.
-
-        Args:
-            matrix: `[n, m]`, or `[n]` for one task. Values 0, 1 and missing: NaN in floating point, -1 in
-                signed integers; bool and uint8 have no gaps.
-
-        Raises:
-            TypeError: If `matrix` is not a tensor, or of a dtype that labels cannot have.
-            ValueError: If it has another shape, is empty, holds another value (the first bad row and task are
-                named), or if no task has both a positive and a negative.
-
-        Warns:
-            UserWarning: Once, listing the tasks that are left out.
-        """
         self.values = as_labels(matrix)
         self._count((self.values == 1).sum(0), (self.values == 0).sum(0), len(self.values))
         if not bool((self.positives + self.negatives).any()):

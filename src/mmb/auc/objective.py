@@ -20,7 +20,7 @@ from mmb.auc.sampling import Draw
 from mmb.label_values import MISSING
 from mmb.models.multitask import flatten_tasks
 
-_Part = TypeVar("_Part", bound=Draw | Batch)
+Part = TypeVar("Part", bound=Draw | Batch)
 
 
 class Objective(nn.Module):
@@ -267,13 +267,8 @@ class Objective(nn.Module):
     def check_memory(cls, model: nn.Module, options: Mapping[str, Any], sharers: int = 1) -> None:
         """Refuse block state that cannot fit in memory, before it is made; by default everything fits.
 
-        Args:
-            model: The model to be trained, with the heads of this process's tasks.
-            options: Options of the constructor.
-            sharers: How many processes of this machine make such an objective.
-
-        Raises:
-            NoRoomError: If it does not fit; the message says what would.
+        The model has the heads of this process's tasks; `options` are those of the constructor; `sharers` is
+        the number of processes of this machine that make such an objective. Raises NoRoomError.
         """
 
     @classmethod
@@ -302,7 +297,7 @@ class Objective(nn.Module):
         """The tasks whose state this process has."""
         return slice(0, self.num_tasks)
 
-    def share(self, part: _Part) -> _Part:
+    def share(self, part: Part) -> Part:
         """This process's share of a draw or a batch that all processes have."""
         return part
 

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from inspect import signature
-from typing import Any, NoReturn, TypeVar, cast
+from typing import Any, NoReturn, cast
 
 import torch
 import torch.distributed as dist
@@ -16,14 +16,13 @@ from torch.nn.parallel import DistributedDataParallel
 
 from mmb.auc.batches import Batch, DenseBatch, TaskBatch
 from mmb.auc.labels import Labels
-from mmb.auc.objective import Objective, model_scores
+from mmb.auc.objective import Objective, Part, model_scores
 from mmb.auc.parts.tracked_thresholds import ThresholdReport
-from mmb.auc.sampling import Draw, TaskDraw
+from mmb.auc.sampling import TaskDraw
 from mmb.distributed import Shard, gather_rows, rows_to_blocks, sum_gradients
 from mmb.models.multitask import MultiTask, as_multitask
 from mmb.trees import tree_map
 
-_Part = TypeVar("_Part", bound=Draw | Batch)
 _NEW_NAME = "forward_sync_buffers"  # in newer versions of torch
 _BUFFERS_APART: dict[str, Any] = {
     _NEW_NAME if _NEW_NAME in signature(DistributedDataParallel).parameters else "broadcast_buffers": False
@@ -81,10 +80,6 @@ class ShardedObjective(Objective):
         inner: The objective of the tasks of this process (of all tasks, if it has no state).
         shard: The tasks of this process.
         rows_seen: Rows evaluated since running statistics were averaged.
-
-    Raises:
-        RuntimeError: If `torch.distributed` has not been initialized.
-        ValueError: If a parameter of the objective is not one per task.
     """
 
     def __init__(
@@ -113,7 +108,7 @@ class ShardedObjective(Objective):
         self.rows_seen = 0
         self._parallel: list[DistributedDataParallel] = []  # in a list, so that it is not a submodule
 
-    def share(self, part: _Part) -> _Part:
+    def share(self, part: Part) -> Part:
         """This process's share of a draw or a batch (of tensors or a nest of them) that all processes have.
 
         Of tasks it takes those it owns, or an even part if the objective has no state. `weights` makes up for
@@ -129,10 +124,10 @@ class ShardedObjective(Objective):
             kind = SharedTaskBatch if isinstance(part, TaskBatch) else SharedTaskDraw
             chosen = vars(_choose(part, keep)) | {"weights": weights}
             shared = kind(**chosen, all_tasks=part.tasks)
-        return cast(_Part, shared)
+        return cast(Part, shared)
 
     def _tasks_here(self, tasks: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Places of this process's tasks among the sampled ones, and their importance."""
+        """Places of this process's tasks among all sampled ones, and their importance."""
         if self.by_entry:
             keep = torch.arange(len(tasks), device=tasks.device)[self.rank :: self.size]
         else:
@@ -161,16 +156,14 @@ class ShardedObjective(Objective):
     def backward(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Fill `.grad` with the estimate of all processes together, and move the state of owned tasks.
 
-        Args:
-            model: As for the objective itself, the same on every process.
-            batch: The `share` of this process. Of a dense batch, only the inputs are divided.
-
-        Returns:
-            Detached numbers of all tasks, worth logging, the same on every process.
+        The batch is the `share` of this process. Model and returned numbers are the same on every process.
         """
         if isinstance(batch, DenseBatch) and not self.evaluates_model:
             return self._dense(model, batch)
-        loss = self._apart(model, batch) if self.evaluates_model else self._sampled(model, batch)
+        loss = self.inner.task_weight.new_zeros(())
+        if len(batch.tasks if isinstance(batch, TaskBatch) else self.shard):
+            self.rows_seen += batch.labels.numel() if isinstance(batch, TaskBatch) else len(batch.labels)
+            loss = self._apart(model, batch) if self.evaluates_model else self._sampled(model, batch)
         for parameter in self.inner.parameters():  # zeros, as for tasks that are not sampled
             parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
         names, numbers = self._numbers(loss)
@@ -184,9 +177,6 @@ class ShardedObjective(Objective):
     def _sampled(self, model: nn.Module, batch: Batch) -> Tensor:
         """Gradients of the sampled tasks of this process; returns its part of the loss."""
         assert isinstance(batch, TaskBatch)
-        if len(batch.tasks) == 0:
-            return self.inner.task_weight.new_zeros(())
-        self.rows_seen += batch.labels.numel()
         scores = model_scores(model, batch, self.num_tasks)
         loss: Tensor = self.inner(scores, batch.labels, self._local(batch.tasks), batch.weights, batch.rows)
         loss.backward()  # type: ignore[no-untyped-call]
@@ -194,10 +184,6 @@ class ShardedObjective(Objective):
 
     def _apart(self, model: nn.Module, batch: Batch) -> Tensor:
         """The same for an objective that evaluates the model itself, with weights of each task."""
-        sampled = isinstance(batch, TaskBatch)
-        if len(self.shard) == 0 or (isinstance(batch, TaskBatch) and len(batch.tasks) == 0):
-            return self.inner.task_weight.new_zeros(())
-        self.rows_seen += batch.labels.numel() if sampled else len(batch.labels)
         part = owned_heads(model, self.shard)
         loss = self.inner.backward(part, self._own(batch))["loss"]
         for name, own in part.named_parameters(recurse=False):
@@ -210,12 +196,8 @@ class ShardedObjective(Objective):
     def _own(self, batch: Batch) -> Batch:
         """The batch as the inner objective counts its tasks."""
         if isinstance(batch, TaskBatch):
-            lower = batch.lower
-            return replace(
-                batch,
-                tasks=self._local(batch.tasks),
-                lower=None if lower is None else replace(lower, tasks=self._local(lower.tasks)),
-            )
+            lower = None if batch.lower is None else self._own(batch.lower)
+            return replace(batch, tasks=self._local(batch.tasks), lower=lower)
         return replace(batch, labels=self._columns(batch.labels), weights=self._columns(batch.weights))
 
     def _dense(self, model: nn.Module, batch: DenseBatch) -> dict[str, Tensor]:

@@ -23,15 +23,9 @@ class ThresholdObjective(Objective):
     def thresholds(self, scores: Tensor | None = None, labels: Tensor | None = None) -> Tensor:
         """Each task's operating point `[m]` at `max_fpr`, on the scale of the model's output.
 
-        Deploy it as `model(x) > thresholds`: about `max_fpr` of the negatives pass.
-
-        Args:
-            scores: Logits `[n, m]` of held-out rows that place the thresholds.
-            labels: Their labels `[n, m]`, with gaps.
-
-        Returns:
-            With scores and labels, the empirical quantiles of their negatives (NaN for tasks without any).
-            Without, the tracked operating points: those of the training batches, up to the noise of tracking.
+        Deploy it as `model(x) > thresholds`: about `max_fpr` of the negatives pass. With logits and labels
+        `[n, m]` of held-out rows, it is the empirical quantile of their negatives (NaN without any), else the
+        tracked operating point: that of the training batches, up to the noise of tracking.
         """
         if scores is None and labels is None:
             return self.tracked.operating.clone()

@@ -21,18 +21,12 @@ Compositional = CompositionalAUC | HeadCompositionalAUC
 
 
 def as_compositional_problem(objective: Compositional, model: MultiTask) -> Problem:
-    """State compositional training as a problem, whose lower Hessian is the identity.
+    """State compositional training of a model, whose structure is used, as a problem.
 
     The shared variable is `{"model": ..., "mean_positive": [m], "mean_negative": [m]}`. The lower variable
     of a block is its copy or offset, as the objective keeps it, by the names of the model's parameters
-    (`lower_variables`). Batches come from `as_blocks`.
-
-    Args:
-        objective: The objective.
-        model: The model; only its structure is used.
-
-    Returns:
-        The problem, to be solved with `mmb.Identity`.
+    (`lower_variables`). The lower Hessian is the identity: solve it with `mmb.Identity`. Batches come from
+    `as_blocks`.
     """
     upper, lower = partial(_upper, objective, model), partial(_lower, objective, model)
     return Problem(upper, lower, objective.num_tasks, nonnegative)

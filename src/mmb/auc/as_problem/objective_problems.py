@@ -51,17 +51,9 @@ class Blocks(NamedTuple):
 
 
 def as_problem(objective: Objective, score: Score) -> Problem:
-    """State an objective as a problem.
+    """State an objective (any but compositional training) as a problem, whose batches come from `as_blocks`.
 
-    Args:
-        objective: Any objective but compositional training.
-        score: `score(model, inputs, task)`: the logits `[r]` of one task on its rows, a pure function.
-
-    Returns:
-        The problem; its batches come from `as_blocks`.
-
-    Raises:
-        TypeError: If there is no statement for this objective.
+    `score(model, inputs, task)` is a pure function: the logits `[r]` of one task on its rows.
     """
     if isinstance(objective, SOPA):
         return Problem(partial(_sopa, objective, score), None, len(objective.level.value))
@@ -76,15 +68,7 @@ def as_problem(objective: Objective, score: Score) -> Problem:
 
 
 def as_blocks(objective: Objective, batch: Batch) -> Blocks:
-    """Turn a batch into the arguments of the general solver.
-
-    Args:
-        objective: The objective, which has class rates and task weights.
-        batch: Task-sampled or dense.
-
-    Returns:
-        Sampled blocks, their batches and weights. Dense inputs are repeated (as views) for every task.
-    """
+    """Turn a batch into the arguments of the general solver; every task gets a view of dense inputs."""
     tasks = batch.tasks if isinstance(batch, TaskBatch) else None
     like = torch.zeros(batch.labels.shape, dtype=objective.task_weight.dtype, device=batch.labels.device)
     entries = objective.entries(like, batch.labels, tasks, batch.weights, batch.rows)
@@ -116,7 +100,7 @@ def own_value(values: Tensor, index: Tensor) -> Tensor:
 
 
 def squashed(objective: ScoreObjective, logits: Tensor, batch: One) -> Tensor:
-    """Scores `h` of one task's rows."""
+    """Scores `h` of one task's rows, from their logits."""
     if objective.transform == "logit":
         return logits
     if objective.transform == "recentered":

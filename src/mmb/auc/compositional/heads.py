@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -90,10 +90,6 @@ class HeadCompositionalAUC(MinMaxAUC):
         transform: `"sigmoid"`, `"logit"` or `"recentered"`; see [`MinMaxAUC`][mmb.auc.minmax.MinMaxAUC].
         lr_dual: Step size of the dual.
         task_weighting: See [`Objective`][mmb.auc.objective.Objective].
-
-    Raises:
-        ValueError: If a step size is out of its range, or the model's heads are not as many as the tasks.
-        TypeError: If the model is not a `MultiTask`.
     """
 
     evaluates_model = True
@@ -126,16 +122,7 @@ class HeadCompositionalAUC(MinMaxAUC):
     def backward(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         r"""Add the estimate to `.grad`, and move the dual and the offsets of the sampled tasks.
 
-        Args:
-            model: The `MultiTask` that is trained.
-            batch: Dense or task-sampled. $\tilde B$ is `batch.lower`, or `batch` if that is None.
-
-        Returns:
-            Detached numbers worth logging, left on the device.
-
-        Raises:
-            TypeError: If the model is not a `MultiTask`.
-            ValueError: If model and batch do not fit together; no state has changed then.
+        $\tilde B$ is `batch.lower`, or `batch` if that is None.
         """
         self.check_optimized(model)
         heads = as_multitask(model, self.num_tasks)
@@ -194,7 +181,6 @@ class HeadCompositionalAUC(MinMaxAUC):
 def _features(model: MultiTask, batch: Batch) -> Tensor:
     """Features of the rows: `[n, d]`, or `[k, r, d]` of a task-sampled batch."""
     if not isinstance(batch, TaskBatch):
-        features: Tensor = model.encoder(batch.inputs)
-        return features
-    features = model.encoder(flatten_tasks(batch.inputs))
+        return cast(Tensor, model.encoder(batch.inputs))
+    features: Tensor = model.encoder(flatten_tasks(batch.inputs))
     return features.reshape(batch.tasks.numel(), -1, features.shape[-1])

@@ -42,9 +42,8 @@ class WeightCopies(nn.Module):
         size.check()
         self.fixed_dtype = None if dtype is None else size.dtype
         self.fixed_device = None if device is None else size.device
-        self.register_buffer(
-            "stacked", torch.empty(size.rows, size.width, dtype=size.dtype, device=size.device)
-        )
+        stacked = torch.empty(size.rows, size.width, dtype=size.dtype, device=size.device)
+        self.register_buffer("stacked", stacked)
         self._host: HostRows | None = None
         self.reset(model)
 

@@ -43,12 +43,8 @@ class CompositionalAUC(MinMaxAUC):
     $$
 
     or, if the offset $d_i = u_i - w_i$ is kept instead (the same problem, with lower solution
-    $d_i(w) = -\tilde\eta \nabla CE_i(w_i)$),
-
-    $$
-    d_i \leftarrow d_i - \text{lr\_lower} \, \bigl(d_i + \tilde\eta \nabla CE_i(w_i; \tilde B_i)\bigr),
-    $$
-
+    $-\tilde\eta \nabla CE_i(w_i)$),
+    $d_i \leftarrow d_i - \text{lr\_lower} \, (d_i + \tilde\eta \nabla CE_i(w_i; \tilde B_i))$,
     and the estimate for the weights, from the copies before their step, is
 
     $$
@@ -97,8 +93,6 @@ class CompositionalAUC(MinMaxAUC):
         task_weighting: See [`Objective`][mmb.auc.objective.Objective].
 
     Raises:
-        ValueError: If a step size is out of its range, or the model's heads are not as many as the tasks.
-        TypeError: If the model is not a `MultiTask`.
         NoRoomError: If the copies do not fit in memory; the message says what would.
     """
 
@@ -166,19 +160,7 @@ class CompositionalAUC(MinMaxAUC):
         self.copies.prefetch(tasks, self.dual.device)
 
     def backward(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Add the estimate to `.grad`, and move the dual and the copies of the sampled tasks.
-
-        Args:
-            model: The `MultiTask` that is trained.
-            batch: Task-sampled or dense; see the class.
-
-        Returns:
-            Detached numbers worth logging, left on the device.
-
-        Raises:
-            TypeError: If the model is not a `MultiTask`, or the inputs are not tensors.
-            ValueError: If model and batch do not fit together; no state has changed then.
-        """
+        """Add the estimate to `.grad`, and move the dual and the copies of the sampled tasks."""
         self.check_optimized(model)
         model = self.copies.check(model)
         lower = batch.lower if isinstance(batch, TaskBatch) and batch.lower is not None else batch

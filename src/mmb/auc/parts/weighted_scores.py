@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -40,11 +41,10 @@ class WeightedScores:
 
     def gather(self, state: Tensor) -> Tensor:
         """A copy of the state of the tasks here: `[k, ...]` out of `[m, ...]`, detached."""
-        state = state.detach()
+        found = state.detach() if self.tasks is None else state.detach().index_select(0, self.tasks)
         if torch.compiler.is_compiling():  # or the backward pass would read state that has moved
-            kept: Tensor = keep(state if self.tasks is None else state.index_select(0, self.tasks))
-            return kept
-        return state.clone() if self.tasks is None else state.index_select(0, self.tasks)
+            return cast(Tensor, keep(found))
+        return found.clone() if self.tasks is None else found
 
     def scatter_(self, state: Tensor, new: Tensor) -> None:
         """Write the new state `[k, ...]` of the sampled tasks; that of other tasks does not change."""

@@ -11,8 +11,7 @@ from torch import Tensor
 from mmb._numbers import check_range, check_whole
 from mmb.auc.batches import DenseBatch
 from mmb.auc.labels import Labels
-from mmb.auc.sampling.row_lists import RowLists
-from mmb.auc.sampling.sampler import Sampler
+from mmb.auc.sampling.sampler import RowLists, Sampler
 from mmb.trees import tree_map
 
 
@@ -30,13 +29,7 @@ class RowDraw:
     weights: Tensor | None = None
 
     def batch(self, inputs: Any, labels: Tensor) -> DenseBatch:
-        """Look the rows up.
-
-        Args:
-            inputs: A tensor, or a nest of dicts, lists and tuples of tensors, with one entry per row of the
-                data, on the sampler's device.
-            labels: The label matrix of the data, [N, m].
-        """
+        """Look the rows up in inputs (a tensor, or a nest of them) and labels `[N, m]` of all rows."""
         return self.with_inputs(tree_map(lambda leaf: leaf[self.rows], inputs), labels[self.rows])
 
     def with_inputs(self, inputs: Any, labels: Tensor) -> DenseBatch:
@@ -73,9 +66,6 @@ class RichRowSampler(Sampler[RowDraw]):
             Clipping biases: a row whose weight should be `w` counts `max_weight / w` of what it should.
             It affects only rows with few or no positives.
         generator: A generator on the labels' device, or a seed for one.
-
-    Raises:
-        ValueError: If an argument is out of its range; the message says which, and what is possible.
     """
 
     def __init__(

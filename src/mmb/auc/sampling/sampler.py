@@ -1,4 +1,4 @@
-"""What all samplers share: epochs, a generator, exact resumption."""
+"""What all samplers share: epochs, a generator, exact resumption, and lists of rows by task and class."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 
 from mmb._numbers import check_whole
+from mmb.auc.labels import Labels
 
 _Draw = TypeVar("_Draw")
+_CHUNK = 1 << 24  # label entries listed at a time: bounds the temporaries of a big matrix
 
 
 class Sampler(ABC, Generic[_Draw]):
@@ -71,14 +73,7 @@ class Sampler(ABC, Generic[_Draw]):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue where `state` was taken.
-
-        Args:
-            state: What `state_dict` returned, of a sampler made with the same arguments.
-
-        Raises:
-            ValueError: If the state cannot be of such a sampler; nothing is changed then.
-        """
+        """Continue where `state_dict` was taken, of a sampler made with the same arguments."""
         missing = sorted({"epoch", "step", "epoch_start", "generator"} - state.keys())
         if missing:
             raise ValueError(f"state: expected what state_dict() returned, got one without {missing}")
@@ -124,3 +119,27 @@ class Sampler(ABC, Generic[_Draw]):
         order = torch.where(valid, keys, 2.0).argsort(1)
         chosen = order.gather(1, every[:size] % valid.sum(1, keepdim=True))
         return candidates.gather(1, chosen)
+
+
+class RowLists:
+    """For every task its rows with label `value`, end to end in one tensor (compressed columns)."""
+
+    def __init__(self, labels: Labels, value: int) -> None:
+        parts = torch.split(labels.values, max(_CHUNK // labels.num_rows, 1), dim=1)
+        self.rows = torch.cat([_list_rows(part, value) for part in parts])  # int32
+        self.counts = labels.positives if value == 1 else labels.negatives  # [m]
+        self._starts = self.counts.cumsum(0) - self.counts
+
+    def at(self, tasks: Tensor, positions: Tensor) -> Tensor:
+        """Rows at the positions [..., k, r] of the lists of the tasks [k], int64."""
+        return self.rows[self._starts[tasks].unsqueeze(1) + positions].long()
+
+    def sum_by_row(self, shares: Tensor, num_rows: int) -> Tensor:
+        """For every row, the sum of the shares [m] of the tasks in whose lists it is, [num_rows]."""
+        total = torch.zeros(num_rows, dtype=shares.dtype, device=shares.device)
+        return total.index_add_(0, self.rows, shares.repeat_interleave(self.counts))
+
+
+def _list_rows(columns: Tensor, value: int) -> Tensor:
+    flat = (columns == value).T.reshape(-1).nonzero().squeeze(1)
+    return flat.remainder_(len(columns)).int()

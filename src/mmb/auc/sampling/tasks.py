@@ -12,8 +12,7 @@ from torch import Tensor
 from mmb._numbers import check_range, check_whole
 from mmb.auc.batches import TaskBatch
 from mmb.auc.labels import Labels
-from mmb.auc.sampling.row_lists import RowLists
-from mmb.auc.sampling.sampler import Sampler
+from mmb.auc.sampling.sampler import RowLists, Sampler
 from mmb.trees import tree_map
 
 
@@ -37,13 +36,7 @@ class TaskDraw:
     lower: TaskDraw | None = None
 
     def batch(self, inputs: Any, labels: Tensor | None = None) -> TaskBatch:
-        """Look the rows up.
-
-        Args:
-            inputs: A tensor, or a nest of dicts, lists and tuples of tensors, with one entry per row of the
-                data, on the sampler's device.
-            labels: Not used, since the draw has its own; here for the same signature as other draws.
-        """
+        """Look the rows up in inputs (a tensor, or a nest of them) of all rows; labels are in the draw."""
         upper, lower = (
             None if draw is None else tree_map(lambda leaf, rows=draw.rows: leaf[rows], inputs)
             for draw in (self, self.lower)
@@ -78,9 +71,6 @@ class TaskSampler(Sampler[TaskDraw]):
         independent_lower: Whether draws carry a second, independent set of rows for the lower level.
         steps_per_epoch: Draws in one epoch, if not as above.
         generator: A generator on the labels' device, or a seed for one.
-
-    Raises:
-        ValueError: If an argument is out of its range; the message says which, and what is possible.
     """
 
     def __init__(
