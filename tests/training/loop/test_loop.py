@@ -82,7 +82,7 @@ def test_a_folder_with_a_run_is_not_overwritten(tmp_path):
     trained(tmp_path / "run", "ce", training={"steps": 1})
     with pytest.raises(RunError, match="mmb resume"):
         Run.create(tmp_path / "run", tiny_recipe())
-    with pytest.raises(RunError, match="no run in"):
+    with pytest.raises(RunError, match="no run"):
         Run.open(tmp_path)
 
 

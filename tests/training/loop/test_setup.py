@@ -49,11 +49,11 @@ def test_steps_have_as_many_rows_where_tasks_are_few(method):
 @pytest.mark.parametrize(
     ("changes", "device", "message"),
     [
-        ({}, "cpu", "needs a GPU, and the device is cpu"),
+        ({}, "cpu", "GPU.*cpu"),
         ({"method": "auc-ct", "objective": {"copies_device": "cpu"}}, "cuda", "copies_device=null"),
-        ({"schedule": {"decay_blocks": True}}, "cuda", "schedule.decay_blocks=false"),
-        ({"method": "pauc-pairwise"}, "cuda", "set objective.capacity, or training.capture=false"),
-        ({"method": "sopa-s"}, "cuda", "a fixed number of pairs"),
+        ({"schedule": {"decay_blocks": True}}, "cuda", r"schedule\.decay_blocks=false"),
+        ({"method": "pauc-pairwise"}, "cuda", r"objective\.capacity"),
+        ({"method": "sopa-s"}, "cuda", "number of pairs"),
     ],
 )
 def test_refused_where_it_cannot_work(changes, device, message):
@@ -78,8 +78,8 @@ def test_storage_of_copies_is_part_of_a_recipe():
 def test_refused_before_training(tmp_path, monkeypatch):
     monkeypatch.setattr(memory, "free_bytes", lambda device: 1000)
     run = Run.create(tmp_path / "run", compositional())
-    with pytest.raises(NoRoomError, match=r"1\.3 KiB, but 1000 bytes are free there.*copies_dtype=bfloat16"):
+    with pytest.raises(NoRoomError, match=r"1\.3 KiB.*1000 bytes.*copies_dtype=bfloat16"):
         train(run)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")  # as torchrun says it
-    with pytest.raises(NoRoomError, match=r"bfloat16 .* 648 bytes for each of 2 processes"):
+    with pytest.raises(NoRoomError, match=r"bfloat16.*648 bytes.*2 processes"):
         make_setup(compositional(copies_dtype="bfloat16"))

@@ -42,8 +42,8 @@ def test_every_attempt_has_a_store_of_its_own():
 def test_who_does_not_come_is_named():
     store = dist.HashStore()
     meet(store, 3)  # has left hellos of all three
-    with pytest.raises(ProcessError, match=r"processes \[1, 2\] of 3 did not start within 0.2 seconds"):
+    with pytest.raises(ProcessError, match=r"\[1, 2\] of 3.*0\.2 seconds"):
         fresh_store(store, 0, 3, 0.2)
     store.set_timeout(timedelta(seconds=0.2))
-    with pytest.raises(ProcessError, match="process 1 of 3: process 0 did not start"):
+    with pytest.raises(ProcessError, match=r"process 1 of 3.*process 0"):
         fresh_store(store, 1, 3, 0.2)

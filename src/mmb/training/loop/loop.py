@@ -62,7 +62,7 @@ def train(
         The result, as in `result.json`.
 
     Raises:
-        TrainingError: If the loss is no longer a number.
+        TrainingError: If the loss or a score is not finite.
         CheckpointError: If a checkpoint cannot be written, or none can be read.
         RunError: If another process is training this run, or its data or recipe is not that of its
             checkpoint.

@@ -81,7 +81,7 @@ class CapturedStep(Step):
         """As the plain step."""
         if self._batch is None:
             if isinstance(batch, DenseBatch) and len(batch.labels) != self._rows:
-                return super().__call__(batch)  # the last of an epoch: none of the others has its shape
+                return super().__call__(batch)  # the last of an epoch, whose shape is rare
             self._batch = batch
         places, values = list(tensors(self._batch)), list(tensors(batch))
         if [place.shape for place in places] != [value.shape for value in values]:
