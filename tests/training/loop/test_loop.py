@@ -115,6 +115,13 @@ def test_memory_of_copies_is_noted_before_training_and_that_of_blocks_logged(
     assert read_log(run.path)[0]["block_bytes"] == copies + 3 * 4 * 4  # dual and two means
 
 
+def test_the_old_name_of_the_observer_says_the_new_one(tmp_path):
+    with pytest.raises(TypeError, match="observer"):
+        train(Run(tmp_path, tiny_recipe()), watch=Observer())
+    with pytest.raises(ImportError, match="Observer"):
+        from mmb.training import Watch  # noqa: F401
+
+
 def test_prefetching_copies_changes_nothing(tmp_path, monkeypatch):
     recipe = tiny_recipe("auc-ct", training=SHORT)
     ahead = train(Run.create(tmp_path / "ahead", recipe))

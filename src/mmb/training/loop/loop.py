@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import Any
 
+from mmb._renamed import renamed_arguments
 from mmb.training.loop import threshold_log
 from mmb.training.loop.evaluate import diverged, evaluate_part, recalibrate
 from mmb.training.loop.initial_weights import prepare_start
@@ -45,6 +46,7 @@ class Progress:
         self.seconds = time.perf_counter() - self._started
 
 
+@renamed_arguments(watch="observer")
 def train(
     run: Run, observer: Observer | None = None, *, at_once: int = 1, only_best: bool = False
 ) -> dict[str, Any]:
