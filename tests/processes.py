@@ -16,6 +16,7 @@ _PRELOADED = [
     "torch",
     "torch._dynamo",
     "torch.nn.parallel",
+    "torch._dynamo",  # optimizers import it in their first step
     "torch.distributed.checkpoint",
     "jsonargparse",
     "safetensors.torch",

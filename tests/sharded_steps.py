@@ -96,10 +96,11 @@ def _by_task(objective, data, key, value):
 def in_this_group(cases: list[tuple[str, str]]) -> dict[str, Any]:
     """Everything that the tests ask of one group of processes, so that each group starts once."""
     warnings.simplefilter("ignore")
+    world = dist.get_world_size()
     return {
         "steps": {f"{name}/{kind}": run_steps(name, kind, sharded=True) for name, kind in cases},
-        "bytes": {kind: bytes_reduced(kind) for kind in ("sampled", "compositional")},
-        "means": {name: mean_over_all_draws(name) for name in UNBIASED} if dist.get_world_size() == 3 else {},
+        "bytes": {kind: bytes_reduced(kind) for kind in ("sampled", "compositional")} if world == 2 else {},
+        "means": {name: mean_over_all_draws(name) for name in UNBIASED} if world == 3 else {},
     }
 
 

@@ -196,7 +196,7 @@ class ShardedObjective(Objective):
     def _own(self, batch: Batch) -> Batch:
         """The batch as the inner objective counts its tasks."""
         if isinstance(batch, TaskBatch):
-            lower = None if batch.lower is None else self._own(batch.lower)
+            lower = batch.lower and replace(batch.lower, tasks=self._local(batch.lower.tasks))
             return replace(batch, tasks=self._local(batch.tasks), lower=lower)
         return replace(batch, labels=self._columns(batch.labels), weights=self._columns(batch.weights))
 

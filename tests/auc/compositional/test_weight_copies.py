@@ -1,4 +1,6 @@
-"""Where weight copies are stored: read ahead, written back, and refused where they cannot fit."""
+"""Weight copies in a training step: reading ahead changes nothing."""
+
+from __future__ import annotations
 
 import copy
 from itertools import pairwise
@@ -7,25 +9,22 @@ import pytest
 import torch
 from torch import nn
 
-from mmb import memory
 from mmb.auc import CompositionalAUC, TaskSampler
 from mmb.auc.batches import TaskBatch
-from mmb.auc.compositional.copies_memory import Footprint
 from mmb.auc.compositional.host_rows import HostRows
 from mmb.auc.compositional.weight_copies import WeightCopies
-from mmb.memory import NoRoomError, free_bytes, readable_bytes
 from mmb.models import MultiTask, mlp
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda:0")
+
+
 NUM_TASKS, NUM_ROWS = 6, 80
+
+
 DEVICES = [
     "cpu",
     pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")),
 ]
-
-
-def numbers(*values):
-    return torch.tensor(values)
 
 
 def count_reads(monkeypatch):
@@ -34,68 +33,6 @@ def count_reads(monkeypatch):
         HostRows, "_start", lambda self, numbers: started.append(numbers.tolist()) or start(self, numbers)
     )
     return started
-
-
-def make_matrix(rows=6, width=5, dtype=torch.float32):
-    return torch.randn(rows, width, generator=torch.Generator().manual_seed(0)).to(dtype)
-
-
-@pytest.mark.parametrize("device", DEVICES)
-class TestHostRows:
-    def test_reads_and_writes_rows(self, device):
-        matrix = make_matrix()
-        before, host = matrix.clone(), HostRows(matrix, torch.device(device))
-        rows = host.gather(numbers(4, 1))
-        assert rows.device.type == device
-        assert torch.equal(rows.cpu(), before[[4, 1]])
-        host.scatter_(numbers(4, 1), rows + 1)
-        host.wait()
-        assert torch.equal(matrix[[4, 1]], before[[4, 1]] + 1)
-        assert torch.equal(matrix[[0, 2, 3, 5]], before[[0, 2, 3, 5]])
-
-    def test_what_was_read_ahead_is_what_was_written_last(self, device):
-        matrix = make_matrix()
-        host = HostRows(matrix, torch.device(device))
-        host.prefetch(numbers(0, 1, 2))
-        host.prefetch(numbers(3, 2, 1))
-        rows = host.gather(numbers(0, 1, 2))
-        new = rows + 1
-        host.scatter_(numbers(0, 1, 2), new)
-        got = host.gather(numbers(3, 2, 1))
-        assert torch.equal(got.cpu(), torch.stack([make_matrix()[3], new[2].cpu(), new[1].cpu()]))
-
-    def test_reading_ahead_is_used(self, device, monkeypatch):
-        started = count_reads(monkeypatch)
-        host = HostRows(make_matrix(), torch.device(device))
-        host.prefetch(numbers(0, 1))
-        host.gather(numbers(4, 5))  # the step before
-        host.prefetch(numbers(2, 3))
-        host.gather(numbers(0, 1))
-        host.gather(numbers(2, 3))
-        assert started == [[0, 1], [4, 5], [2, 3]]
-        host.gather(numbers(2, 3))  # only once
-        assert started[3:] == [[2, 3]]
-
-    def test_other_rows_than_foreseen_are_right_too(self, device):
-        matrix = make_matrix()
-        host = HostRows(matrix, torch.device(device))
-        host.prefetch(numbers(0, 1))
-        assert torch.equal(host.gather(numbers(1, 0)).cpu(), matrix[[1, 0]])
-        assert host.gather(torch.empty(0, dtype=torch.int64)).shape == (0, 5)
-
-    def test_what_others_wrote_is_seen(self, device):
-        matrix = make_matrix()
-        host = HostRows(matrix, torch.device(device))
-        host.prefetch(numbers(0, 1))
-        host.wait()
-        matrix.fill_(7)
-        assert torch.equal(host.gather(numbers(0, 1)).cpu(), torch.full((2, 5), 7.0))
-
-    def test_rounds_to_the_dtype_of_the_matrix_however_they_come_back(self, device):
-        host = HostRows(make_matrix(dtype=torch.bfloat16), torch.device(device))
-        host.prefetch(numbers(2))
-        host.scatter_(numbers(2), torch.full((1, 5), 1 / 3, device=device))
-        assert torch.equal(host.gather(numbers(2)).cpu(), torch.full((1, 5), 1 / 3).bfloat16())
 
 
 def make_problem(device="cpu", **options):
@@ -187,85 +124,3 @@ def test_a_step_with_copies_in_host_memory_never_waits_for_the_device():
             objective.backward(model, batch)
     finally:
         torch.cuda.set_sync_debug_mode("default")
-
-
-class TestRoom:
-    def free(self, monkeypatch, **devices):
-        monkeypatch.setattr(memory, "free_bytes", lambda device: devices.get(device.type))
-
-    def test_the_size_is_that_of_what_is_made(self):
-        _, _, model, objective = make_problem(copies_dtype=torch.bfloat16)
-        stacked = objective.copies.stacked
-        size = objective.copies.measure(model, torch.bfloat16)
-        assert size.bytes == stacked.numel() * stacked.element_size() == 2 * NUM_TASKS * (4 * 8 + 8 + 8 + 1)
-        assert str(size) == "6 weight copies of 49 weights in bfloat16 on cpu: 588 bytes"
-
-    def test_refused_before_anything_is_allocated(self, monkeypatch):
-        self.free(monkeypatch, cpu=2 * 2**30)
-        with torch.device("meta"):
-            model = MultiTask(nn.Linear(1000, 10_000), 10_000, 1000)
-        labels = torch.zeros(2, 1000, dtype=torch.int8)
-        labels[0] = 1
-        with pytest.raises(
-            NoRoomError, match=r"1,000 weight copies .* on cpu: 37\.3 GiB, but 2\.0 GiB are free"
-        ):
-            CompositionalAUC(labels, model, copies_device="cpu")
-
-    def test_names_what_would_fit(self, monkeypatch):
-        size = Footprint(1000, 2**20, torch.float32, GPU)  # 3.9 GiB
-        self.free(monkeypatch, cuda=2 * 2**30, cpu=3 * 2**30)
-        with pytest.raises(NoRoomError) as refused:
-            size.check()
-        message = str(refused.value)
-        assert "3.9 GiB, but 2.0 GiB are free there" in message
-        assert "what would fit: copies_dtype=bfloat16 (2.0 GiB); " in message
-        assert "copies_dtype=bfloat16 and copies_device=cpu (2.0 GiB); " in message
-        assert "2 times as many processes" in message
-        assert "copies_device=cpu (3.9 GiB)" not in message
-        self.free(monkeypatch, cuda=2**30, cpu=8 * 2**30)
-        with pytest.raises(NoRoomError, match=r"copies_device=cpu \(3\.9 GiB\)") as refused:
-            size.check()
-        assert "copies_dtype=bfloat16 (" not in str(refused.value)
-        self.free(monkeypatch, cuda=100, cpu=100)
-        with pytest.raises(NoRoomError, match="not even one copy would fit"):
-            size.check()
-        self.free(monkeypatch, cuda=4 * 2**30)
-        size.check()
-
-    def test_processes_that_share_the_memory_count(self, monkeypatch):
-        size = Footprint(1000, 2**18, torch.float32, CPU)  # 1 GB
-        self.free(monkeypatch, cpu=2**30)
-        size.check()
-        with pytest.raises(NoRoomError, match=r"for each of 2 processes.*copies_dtype=bfloat16"):
-            size.check(sharers=2)
-
-    def test_where_free_memory_is_not_known_nothing_is_refused(self, monkeypatch):
-        self.free(monkeypatch)
-        Footprint(10**9, 10**9, torch.float32, CPU).check()
-
-
-class TestFreeBytes:
-    def test_of_the_host(self):
-        import os
-
-        everything = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        assert 0 < free_bytes(CPU) <= everything
-
-    def test_of_a_container(self, tmp_path, monkeypatch):
-        (tmp_path / "memory.max").write_text("5000\n")
-        (tmp_path / "memory.current").write_text("3000\n")
-        (tmp_path / "memory.stat").write_text("anon 2500\ninactive_file 400\n")
-        monkeypatch.setattr(memory, "_CGROUPS", ((str(tmp_path), "memory.max", "memory.current"),))
-        assert free_bytes(CPU) == 5000 - 3000 + 400
-        (tmp_path / "memory.max").write_text("max\n")
-        assert free_bytes(CPU) > 5000
-
-    def test_of_a_device_that_does_not_tell(self):
-        assert free_bytes(torch.device("meta")) is None
-
-    @pytest.mark.parametrize(
-        ("count", "text"),
-        [(12, "12 bytes"), (2048, "2.0 KiB"), (3 << 20, "3.0 MiB"), (5000 << 30, "5,000.0 GiB")],
-    )
-    def test_readable(self, count, text):
-        assert readable_bytes(count) == text
