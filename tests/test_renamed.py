@@ -1,3 +1,4 @@
+import importlib
 import inspect
 
 import pytest
@@ -23,3 +24,23 @@ def test_an_old_argument_says_the_new_one():
     assert list(inspect.signature(Thing).parameters) == ["beta"]
     with pytest.raises(TypeError, match=r"Thing: .*'momentum'.*beta"):
         Thing(momentum=0.5)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("mmb.training.predict", "mmb.training"),
+        ("mmb.training.tune", "mmb.training"),
+        ("mmb.theory.practical", "mmb.theory"),
+        ("mmb.auc.statements", "mmb.auc.as_problem"),
+    ],
+)
+def test_a_module_that_has_moved_says_where(old, new):
+    with pytest.raises(ModuleNotFoundError, match=f"import from {new}$"):
+        importlib.import_module(old)
+    importlib.import_module(new)
+
+
+def test_a_module_that_never_was_is_not_found():
+    with pytest.raises(ModuleNotFoundError, match="No module named"):
+        importlib.import_module("mmb.training.nothing")

@@ -2,12 +2,43 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from functools import wraps
+from importlib.abc import MetaPathFinder
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
+
+_MOVED = {  # modules that the documentation of 0.1.0 imported from, and where to import from now
+    **dict.fromkeys(["mmb.auc.compositional_statement", "mmb.auc.statements"], "mmb.auc.as_problem"),
+    **dict.fromkeys(["mmb.auc.copies", "mmb.auc.entries", "mmb.auc.margin", "mmb.auc.thresholds"], "mmb.auc"),
+    **dict.fromkeys(["mmb.data.graphs", "mmb.data.csv", "mmb.data.digits"], "mmb.data"),
+    **dict.fromkeys(["mmb.models.gin", "mmb.models.mlp"], "mmb.models"),
+    "mmb.sampling": "mmb.block_sampling",
+    "mmb.theory.practical": "mmb.theory",
+    **{
+        f"mmb.training.{name}": "mmb.training"
+        for name in (
+            *("compare", "export", "finish", "job", "predict", "presets", "recipe", "reproduce", "resolve"),
+            *("run", "tune", "watch"),
+        )
+    },
+}
+
+
+class _MovedModules(MetaPathFinder):
+    """Asked last, when no module of a name is found."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+        """Say where a module has moved."""
+        if name in _MOVED:
+            raise ModuleNotFoundError(f"{name} has moved: import from {_MOVED[name]}", name=name)
+
+
+if not any(isinstance(finder, _MovedModules) for finder in sys.meta_path):
+    sys.meta_path.append(_MovedModules())
 
 
 def renamed_names(module: str, new_names: Mapping[str, str]) -> Callable[[str], NoReturn]:

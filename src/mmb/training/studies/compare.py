@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from mmb._renamed import renamed_names
 from mmb.metrics import SHORT_NAMES
 from mmb.training.loop.setup import rows_per_step
 from mmb.training.recipes.nested import Fragment, merge
@@ -17,15 +16,6 @@ from mmb.training.recipes.recipe import Recipe
 from mmb.training.recipes.resolution import resolve
 from mmb.training.runs.run import Run, RunError
 from mmb.training.studies.many_runs import PlannedRun
-
-__getattr__ = renamed_names(
-    __name__,
-    {
-        "plan": "mmb.training.plan_comparison",
-        "train_all": "mmb.training.train_many",
-        "summarise": "mmb.training.summarize",
-    },
-)
 
 
 def plan_comparison(fragment: Fragment, methods: Sequence[str], seeds: int, folder: Path) -> list[PlannedRun]:

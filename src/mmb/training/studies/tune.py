@@ -23,7 +23,6 @@ from filelock import FileLock, Timeout
 
 from mmb._atomic_files import write_whole, writing
 from mmb._extras import require
-from mmb._renamed import renamed_names
 from mmb.training.loop.evaluate import TrainingError
 from mmb.training.loop.loop import train
 from mmb.training.loop.observer import Observer
@@ -34,8 +33,6 @@ from mmb.training.recipes.recipe import Recipe
 from mmb.training.recipes.resolution import RecipeError, resolve, to_plain
 from mmb.training.recipes.tuning_grids import grid_of
 from mmb.training.runs.run import Run, RunError
-
-__getattr__ = renamed_names(__name__, {"Study": "mmb.training.TuningStudy"})
 
 _PROPOSALS = 20  # of the sampler, before an untried combination is drawn at random
 _SHARE_BEFORE_PRUNING = 0.25  # of the steps: small step sizes start slowly

@@ -5,7 +5,6 @@ folder, with checkpoints; their logs (recipe, `metrics.jsonl`, `result.json`: sm
 is kept with the project. Everything shown is made from the logs, so that it can be made again and compared.
 """
 
-from mmb._renamed import renamed_names
 from mmb.training.studies.reproduce.logs import keep_logs
 from mmb.training.studies.reproduce.plan import choices_there, plan_choices, plan_table
 from mmb.training.studies.reproduce.results import choices_table, differences, document, write_results
@@ -24,14 +23,3 @@ __all__ = [
     "study_names",
     "write_results",
 ]
-
-__getattr__ = renamed_names(
-    __name__,
-    {
-        "Planned": "mmb.training.PlannedRun",
-        "Study": "mmb.training.TableStudy",
-        "names": "study_names",
-        "train_all": "mmb.training.train_many",
-        "with_logs": "studies_with_logs",
-    },
-)
