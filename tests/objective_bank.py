@@ -62,7 +62,7 @@ PER_POSITIVE = ["sopa", "sopas", "sopas-recentered"]
 
 @dataclass(frozen=True)
 class Data:
-    """A small multi-task problem with gaps, a model, and a source of randomness of its own."""
+    """A small multi-task problem with gaps, a model, and a generator."""
 
     inputs: torch.Tensor
     labels: torch.Tensor
@@ -109,16 +109,16 @@ def make_data(seed: int = 0, rows: int = 24, tasks: int = 5, dtype: torch.dtype 
     return Data(inputs, labels, model, generator)
 
 
-def make(name: str, data: Data, randomise: bool = True, **options: object) -> auc.Objective:
+def make(name: str, data: Data, randomize: bool = True, **options: object) -> auc.Objective:
     """An objective in the data's dtype, its state random rather than where it starts."""
     objective = OBJECTIVES[name](data.labels, **options).to(data.inputs.dtype)
-    if randomise:
-        randomise_state(objective, data)
+    if randomize:
+        randomize_state(objective, data)
     return objective
 
 
 @torch.no_grad()
-def randomise_state(objective: auc.Objective, data: Data) -> None:
+def randomize_state(objective: auc.Objective, data: Data) -> None:
     for key, value in objective.state_dict().items():
         if key.endswith("operating"):  # only looked at on deployment: no estimate depends on it
             value.copy_(torch.linspace(-1, 1, len(value)))

@@ -13,7 +13,7 @@ from mmb import auc
 from mmb.auc.sharded import ShardedObjective, owned_heads
 from mmb.distributed import Shard
 from mmb.training.processes.sharded_state import places
-from objective_bank import OBJECTIVES, Data, estimate, make_data, randomise_state
+from objective_bank import OBJECTIVES, Data, estimate, make_data, randomize_state
 
 NAMES = [*OBJECTIVES, "compositional"]
 WEIGHTED, PLAIN = ("weighted tasks", "weighted rows"), ("tasks", "rows", "few rows")
@@ -42,7 +42,7 @@ def _heads_for(name, model, shard, part):
 
 
 def batches(kind: str, data: Data) -> list[auc.Batch]:
-    """A few batches, the same whoever asks."""
+    """A few batches, the same in every process."""
     generator = torch.Generator().manual_seed(7)
     made = []
     for step in range(STEPS):
@@ -66,7 +66,7 @@ def run_steps(name: str, kind: str, sharded: bool) -> dict[str, list]:
     data.labels[:, 2] = -1  # a task that is left out
     data.labels[0, 2] = 1
     whole = make_objective(name, data.labels, data.model).to(torch.float64)
-    randomise_state(whole, data)
+    randomize_state(whole, data)
     objective: auc.Objective = whole
     if sharded:
         objective = make_sharded(name, data)

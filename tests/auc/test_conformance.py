@@ -135,7 +135,7 @@ def test_resuming_is_bit_identical(name):
             optimizer.step()
 
     def fresh():
-        model, objective = copy.deepcopy(data.model), make(name, data, randomise=False)
+        model, objective = copy.deepcopy(data.model), make(name, data, randomize=False)
         parameters = [*model.parameters(), *objective.parameters()]
         return objective, model, torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
 

@@ -127,7 +127,7 @@ def test_8_block_state_is_in_the_state_dict(name):
     data = make_data()
     trained = make(name, data)
     estimate(trained, data, data.dense())
-    resumed = make(name, data, randomise=False)
+    resumed = make(name, data, randomize=False)
     resumed.load_state_dict(trained.state_dict())
     batch = data.sampled([0, 3])
     ours, theirs = estimate(trained, data, batch), estimate(resumed, data, batch)

@@ -73,10 +73,9 @@ class Labels:
         self._start = 0
 
     def columns(self, start: int, stop: int) -> Labels:
-        """The tasks `start` to `stop - 1` alone, counted as a part of the whole.
+        """The tasks `start` to `stop - 1`, with `num_usable` and task weights of the whole.
 
-        `num_usable` and the task weights stay those of all tasks, so that objectives made from the parts of
-        one label matrix add up to the objective of all of it. A part may lack usable tasks, or all tasks.
+        So objectives made from the parts add up to that of the whole. A part may have no (usable) tasks.
         """
         part = Labels.__new__(Labels)
         part.values = self.values[:, start:stop]

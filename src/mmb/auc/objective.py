@@ -89,10 +89,7 @@ class Objective(nn.Module):
     # -- The estimate ----------------------------------------------------------------------------------------
 
     def loss(self, entries: WeightedScores) -> Tensor:
-        """The loss of one batch, its gradient the estimate; moves block state when `self.training`.
-
-        An objective implements this with plain autograd, or `estimate` in closed form.
-        """
+        """The loss of one batch, whose gradient is the estimate; moves block state when `self.training`."""
         with torch.no_grad():
             value, gradients = self.estimate(entries)
         return with_gradient(value, gradients)
@@ -205,10 +202,7 @@ class Objective(nn.Module):
     # -- What the labels say -----------------------------------------------------------------------------
 
     def set_class_counts(self, positives: Tensor, negatives: Tensor, num_rows: float) -> None:
-        """Use other class counts `[m]` than those of the labels, for data that comes in parts or has weights.
-
-        Tasks that lack a class are left out of training. `num_rows` is the weight of all rows.
-        """
+        """Use other class counts `[m]` and weight of all rows than the labels', as for data in parts."""
         usable = (positives > 0) & (negatives > 0)
         self.num_rows, self.num_usable = num_rows, int(usable.sum())
         for state, counts in ((self.positives, positives), (self.negatives, negatives)):
@@ -223,10 +217,7 @@ class Objective(nn.Module):
     # -- Block state -------------------------------------------------------------------------------------
 
     def warm_start(self, scores: Tensor, labels: Tensor) -> None:
-        """Put block variables, if any, at their optimum for the logits `[n, m]` of the current model.
-
-        Tasks without labels `[n, m]` here keep their state.
-        """
+        """Put block variables, if any, at their optimum for logits and labels `[n, m]` of this model."""
 
     def start_at(self, model: nn.Module) -> None:
         """Put block state that follows the model's weights at these weights, if there is any."""

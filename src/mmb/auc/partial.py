@@ -118,10 +118,7 @@ class PartialAUC(MarginObjective, ThresholdObjective):
 
     @torch.no_grad()
     def warm_start(self, scores: Tensor, labels: Tensor) -> None:
-        """Put thresholds, means and dual at their optimum for these scores.
-
-        Tasks without labels here keep their means and dual, tasks without negatives their thresholds.
-        """
+        """Put thresholds, means and dual at their optimum; what has no labels here stays."""
         super().warm_start(scores, labels)  # the thresholds
         entries = self.entries(scores, labels).averaged()
         score, _ = self.squash(entries)

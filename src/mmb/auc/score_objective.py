@@ -16,10 +16,7 @@ Transform = Literal["sigmoid", "logit", "recentered"]
 
 
 class ScoreObjective(Objective):
-    """An objective that wants scores `h` of positives to be above those of negatives by a margin.
-
-    See [`MinMaxAUC`][mmb.auc.minmax.MinMaxAUC] for the margin and the transforms.
-    """
+    """An objective that wants scores `h` of positives above those of negatives by a margin."""
 
     def __init__(
         self, labels: Labels | Tensor, margin: float, transform: Transform, task_weighting: float

@@ -66,9 +66,8 @@ class ShardedObjective(Objective):
       evaluates all rows, for its own tasks. Gradients are summed with one all-reduce.
 
     Batch normalization uses the statistics of the rows that a process evaluates;
-    `average_running_statistics` makes the running ones the same everywhere.
-
-    Gradients must be zero or None before `backward`, since it sums them over processes.
+    `average_running_statistics` makes the running ones the same everywhere. Gradients must be zero or None
+    before `backward`, since it sums them over processes.
 
     Args:
         labels: The training labels of all tasks.
@@ -154,10 +153,7 @@ class ShardedObjective(Objective):
         raise TypeError("ShardedObjective sums gradients over processes: call backward(model, batch)")
 
     def backward(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Fill `.grad` with the estimate of all processes together, and move the state of owned tasks.
-
-        The batch is the `share` of this process. Model and returned numbers are the same on every process.
-        """
+        """Fill `.grad` with the estimate of all processes, from the `share` of this one; move its state."""
         if isinstance(batch, DenseBatch) and not self.evaluates_model:
             return self._dense(model, batch)
         loss = self.inner.task_weight.new_zeros(())

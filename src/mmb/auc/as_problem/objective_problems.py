@@ -1,10 +1,9 @@
 """The objectives stated as `mmb.Problem`: the same mathematics, for the general solver.
 
-Slow and plain on purpose: each statement is its formula, for one block. Use them to run another hypergradient
-estimator on an AUC problem, and to check the objectives, whose gradients are derived by hand.
-
-A block is a task. The shared variable is `{"model": ..., "mean_positive": [m], "mean_negative": [m]}`, the
-means only for the margin losses. In SOPA and SOPAs a block is a positive label.
+Each statement is its formula, for one block: a task, or a positive label in SOPA and SOPAs. Use them to run
+another hypergradient estimator on an AUC problem, and to check the objectives, whose gradients are derived by
+hand. The shared variable is `{"model": ..., "mean_positive": [m], "mean_negative": [m]}`, with means only for
+margin losses.
 """
 
 from __future__ import annotations
@@ -111,10 +110,7 @@ def squashed(objective: ScoreObjective, logits: Tensor, batch: One) -> Tensor:
 def margin_loss(
     objective: MarginObjective, x: Tree, dual: Tensor, batch: One, h: Tensor, select: Tensor
 ) -> Tensor:
-    """`E+[(h-a)^2] + E-[s (h-b)^2] + 2 alpha (c + E-[s h] - E+[h]) - alpha^2` of one task.
-
-    If the weights of a class do not sum to one, its mean, held fixed, fills the rest.
-    """
+    """`E+[(h-a)^2] + E-[s (h-b)^2] + 2 alpha (c + E-[s h] - E+[h]) - alpha^2`, see `MarginObjective`."""
     a, b = own_value(x["mean_positive"], batch["task"]), own_value(x["mean_negative"], batch["task"])
     positive, negative = batch["positive"], batch["negative"]
     mean_positive = a.detach() + (positive * (h - a.detach())).sum()

@@ -57,10 +57,7 @@ class HostRows:
         return found.rows
 
     def scatter_(self, numbers: Tensor, rows: Tensor) -> None:
-        """Write rows `[k, P]` of different numbers, which must not change afterwards.
-
-        Call `wait` before the host reads the matrix.
-        """
+        """Write rows `[k, P]`, which must not change afterwards; call `wait` before the host reads them."""
         self._forget_if_changed()
         rows = rows.to(self.matrix.dtype)
         if self._stream is None:

@@ -32,10 +32,7 @@ _POINTWISE = (
 
 
 class TaskwiseModel:
-    """The model on a batch, with separate weights for every task: all tasks at once.
-
-    The parameters of the encoder in `names` differ between tasks. The logits of `entries` are not used.
-    """
+    """The model on a batch, with separate heads and encoder parameters (those in `names`) for every task."""
 
     def __init__(self, model: MultiTask, names: list[str], batch: Batch, entries: WeightedScores) -> None:
         self.encoder, self.names, self.entries = model.encoder, names, entries
@@ -79,9 +76,7 @@ class TaskwiseModel:
     def cross_entropy_steps(
         self, weights: Weights, lr: float, create_graph: bool, center: Tensor | None = None
     ) -> Weights:
-        """`-lr grad CE_i(w_i)` at weights `[k, ...]` that require gradients, `[k, ...]` each.
-
-        The cross-entropy is that of the logits, or of the logits less `center` (`[k]`).
+        """`-lr grad CE_i(w_i)` of logits less `center` `[k]`, at weights `[k, ...]` that require gradients.
 
         They are differentiated again by plain autograd around `vmap`, which is right for every layer;
         derivatives of `torch.func` inside autograd are silently wrong for batch and layer normalization.
@@ -115,11 +110,7 @@ class TaskwiseModel:
         return (features * weights[-2]).sum(-1) + weights[-1], buffers
 
     def _places(self) -> list[tuple[str, int]]:
-        """Where in the encoder each of the weights is used: a parameter may belong to several modules.
-
-        `functional_call` could find that out, but it leaves a module that occurs twice with the weights of
-        the call.
-        """
+        """Where in the encoder each weight is used; `functional_call` spoils modules that occur twice."""
         index = {id(self.encoder.get_parameter(name)): index for index, name in enumerate(self.names)}
         return [
             (f"{prefix}.{name}".lstrip("."), index[id(weight)])
@@ -142,11 +133,7 @@ def is_mlp(encoder: nn.Module) -> TypeGuard[nn.Sequential]:
 
 
 def stacked_mlp(encoder: nn.Sequential, weights: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
-    """Features `[k, r, d]` of every task's rows, `[k, r, inputs]`, with the weights `[k, ...]` of that task.
-
-    Parameters without weights here are the encoder's. Compared with `vmap`, this saves about a tenth of a
-    training step.
-    """
+    """Features `[k, r, d]` of every task's rows with its weights; saves a tenth of a step over `vmap`."""
     hidden = inputs
     for name, layer in encoder.named_children():
         if not isinstance(layer, nn.Linear):

@@ -95,10 +95,7 @@ class WeightCopies(nn.Module):
             self._rows_for(device).prefetch(tasks.cpu())
 
     def gather(self, tasks: Tensor | None, like: Tensor) -> Tensor:
-        """The copies of the tasks (None is all), `[k, P]`, in the dtype and on the device of `like`.
-
-        If both copies and `tasks` are in host memory, this does not wait for the GPU.
-        """
+        """The copies of the tasks (None is all), `[k, P]`, in the dtype and on the device of `like`."""
         if tasks is None:
             self.wait()
             rows = self.stacked.clone()

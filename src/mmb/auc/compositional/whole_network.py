@@ -63,8 +63,8 @@ class CompositionalAUC(MinMaxAUC):
       Frozen parameters of the encoder are not copied.
     - Task-sampled inputs are tensors (or a nest of them) whose first axis counts tasks; the encoder is given
       one task's slice. $\tilde B$ is `batch.lower`, or `batch` if that is None.
-    - A dense batch makes every task a block that sees all its rows: all `m` copies at work in one step,
-      meant for few tasks. Its inputs can be anything the encoder takes.
+    - A dense batch uses all `m` copies in one step, and is meant for few tasks. Its inputs can be anything
+      that the encoder takes.
     - In training mode, batch normalization normalizes each task's rows by their own statistics. Its running
       statistics take one step toward the mean over the sampled tasks of the statistics of $\tilde B_i$
       under the model's own weights, which are evaluated later. Copies have no running statistics.
@@ -154,8 +154,7 @@ class CompositionalAUC(MinMaxAUC):
         """Start bringing copies that are in host memory to the device, one step ahead.
 
         Call it with the tasks of step `t + 1`, in order, before step `t`, and leave the batches' `tasks` on
-        the host: then the transfer happens while step `t` computes, and nothing waits for the device. Copies
-        of tasks that are in both steps are brought again once step `t` has written them.
+        the host: the transfer then happens while step `t` computes, and nothing waits for the device.
         """
         self.copies.prefetch(tasks, self.dual.device)
 
@@ -237,10 +236,10 @@ class CompositionalAUC(MinMaxAUC):
         columns of the rows means writing them all.
         """
         if not self.copies.offsets:
-            stored = (
-                w.mT.contiguous().mT if s.dim() == 3 else w for w, s in zip(weights, steps, strict=True)
+            steps = tuple(
+                step + (weight.mT.contiguous().mT if step.dim() == 3 else weight)
+                for step, weight in zip(steps, weights, strict=True)
             )
-            steps = tuple(step + weight for step, weight in zip(steps, stored, strict=True))
         rate = self.lr_lower * sampled.to(rows.dtype)
         rows.lerp_(self.copies.join(steps), rate.unsqueeze(1))
 

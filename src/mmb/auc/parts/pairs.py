@@ -28,11 +28,7 @@ def pair_loss(difference: Tensor, surrogate: Surrogate, margin: float) -> tuple[
 
 @dataclass(frozen=True)
 class Pairs:
-    """The positive entries of a batch, each against all rows of its task: `e` x rows.
-
-    Cost and memory grow with (number of positives) x rows. Given the number of positives, all shapes are
-    fixed.
-    """
+    """The positives of a batch, each against all rows of its task: cost and memory grow with `e` x rows."""
 
     rows: Tensor  # int64 [e]: where the positives are in the batch
     columns: Tensor  # int64 [e]
@@ -40,10 +36,7 @@ class Pairs:
 
     @staticmethod
     def of(entries: WeightedScores, capacity: int | None = None) -> Pairs:
-        """Find the positives: all of them, or the first `capacity` by row, padded to that number.
-
-        With a capacity no shape depends on the data, so that nothing waits for a GPU.
-        """
+        """Find the positives: all, or the first `capacity` by row, padded to a number that is not data."""
         if capacity is None:
             rows, columns = entries.positive.nonzero(as_tuple=True)
             return Pairs(rows, columns, entries.positive[rows, columns])

@@ -169,10 +169,7 @@ class TrackedThresholds(nn.Module):
 
     @torch.no_grad()
     def warm_start(self, entries: WeightedScores, z: Tensor) -> None:
-        """Put thresholds at the empirical quantiles of the negative scores, Hessians at the curvature there.
-
-        The entries are `averaged` ones of all tasks; tasks without negatives keep their state.
-        """
+        """Put thresholds at the quantiles of negatives (of `averaged` entries), Hessians at the curvature."""
         found = self.quantiles(entries, z)
         there = found.isfinite()
         self.value.copy_(torch.where(there, found, self.value))

@@ -78,9 +78,8 @@ def check_fed(
 ) -> None:
     """Refuse a batch that does not fit together, before anything is computed or changed.
 
-    Shapes and types are always checked. Values (labels, task numbers) are checked on the CPU only: on a GPU
-    that would make every step wait for the device, so there [`Labels`][mmb.auc.labels.Labels] checks the
-    labels when the data is built, and indexing refuses unknown tasks.
+    Values (labels, task numbers) are checked on the CPU only: on a GPU that would make every step wait. There
+    `Labels` checks them when the data is built, and indexing refuses unknown tasks.
     """
     if not scores.is_floating_point():
         raise TypeError(f"scores must be floating point logits, got {scores.dtype}")

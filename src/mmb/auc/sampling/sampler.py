@@ -99,11 +99,7 @@ class Sampler(ABC, Generic[_Draw]):
         return torch.randint(1 << 62, size, generator=self.generator, device=self.device)
 
     def _positions(self, counts: Tensor, size: int) -> Tensor:
-        """Random samples without replacement: `size` positions in [0, count) for each count, [k, size].
-
-        The cost does not depend on the counts. If a count is smaller than `size`, its positions repeat, as
-        evenly as possible.
-        """
+        """Samples without replacement: `size` positions in [0, count) for each count, repeated if too few."""
         counts = counts.unsqueeze(1)
         # Candidates: all positions if they are few, else independent draws. In both cases, a random choice of
         # those that are valid and different is a simple random sample. Draws of a count above num_candidates
