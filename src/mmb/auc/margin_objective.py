@@ -83,7 +83,7 @@ class MarginObjective(ScoreObjective):
     def conclude(
         self, entries: WeightedScores, terms: MarginTerms, d_logits: Tensor
     ) -> tuple[Tensor, Gradients]:
-        """Weigh the tasks and HALF the derivative `[rows, k]` by the logits; move the dual of sampled tasks."""
+        """Weigh the tasks and HALF the derivative `[rows, k]` by the logits; move the sampled duals."""
         if self.training:
             step = terms.dual + self.lr_dual * 2 * (terms.shortfall - terms.dual)
             entries.scatter_(self.dual, self.project_dual(step))

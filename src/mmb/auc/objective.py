@@ -119,10 +119,6 @@ class Objective(nn.Module):
 
         Returns:
             A scalar: the mean over the batch's tasks of task weight times loss.
-
-        Raises:
-            TypeError: If a tensor has the wrong dtype, or the objective evaluates the model itself.
-            ValueError: If shapes or values do not fit; no state has changed then.
         """
         if self.evaluates_model:
             raise TypeError(f"{type(self).__name__} evaluates the model itself: call backward(model, batch)")
@@ -138,9 +134,6 @@ class Objective(nn.Module):
 
         Returns:
             Detached numbers worth logging, left on the device; `"loss"` is always among them.
-
-        Warns:
-            UserWarning: Once, if the optimizer does not move the objective's own parameters.
         """
         self.check_optimized(model)
         scores = model_scores(model, batch, self.num_tasks)
@@ -258,8 +251,7 @@ class Objective(nn.Module):
     def check_memory(cls, model: nn.Module, options: Mapping[str, Any], sharers: int = 1) -> None:
         """Refuse block state that cannot fit in memory, before it is made; by default everything fits.
 
-        The model has the heads of this process's tasks; `options` are those of the constructor; `sharers` is
-        the number of processes of this machine that make such an objective. Raises NoRoomError.
+        `options` are those of the constructor; `sharers` is the number of processes here that need as much.
         """
 
     @classmethod

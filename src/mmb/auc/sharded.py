@@ -110,9 +110,8 @@ class ShardedObjective(Objective):
     def share(self, part: Part) -> Part:
         """This process's share of a draw or a batch (of tensors or a nest of them) that all processes have.
 
-        Of tasks it takes those it owns, or an even part if the objective has no state. `weights` makes up for
-        their number, so that the estimates of all shares add up to that of the whole. Rows keep all their
-        labels; only their inputs are divided (`input_rows`).
+        Of tasks it takes those it owns, or an even part if the objective has no state. Its `weights` make the
+        estimates of all shares add up. Rows keep their labels; only inputs are divided (`input_rows`).
         """
         shared: Any = part
         if isinstance(part, DenseBatch):
@@ -237,6 +236,7 @@ class ShardedObjective(Objective):
         return sizes + [0] * (self.size - parts)
 
     def _local(self, tasks: Tensor) -> Tensor:
+        """The tasks as `inner` counts them."""
         return tasks if self.by_entry else tasks - self.shard.start
 
     def _columns(self, values: Any) -> Any:
@@ -292,13 +292,10 @@ class ShardedObjective(Objective):
     def threshold_report(self, scores: Tensor, labels: Tensor) -> ThresholdReport | None:
         """That of all tasks; every process must call this."""
         tracked = self.inner.thresholds()
-        if tracked is None:
-            return None
-        found = ThresholdReport(*[tracked.float()] * 4)
+        found = None if tracked is None else ThresholdReport(*[tracked.float()] * 4)
         if len(self.shard):
-            report = self.inner.threshold_report(self._columns(scores), self._columns(labels))
-            found = found if report is None else report
-        return ThresholdReport(*(self.gather_tasks(values) for values in found))
+            found = self.inner.threshold_report(self._columns(scores), self._columns(labels))
+        return None if found is None else ThresholdReport(*map(self.gather_tasks, found))
 
     def per_positive_state(self) -> list[str]:
         """As in `inner`, whose names are those of `state_dict`."""

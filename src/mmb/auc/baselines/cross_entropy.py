@@ -46,7 +46,5 @@ class CrossEntropy(Objective):
     def entry_weights(self, entries: WeightedScores, balance: tuple[float, float] = (1.0, 1.0)) -> Tensor:
         """The weight `[rows, k]` of each entry: its part of its task's mean over labels, times scale."""
         prior = entries.gather(self.prior())
-        positive = balance[0] * entries.scale * prior
-        return torch.addcmul(
-            entries.positive * positive, entries.negative, balance[1] * entries.scale * (1 - prior)
-        )
+        positive, negative = balance[0] * entries.scale * prior, balance[1] * entries.scale * (1 - prior)
+        return torch.addcmul(entries.positive * positive, entries.negative, negative)

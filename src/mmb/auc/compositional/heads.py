@@ -24,10 +24,6 @@ class Head(NamedTuple):
     weight: Tensor  # [k, d]
     bias: Tensor  # [k]
 
-    def joined(self) -> Tensor:
-        """`[k, d + 1]`, the bias last."""
-        return torch.cat([self.weight, self.bias.unsqueeze(1)], 1)
-
 
 class At(NamedTuple):
     """Linear heads on features: scores, and their derivatives both ways, for rows `n` and tasks `k`."""
@@ -146,8 +142,8 @@ class HeadCompositionalAUC(MinMaxAUC):
                 upper, under, head, own, by_logits, sought
             )
             if self.training:
-                rate = self.lr_lower
-                entries.scatter_(self.offset, (1 - rate) * kept - rate * self.inner_lr * inner.joined())
+                rate, slope = self.lr_lower, torch.cat([inner.weight, inner.bias.unsqueeze(1)], 1)
+                entries.scatter_(self.offset, (1 - rate) * kept - rate * self.inner_lr * slope)
         grads: Gradients = [*zip(own, by_head, strict=True), *means]
         if below is features:
             grads.append((features, (by_features + by_below).to(features.dtype)))

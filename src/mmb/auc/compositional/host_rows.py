@@ -23,11 +23,10 @@ class _Ahead:
 class HostRows:
     """Reads and writes rows of a matrix in host memory, for a computation on a device.
 
-    For a GPU the matrix `[m, P]` is locked in memory, and rows travel on a separate stream: rows that are
-    requested early (`prefetch`) during the step before, rows that are written back during the next one.
-    Transfers keep their order, and rows that are written after they were read ahead are read again, so
-    `gather` always returns what was written last. For a CPU the same happens without streams. Others may
-    change the matrix between calls, after `wait`. Row numbers are int64 `[k]` on the host.
+    For a GPU the matrix `[m, P]` is locked in memory, and rows travel on a separate stream, while the GPU
+    computes. Transfers keep their order, and rows that are written after they were read ahead (`prefetch`)
+    are read again, so `gather` always returns what was written last. Others may change the matrix between
+    calls, after `wait`. Row numbers are int64 `[k]` on the host.
     """
 
     def __init__(self, matrix: Tensor, device: torch.device) -> None:

@@ -19,11 +19,8 @@ class WeightCopies(nn.Module):
     """A copy `u_i` of (encoder, head i) for every task, or its offset, as one row of a matrix `[m, P]`.
 
     A row holds the trainable parameters of the encoder in order, then the head's weight and bias. Matrices
-    are stored transposed, because that is how batched products give the gradients of linear layers. Only the
-    rows of the sampled tasks are ever read or written, so they may live in a smaller dtype or in host memory
-    ([`HostRows`][mmb.auc.compositional.host_rows.HostRows]).
-
-    With a dtype or device of None, storage follows the model and `.to()`; else it stays as chosen.
+    are stored transposed, because that is how batched products give the gradients of linear layers. With a
+    dtype or device of None, storage follows the model and `.to()`; else it stays as chosen.
     """
 
     stacked: Tensor  # call `wait` before reading it, if it is in host memory and a GPU computes with it

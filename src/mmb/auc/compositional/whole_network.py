@@ -188,9 +188,8 @@ class CompositionalAUC(MinMaxAUC):
     def _weigh(self, batch: Batch) -> WeightedScores:
         """Check a batch and weigh its entries; there are no logits yet."""
         placeholder = self.task_weight.new_zeros(()).expand(batch.labels.shape)
-        tasks = None
-        if isinstance(batch, TaskBatch):  # whose tasks may be on the host
-            tasks = batch.tasks.to(placeholder.device, non_blocking=True)
+        tasks = batch.tasks if isinstance(batch, TaskBatch) else None  # which may be on the host
+        tasks = None if tasks is None else tasks.to(placeholder.device, non_blocking=True)
         return self.entries(placeholder, batch.labels, tasks, batch.weights)
 
     def _copies(self, rows: Tensor, weights: Weights) -> list[Tensor]:
@@ -232,8 +231,7 @@ class CompositionalAUC(MinMaxAUC):
     def _move_copies(self, rows: Tensor, weights: Weights, steps: Weights, sampled: Tensor) -> None:
         """`u <- u - lr_lower (u - (w - inner_lr grad CE))` for the sampled tasks, in place in `rows`.
 
-        For offsets `u - w`, the same with `w = 0`. All parameters move at once: to a compiler, writing some
-        columns of the rows means writing them all.
+        For offsets, the same with `w = 0`. They move at once: a compiler cannot write just some columns.
         """
         if not self.copies.offsets:
             steps = tuple(
@@ -258,6 +256,5 @@ def _sum_over_tasks(part: Tensor) -> Tensor:
 
 def _same(tasks: Tensor, others: Tensor) -> bool:
     """Whether the tasks agree; on a GPU, where comparing would wait for the device, only their number."""
-    if tasks.shape != others.shape:
-        return False
-    return tasks.device.type != "cpu" or others.device.type != "cpu" or torch.equal(tasks, others)
+    on_host = tasks.device.type == others.device.type == "cpu"
+    return torch.equal(tasks, others) if on_host else tasks.shape == others.shape

@@ -130,9 +130,8 @@ class TrackedThresholds(nn.Module):
     def step(self, entries: WeightedScores, tracking: Tracking) -> None:
         """Move thresholds, Hessians and operating points of the sampled tasks.
 
-        An operating point is where the negatives' logits really cross `max_fpr`, for use at deployment. (The
-        threshold of the lower problem is smoothed, and lies elsewhere for skewed scores.) Its steps are
-        `lr_operating` (1, unless a schedule lowers it) times the excess of the batch's rate over `max_fpr`.
+        An operating point, for deployment, is where the negatives' logits really cross `max_fpr`: thresholds
+        of the lower problem are smoothed. Its steps are `lr_operating` times the excess of the batch's rate.
         """
         entries.scatter_(self.value, (tracking.value - self.lr * tracking.slope).T)
         new = (1 - self.beta) * tracking.hessian + self.beta * tracking.curvature

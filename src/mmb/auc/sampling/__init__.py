@@ -1,8 +1,7 @@
 """Which rows, and for which tasks: task-sampled draws, rich rows, shuffled rows.
 
-A sampler is made from labels alone and yields small index tensors on the labels' device; a draw turns inputs
-into a batch. Every sampler has its own generator, never waits for the device, and resumes mid-epoch with the
-draws that an uninterrupted run would have made.
+A sampler is made from labels alone and yields small index tensors on their device, without waiting for it; a
+draw turns inputs into a batch.
 """
 
 from mmb.auc.sampling.rows import RichRowSampler, RowDraw

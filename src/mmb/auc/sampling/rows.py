@@ -49,10 +49,9 @@ class RichRowSampler(Sampler[RowDraw]):
     $$
 
     and its weight is $(1/N) / \lambda_i$, for every label it has. Weighted sums over a draw are then
-    exactly unbiased, for any function of inputs and labels. (No other weight that depends only on row and
-    task is.) It is bounded without clipping: by `1 / (1 - f)` for any label; and a positive of task k,
-    weighted by its class rate $1 / (n p_k)$ as dense objectives do, counts at most `m / (f n)` in its class
-    mean, however rare the task (uniform rows give $1 / (n p_k)$).
+    exactly unbiased, for any function of inputs and labels. The weight is bounded without clipping: by
+    `1 / (1 - f)` for any label; and a positive of task k counts at most `m / (f n)` in its class mean,
+    however rare the task (uniform rows give $1 / (n p_k)$).
 
     An epoch is `N / batch_size` draws, rounded up. With `rich_fraction=0` it is a plain shuffled pass:
     each row once, and no weights. If `batch_size` does not divide `N`, the last draw is shorter; a single

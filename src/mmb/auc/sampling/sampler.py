@@ -22,11 +22,6 @@ class Sampler(ABC, Generic[_Draw]):
     Iterating gives the rest of the current epoch; iterating again gives the next one. `state_dict` taken
     between two draws and loaded into a sampler made with the same arguments continues bit for bit.
 
-    Args:
-        device: Where draws are made.
-        steps_per_epoch: Draws in one epoch.
-        generator: A generator on that device, or a seed for one.
-
     Attributes:
         epoch: Whole epochs drawn so far.
         step: Draws made in the current epoch.
@@ -122,7 +117,8 @@ class RowLists:
 
     def __init__(self, labels: Labels, value: int) -> None:
         parts = torch.split(labels.values, max(_CHUNK // labels.num_rows, 1), dim=1)
-        self.rows = torch.cat([_list_rows(part, value) for part in parts])  # int32
+        places = ((part == value).T.reshape(-1).nonzero().squeeze(1) for part in parts)
+        self.rows = torch.cat([flat.remainder_(labels.num_rows).int() for flat in places])
         self.counts = labels.positives if value == 1 else labels.negatives  # [m]
         self._starts = self.counts.cumsum(0) - self.counts
 
@@ -134,8 +130,3 @@ class RowLists:
         """For every row, the sum of the shares [m] of the tasks in whose lists it is, [num_rows]."""
         total = torch.zeros(num_rows, dtype=shares.dtype, device=shares.device)
         return total.index_add_(0, self.rows, shares.repeat_interleave(self.counts))
-
-
-def _list_rows(columns: Tensor, value: int) -> Tensor:
-    flat = (columns == value).T.reshape(-1).nonzero().squeeze(1)
-    return flat.remainder_(len(columns)).int()
