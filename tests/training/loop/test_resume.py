@@ -15,7 +15,7 @@ from mmb.training.runs.log import read_log
 from processes import fork_server
 from tiny_runs import molecule_recipe, newest_step, tiny_recipe
 
-KILLS = 8
+KILLS = 6
 SHORT = {"steps": 12, "evaluate_every": 10, "checkpoint_every": 4, "log_every": 2}
 
 
@@ -61,7 +61,7 @@ def resume_by_command(path):
 
 
 def test_kills_leave_no_trace(tmp_path):
-    training = {"steps": 150, "evaluate_every": 20, "checkpoint_every": 7, "keep_checkpoints": 3}
+    training = {"steps": 100, "evaluate_every": 20, "checkpoint_every": 7, "keep_checkpoints": 3}
     recipe = tiny_recipe("pauc", training=training)
     undisturbed, killed = (Run.create(tmp_path / name, recipe) for name in ("undisturbed", "killed"))
     train(undisturbed)

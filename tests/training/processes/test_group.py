@@ -54,7 +54,7 @@ def command_that_dies(recipe, path):
 
 def test_a_killed_process_under_torchrun_leaves_no_trace(tmp_path):
     """Started again by what torchrun starts its processes with, the run ends as if nothing had happened."""
-    chosen = {"steps": 150, "evaluate_every": 50, "checkpoint_every": 10, "log_every": 25}
+    chosen = {"steps": 80, "evaluate_every": 40, "checkpoint_every": 10, "log_every": 20}
     undisturbed = Run.create(tmp_path / "undisturbed", tiny_recipe("pauc", training=chosen))
     in_processes(2, train_here, undisturbed.path)
     killed = Run(tmp_path / "killed", undisturbed.recipe)
