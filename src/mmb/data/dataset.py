@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor
@@ -18,7 +18,11 @@ Progress = Callable[[int, int], None]
 
 
 class Inputs(Protocol):
-    """What a model takes, one entry per row; a plain tensor `[n, ...]` is one."""
+    """What a model takes, one entry per row; a plain tensor `[n, ...]` is one.
+
+    Inputs may have two more methods: `augmented(rows, generator)`, the model input of rows, randomly changed
+    as is usual in training; and `stream(batches, generator)`, as in `Dataset`, if workers read ahead.
+    """
 
     def __len__(self) -> int:
         """Number of rows."""
@@ -30,26 +34,6 @@ class Inputs(Protocol):
 
     def to(self, device: torch.device, /) -> Inputs:
         """The same rows, giving model inputs on `device`."""
-        ...
-
-
-@runtime_checkable
-class Augmentable(Protocol):
-    """Inputs that define a random augmentation for training."""
-
-    def augmented(self, rows: Tensor, generator: torch.Generator) -> Any:
-        """The model input of the given rows, randomly changed, as is usual in training."""
-        ...
-
-
-@runtime_checkable
-class Streamable(Protocol):
-    """Inputs that are read by worker processes ahead of their use."""
-
-    def stream(
-        self, batches: Iterable[Tensor], generator: torch.Generator | None
-    ) -> Iterator[tuple[Tensor, Any]]:
-        """Pairs of rows and model input, in the order of `batches`; augmented if given a generator."""
         ...
 
 
@@ -128,7 +112,7 @@ class Dataset:
         Returns:
             What the model is called with, on `device`.
         """
-        if generator is not None and isinstance(self.inputs, Augmentable):
+        if generator is not None and hasattr(self.inputs, "augmented"):
             return self.inputs.augmented(rows, generator)
         if isinstance(self.inputs, Tensor):
             rows = rows.to(self.device, non_blocking=True)  # an index on the host would wait for the device
@@ -149,7 +133,7 @@ class Dataset:
         Yields:
             The rows of a batch and their model input.
         """
-        if isinstance(self.inputs, Streamable):
+        if hasattr(self.inputs, "stream"):
             yield from self.inputs.stream(batches, generator)
         else:
             for rows in batches:

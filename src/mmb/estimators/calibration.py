@@ -18,18 +18,13 @@ _SHARES_PRIOR = 1.0  # and of that on the logarithms of the shares of the models
 
 
 class Calibration:
-    """The map from logits to log-odds, and the log-odds above which each task is called positive.
+    """The map `a z + b` from logits to log-odds, and the `cut` above which each task is called positive.
 
-    Attributes:
-        slope: `a` of the log-odds `a z + b`, float64 `[m]`.
-        offset: `b`, float64 `[m]`.
-        cut: The log-odds above which rows are called positive, float64 `[m]`.
-        usable: Bool `[m]`: tasks of which both classes have been seen. The others have constant log-odds.
-        constant: Those, float64 `[m]`.
+    All is `[m]`. Tasks are `usable` if both classes have been seen; the others have `constant` log-odds.
     """
 
     def __init__(self, num_tasks: int) -> None:
-        self.slope = torch.ones(num_tasks, dtype=torch.float64)
+        self.slope = torch.ones(num_tasks, dtype=torch.float64)  # a; the offset is b
         self.offset, self.cut, self.constant = torch.zeros(3, num_tasks, dtype=torch.float64)
         self.usable = torch.zeros(num_tasks, dtype=torch.bool)
 
@@ -38,13 +33,7 @@ class Calibration:
         return torch.where(self.usable, self.slope * scores + self.offset, self.constant)
 
     def fit(
-        self,
-        scores: Tensor,
-        averaged: Tensor,
-        labels: Tensor,
-        weights: Tensor,
-        max_fpr: float,
-        mass: Tensor,
+        self, scores: Tensor, averaged: Tensor, labels: Tensor, weights: Tensor, max_fpr: float, mass: Tensor
     ) -> None:
         r"""Fit to some rows: log-odds of the tasks with both classes there, cuts of those with negatives.
 

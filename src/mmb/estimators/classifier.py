@@ -151,12 +151,8 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             )
         steps = self.steps or max(_FEWEST_STEPS, _PASSES * math.ceil(len(labels) / self.batch_size))
         stages = [(steps, self.lr), (max(1, round(_TUNING * steps)), _TUNING_LR * self.lr)]
-        found = self._ensemble.cross_fit(
-            part,
-            stages[:1] if self.objective == "ce" else stages,
-            self.batch_size,
-            self._mean_area,
-        )
+        stages = stages[:1] if self.objective == "ce" else stages
+        found = self._ensemble.cross_fit(part, stages, self.batch_size, self._mean_area)
         self.objective_ = self.objective if found.stage else "ce"
         self.validation_score_ = float(found.values.nanmean())
         self._mass += mass

@@ -20,24 +20,15 @@ _ALONE = 4  # a single fold has one share out of this many
 
 
 class CrossFit(NamedTuple):
-    """The outcome of training without each fold in turn.
+    """The outcome of training without each fold in turn."""
 
-    Attributes:
-        stage: The stage of training whose outcome this is.
-        values: How good the held-out logits of each fold are.
-        blend: How these logits weigh the kinds of models, `[kinds, m]`.
-        logits: Of each network, `[networks, n, m]`.
-        unseen: Logits of each row by the network that was trained without it, `[n, m]`, its fold moved to the
-            mean of all rows: see `Part.offset`.
-        fold: int64 `[n]`: the network that was trained without the row; -1 for none, because the others would
-            lack a class, or because there is only one network.
-    """
-
-    stage: int
-    values: Tensor
-    blend: Tensor
-    logits: Tensor
-    unseen: Tensor
+    stage: int  # the stage of training whose outcome this is
+    values: Tensor  # how good the held-out logits of each fold are
+    blend: Tensor  # how these logits weigh the kinds of models, `[kinds, m]`
+    logits: Tensor  # of each network, `[networks, n, m]`
+    # logits of a row by the network trained without it, its fold moved to the mean: see `Part.offset`
+    unseen: Tensor  # `[n, m]`
+    # int64 `[n]`: that network; -1 if the others would lack a class, or if there is only one network
     fold: Tensor
 
     def calibration_labels(self, labels: Tensor) -> Tensor:

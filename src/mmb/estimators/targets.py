@@ -18,18 +18,14 @@ _multiclass = require("sklearn.utils.multiclass", extra="estimators")
 
 
 class Targets(NamedTuple):
-    """The label matrix of a `y`, and how to read predictions back.
+    """The label matrix of a `y`, and how to read predictions back."""
 
-    Attributes:
-        labels: int8 `[n, m]` with 0, 1 and -1 for missing. Two classes are one task, the second of them
-            positive; more classes are a task each, one against the rest.
-        classes: The classes of a one-dimensional `y`, sorted; the numbers of the tasks of a matrix.
-        multilabel: Whether `y` is a matrix.
-    """
-
+    # int8 `[n, m]` with 0, 1 and -1 for missing. Two classes are one task, the second of them positive; more
+    # classes are a task each, one against the rest.
     labels: Tensor
+    # the classes of a one-dimensional `y`, sorted; the numbers of the tasks of a matrix
     classes: np.ndarray[Any, Any]
-    multilabel: bool
+    multilabel: bool  # whether `y` is a matrix
 
 
 def read_targets(

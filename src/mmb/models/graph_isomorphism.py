@@ -82,8 +82,12 @@ class GIN(nn.Module):
 
     def forward(self, batch: GraphBatch) -> Tensor:
         """Features `[G, width]` of `G` graphs; or, under `vmap`, of the padded graphs of one task."""
-        node_mask, graph_mask = _masks(batch)
         graphs = batch.graph_ptr.shape[0] - 1
+        node_mask: Tensor | None = None
+        graph_mask: Tensor | None = None
+        if isinstance(batch, PaddedGraphs):
+            node_mask = batch.node_mask
+            graph_mask = torch.arange(graphs, device=batch.graph.device) < graphs - 1
         nodes = look_up_rows(self.atoms(batch.atom_table), batch.atom_codes)
         virtual = None if self.virtual is None else self.virtual.expand(graphs, -1).to(nodes.dtype)
         last = len(self.layers) - 1
@@ -173,11 +177,3 @@ class FeatureEmbedding(nn.Module):
         hot = self.weight.new_zeros(features.shape[0], self.weight.shape[0])
         # A product with ones and zeros: unlike that of a lookup, its backward pass is a plain product too.
         return hot.scatter(1, features + self.offsets, 1.0) @ self.weight
-
-
-def _masks(batch: GraphBatch) -> tuple[Tensor | None, Tensor | None]:
-    """Which nodes and which graphs are real, if there is padding."""
-    if not isinstance(batch, PaddedGraphs):
-        return None, None
-    graphs = batch.graph_ptr.shape[0] - 1
-    return batch.node_mask, torch.arange(graphs, device=batch.graph.device) < graphs - 1

@@ -63,29 +63,16 @@ def messages_adjoint(*inputs: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _compute_messages(
-    epsilon: Tensor,
-    nodes: Tensor,
-    bonds: Tensor,
-    node_values: Tensor | None,
-    bond_values: Tensor | None,
-    edges: Tensor,
-    codes: Tensor,
-    ptr: Tensor,
+    epsilon: Tensor,  # [k]
+    nodes: Tensor,  # x, [k, N, width]
+    bonds: Tensor,  # e of each code, [k, B, width]; at most 64 codes
+    node_values: Tensor | None,  # h, as x; None is x itself
+    bond_values: Tensor | None,  # f, as e; None, together with h, is e itself
+    edges: Tensor,  # int64 [k, 2, E], source and target, sorted by target
+    codes: Tensor,  # int64 [k, E]
+    ptr: Tensor,  # int64 [k, N + 1]; edges into node v are ptr[v] to ptr[v + 1]; others do not count
 ) -> Tensor:
-    """$P(h, f)$; see the module.
-
-    Args:
-        epsilon: `[k]`.
-        nodes: `x`, `[k, N, width]`.
-        bonds: `e` of each code, `[k, B, width]`; at most 64 codes. All features are of one dtype.
-        node_values: `h`, as `x`; None is `x` itself.
-        bond_values: `f`, as `e`; None, together with `h`, is `e` itself.
-        edges: `int64 [k, 2, E]`, source and target, sorted by target. Every edge must be there in both
-            directions, with the same code.
-        codes: `int64 [k, E]`.
-        ptr: `int64 [k, N + 1]`; edges into node v are `ptr[v]` to `ptr[v + 1]`. Edges beyond the last do not
-            count.
-    """
+    """$P(h, f)$ of features of one dtype; every edge must be there in both directions, with the same code."""
     tasks, count, width = nodes.shape
     kernels = in_kernels(nodes)
     if kernels:

@@ -31,25 +31,15 @@ class Check(NamedTuple):
 
 @dataclass(frozen=True)
 class RunFacts:
-    """All that the checks look at.
-
-    Attributes:
-        run: The run.
-        log: The lines of its log.
-        scores: Scores of its selected weights.
-        max_fpr: Limit of the partial AUC.
-        tracked: Tracked thresholds by step.
-        rates: False positive rate on test rows of each task, at the thresholds of the validation rows.
-        highest: Upper end of each task's interval of the AUC; NaN if it has none.
-    """
+    """All that the checks look at."""
 
     run: Run
-    log: Sequence[dict[str, Any]]
-    scores: SelectedScores
-    max_fpr: float
-    tracked: dict[int, ThresholdReport]
-    rates: Tensor
-    highest: Tensor
+    log: Sequence[dict[str, Any]]  # the lines of its log
+    scores: SelectedScores  # scores of its selected weights
+    max_fpr: float  # limit of the partial AUC
+    tracked: dict[int, ThresholdReport]  # tracked thresholds by step
+    rates: Tensor  # false positive rate on test rows of each task, at the thresholds of the validation rows
+    highest: Tensor  # upper end of each task's interval of the AUC; NaN if it has none
 
 
 def check_run(facts: RunFacts) -> dict[str, Any]:

@@ -65,16 +65,11 @@ def compare_methods(
 def _area(mean: Sample) -> dict[str, Any]:
     estimate = mean.estimate()
     low, high = estimate.share_interval()
-    runs = mean.values
-    spread = rounded(runs.std()) if len(runs) > 1 else None
+    spread = rounded(mean.values.std()) if len(mean.values) > 1 else None
     return {"value": rounded(estimate.value), "low": rounded(low), "high": rounded(high), "spread": spread}
 
 
 def _difference(estimate: UncertainValue) -> dict[str, Any]:
     low, high = estimate.interval()
-    return {
-        "value": rounded(estimate.value),
-        "low": rounded(low),
-        "high": rounded(high),
-        "p": rounded(estimate.p_value(), 6),
-    }
+    p_value = rounded(estimate.p_value(), 6)
+    return {"value": rounded(estimate.value), "low": rounded(low), "high": rounded(high), "p": p_value}

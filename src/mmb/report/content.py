@@ -24,10 +24,7 @@ from mmb.training.recipes.resolution import to_plain
 from mmb.training.runs.log import read_log
 from mmb.training.runs.scoring import decision_thresholds, rates_at, task_metrics
 
-_SERIES = {
-    "valid": ("auc", "pauc", "ap"),
-    "train": ("loss", "gap", "dual_error", "gradient_norm"),
-}
+_SERIES = {"valid": ("auc", "pauc", "ap"), "train": ("loss", "gap", "dual_error", "gradient_norm")}
 
 
 def page_content(runs: Sequence[Run], max_fpr: float | None, say: Callable[[str], None]) -> dict[str, Any]:

@@ -51,17 +51,11 @@ class UncertainValue:
 
 @dataclass(frozen=True)
 class Sample:
-    """The results of several runs of one method on the same test rows.
+    """The results of several runs of one method on the same test rows."""
 
-    Attributes:
-        values: One per run and task, `[k, m]`, or per run `[k]`.
-        influence: Mean over the runs of the influence of each row, `[n, m]` or `[n]`.
-        row_freedom: Degrees of freedom of the variance by rows, `[m]` or a scalar.
-    """
-
-    values: Tensor
-    influence: Tensor
-    row_freedom: Tensor
+    values: Tensor  # one per run and task, `[k, m]`, or per run `[k]`
+    influence: Tensor  # mean over the runs of the influence of each row, `[n, m]` or `[n]`
+    row_freedom: Tensor  # degrees of freedom of the variance by rows, `[m]` or a scalar
 
     @classmethod
     def together(cls, samples: Sequence[Self]) -> Self:

@@ -20,10 +20,7 @@ _SCRIPTS = ("dom.js", "charts.js", "table.js", "overview.js", "tasks.js", "page.
 
 
 def write_report(
-    runs: Sequence[Run],
-    path: Path,
-    max_fpr: float | None = None,
-    say: Callable[[str], None] = lambda _: None,
+    runs: Sequence[Run], path: Path, max_fpr: float | None = None, say: Callable[[str], None] = lambda _: None
 ) -> dict[str, Any]:
     """Write a self-contained HTML page about one or more runs on the same data.
 
@@ -58,7 +55,8 @@ def page_text(content: dict[str, Any], plotly: str) -> str:
     files = resources.files("mmb.report") / "assets"
     scripts = [plotly, "\n".join((files / name).read_text(encoding="utf-8") for name in _SCRIPTS)]
     # Scripts are named by their hash, so the browser runs no others, whatever a label contains.
-    allowed = " ".join(f"'sha256-{_hash(script)}'" for script in scripts)
+    digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
+    allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
     parts = {
         "TITLE": html.escape(f"{content['data']}: mmb report"),
         "POLICY": f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:",
@@ -78,7 +76,3 @@ def embedded_json(content: Any) -> str:
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return text
-
-
-def _hash(script: str) -> str:
-    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

@@ -15,17 +15,15 @@ POINTS = 200
 """Largest number of points of a curve, four bytes each."""
 
 
-def rounded(values: Tensor, digits: int = 5) -> Any:
+def rounded(values: Any, digits: int = 5) -> Any:
     """A tensor as nested lists, or a number, with some decimal places; None for NaN and infinity."""
-    return _rounded(values.tolist(), digits)
-
-
-def _rounded(value: Any, digits: int) -> Any:
-    if isinstance(value, list):
-        return [_rounded(item, digits) for item in value]
-    if isinstance(value, float):
-        return round(value, digits) if math.isfinite(value) else None
-    return value
+    if isinstance(values, Tensor):
+        values = values.tolist()
+    if isinstance(values, list):
+        return [rounded(item, digits) for item in values]
+    if isinstance(values, float):
+        return round(values, digits) if math.isfinite(values) else None
+    return values
 
 
 def page_curves(scores: Tensor, labels: Tensor, max_fpr: float) -> list[str | None]:

@@ -28,24 +28,15 @@ _FILE = "report.safetensors"
 
 @dataclass(frozen=True)
 class SelectedScores:
-    """Scores of the selected weights, on the host.
+    """Scores of the selected weights, on the host."""
 
-    Attributes:
-        step: Step of the weights.
-        task_names: One name per task.
-        sizes: Number of rows of each part of the data.
-        logits: `[n, m]` for "train" (a sample), "valid" and "test".
-        labels: Of the same rows, with -1 for missing.
-        train_counts: Positives and negatives of each task among all training rows, `[2, m]`.
-        tracked: Thresholds and their quantiles at the steps whose checkpoints still exist.
-    """
-
-    step: int
+    step: int  # step of the weights
     task_names: list[str]
-    sizes: dict[str, int]
-    logits: dict[str, Tensor]
-    labels: dict[str, Tensor]
-    train_counts: Tensor
+    sizes: dict[str, int]  # number of rows of each part of the data
+    logits: dict[str, Tensor]  # `[n, m]` for "train" (a sample), "valid" and "test"
+    labels: dict[str, Tensor]  # of the same rows, with -1 for missing
+    train_counts: Tensor  # positives and negatives of each task among all training rows, `[2, m]`
+    # thresholds and their quantiles at the steps whose checkpoints still exist
     tracked: dict[int, ThresholdReport]
 
 

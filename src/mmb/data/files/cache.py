@@ -34,7 +34,7 @@ def write(folder: Path, arrays: Mapping[str, Any], facts: Mapping[str, Any]) -> 
             temporary.mkdir()
             listed = {}
             for name, array in arrays.items():
-                path = _array(temporary, name)
+                path = temporary / f"{name}.npy"
                 np.save(path, array, allow_pickle=False)
                 listed[name] = {"bytes": path.stat().st_size, "sha256": checksum_of(path)}
             manifest = {"version": VERSION, "arrays": listed, "facts": dict(facts)}
@@ -51,7 +51,7 @@ def is_intact(folder: Path) -> bool:
     """Whether a cache of this version is there and every checksum is right (reads all of it)."""
     try:
         listed = _manifest(folder)["arrays"]
-        return all(checksum_of(_array(folder, name)) == entry["sha256"] for name, entry in listed.items())
+        return all(checksum_of(folder / f"{name}.npy") == listed[name]["sha256"] for name in listed)
     except (DamagedDataError, OSError):
         return False
 
@@ -74,7 +74,7 @@ def read(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     manifest = _manifest(folder)
     tensors = {}
     for name, entry in manifest["arrays"].items():
-        path = _array(folder, name)
+        path = folder / f"{name}.npy"
         size = path.stat().st_size if path.is_file() else None
         if size is None or size != entry["bytes"]:
             raise _damaged(path, f"its size is {size}, expected {entry['bytes']}")
@@ -97,10 +97,6 @@ def _manifest(folder: Path) -> dict[str, Any]:
     if version != VERSION or not complete:
         raise _damaged(path, f"its version is {version!r}, expected {VERSION} with arrays and facts")
     return manifest
-
-
-def _array(folder: Path, name: str) -> Path:
-    return folder / f"{name}.npy"
 
 
 def _damaged(path: Path, problem: str) -> DamagedDataError:

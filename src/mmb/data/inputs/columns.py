@@ -74,21 +74,16 @@ def numbers(cells: Sequence[str]) -> Tensor:
 
 def _number(cell: str) -> float:
     try:
-        value = float(cell) if "_" not in cell else math.inf  # Python reads 1_20 as 120, but it is a code
+        return float(cell) if "_" not in cell else math.inf  # Python reads 1_20 as 120, but it is a code
     except ValueError:
         return math.nan if is_blank(cell) else math.inf
-    return value
 
 
 @dataclass(frozen=True)
 class ColumnEncoder:
-    """The columns of a table as one float matrix, the same for every file.
+    """The columns of a table as one float matrix, the same for every file."""
 
-    Attributes:
-        columns: How each column is encoded, in the order of the encoded features.
-    """
-
-    columns: tuple[Number | Category, ...]
+    columns: tuple[Number | Category, ...]  # how each column is encoded, in the order of the encoded features
 
     @property
     def feature_names(self) -> tuple[str, ...]:

@@ -24,21 +24,13 @@ _UNKNOWN_ATOM = (118, 4, 11, 11, 9, 5, 5, 0, 0)  # "misc" of every feature that 
 
 @dataclass(frozen=True)
 class Featurizer:
-    """What is computed for every molecule.
+    """What is computed for every molecule."""
 
-    Attributes:
-        features: `"graph"`, or `"fingerprint"` for Morgan bits.
-        radius: Of the fingerprint, in bonds.
-        bits: Length of the fingerprint, a multiple of 8.
-        strict: Refuse molecules with impossible valences; if not, they are read without that check.
-        scaffolds: Also compute Bemis-Murcko scaffolds.
-    """
-
-    features: Features = "graph"
-    radius: int = 2
-    bits: int = 2048
-    strict: bool = True
-    scaffolds: bool = False
+    features: Features = "graph"  # `"graph"`, or `"fingerprint"` for Morgan bits
+    radius: int = 2  # of the fingerprint, in bonds
+    bits: int = 2048  # length of the fingerprint, a multiple of 8
+    strict: bool = True  # refuse molecules with impossible valences; if not, they are read without that check
+    scaffolds: bool = False  # also compute Bemis-Murcko scaffolds
 
     def __post_init__(self) -> None:
         if self.features not in ("graph", "fingerprint"):

@@ -71,14 +71,10 @@ class GraphBatch:
 
 @dataclass(frozen=True)
 class PaddedGraphs(GraphBatch):
-    """`GraphBatch` with nodes and edges of padding at its end; the nodes form one more graph, the last.
+    """`GraphBatch` with nodes and edges of padding at its end; the nodes form one more graph, the last."""
 
-    Attributes:
-        node_mask: `bool [N]`, true for real nodes. At least the last node is padding, and edges of padding
-            are loops on it, which `edge_ptr` leaves out.
-    """
-
-    node_mask: Tensor
+    # At least the last node is padding, and edges of padding are loops on it, which `edge_ptr` leaves out.
+    node_mask: Tensor  # `bool [N]`, true for real nodes
 
     def __len__(self) -> int:
         return self.graph_ptr.shape[-1] - 2
@@ -91,33 +87,19 @@ class FixedGraphs(PaddedGraphs):
 
 @dataclass(frozen=True)
 class GraphInputs:
-    """All graphs of a data set, a few bytes per atom; `inputs[rows]` is a `GraphBatch`.
+    """All graphs of a data set, a few bytes per atom; `inputs[rows]` is a `GraphBatch`."""
 
-    Attributes:
-        atom_codes: `int16 [atoms]`, rows of `atom_table`.
-        atom_table: `int64 [A, 9]`.
-        degrees: `uint8 [atoms]`, number of edges into each atom.
-        neighbors: Source of each edge, counted within its molecule; edges are sorted by target. `uint8`
-            or, where a molecule has more than 256 atoms, `int16`.
-        bond_codes: `uint8 [edges]`, the number of the bond's features in the mixed radix `BOND_DIMS`.
-        bond_table: `int64 [60, 3]`.
-        atom_ptr: `int64 [n + 1]`; atoms of row r are `atom_ptr[r]` to `atom_ptr[r + 1]`.
-        edge_ptr: `int64 [n + 1]`, likewise for edges.
-        host_ptr: `int64 [2, n + 1]`, both pointers on the host: they give the size of a batch without
-            waiting for the device.
-        room: If given, nodes and edges that batches are padded to, where they fit.
-    """
-
-    atom_codes: Tensor
-    atom_table: Tensor
-    degrees: Tensor
+    atom_codes: Tensor  # `int16 [atoms]`, rows of `atom_table`
+    atom_table: Tensor  # `int64 [A, 9]`
+    degrees: Tensor  # `uint8 [atoms]`, number of edges into each atom
+    # source of each edge (sorted by target) in its molecule: `uint8`, or `int16` if one has over 256 atoms
     neighbors: Tensor
-    bond_codes: Tensor
-    bond_table: Tensor
-    atom_ptr: Tensor
-    edge_ptr: Tensor
-    host_ptr: Tensor
-    room: tuple[int, int] | None = None
+    bond_codes: Tensor  # `uint8 [edges]`, the number of the bond's features in the mixed radix `BOND_DIMS`
+    bond_table: Tensor  # `int64 [60, 3]`
+    atom_ptr: Tensor  # `int64 [n + 1]`; atoms of row r are `atom_ptr[r]` to `atom_ptr[r + 1]`
+    edge_ptr: Tensor  # `int64 [n + 1]`, likewise for edges
+    host_ptr: Tensor  # `int64 [2, n + 1]`, both on the host: sizes of a batch without waiting for the device
+    room: tuple[int, int] | None = None  # nodes and edges that batches are padded to, where they fit
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Tensor]) -> Self:
@@ -168,8 +150,7 @@ class GraphInputs:
 
     def sizes(self, rows: Tensor) -> tuple[int, int]:
         """Number of nodes and of directed edges of some rows (on the host) together."""
-        nodes, edges = (self.host_ptr[:, rows + 1] - self.host_ptr[:, rows]).sum(1).tolist()
-        return nodes, edges
+        return self.largest(rows.unsqueeze(0))
 
     def largest(self, rows: Tensor) -> tuple[int, int]:
         """Most nodes and most edges that any run of rows has, of runs `[k, r]` on the host."""

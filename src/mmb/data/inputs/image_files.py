@@ -23,16 +23,11 @@ _HOST = torch.device("cpu")
 
 @dataclass(frozen=True)
 class Decoder:
-    """How a file becomes bytes `[c, size, size]`.
+    """How a file becomes bytes `[c, size, size]`."""
 
-    Attributes:
-        size: Height and width.
-        gray: One channel instead of three.
-        fit: `"crop"` cuts the largest centered square out first, `"stretch"` keeps all and squeezes it.
-    """
-
-    size: int
-    gray: bool = False
+    size: int  # height and width
+    gray: bool = False  # one channel instead of three
+    # `"crop"` cuts the largest centered square out first, `"stretch"` keeps all and squeezes it
     fit: Literal["crop", "stretch"] = "crop"
 
     def __call__(self, path: Path) -> Tensor:
@@ -59,24 +54,15 @@ class Decoder:
 
 @dataclass(frozen=True)
 class ImageFiles:
-    """Inputs that are decoded from files when they are needed.
+    """Inputs that are decoded from files when they are needed."""
 
-    Attributes:
-        folder: Where the files are.
-        names: Path of each row's file in `folder`; an empty one stands for a black image.
-        decoder: How they become bytes.
-        pixels: How these are normalized and augmented.
-        workers: Number of decoding processes of a `stream`: 0 decodes in this process, None means one for
-            each core, eight at most.
-        device: Where model inputs are made.
-    """
-
-    folder: Path
-    names: Sequence[str]
-    decoder: Decoder
-    pixels: Pixels
+    folder: Path  # where the files are
+    names: Sequence[str]  # path of each row's file in `folder`; an empty one stands for a black image
+    decoder: Decoder  # how they become bytes
+    pixels: Pixels  # how these are normalized and augmented
+    # decoding processes of a `stream`: 0 decodes in this process, None is one for each core, at most eight
     workers: int | None = None
-    device: torch.device = _HOST
+    device: torch.device = _HOST  # where model inputs are made
 
     def __len__(self) -> int:
         return len(self.names)
@@ -103,18 +89,14 @@ class ImageFiles:
     def stream(
         self, batches: Iterable[Tensor], generator: torch.Generator | None
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Pairs of rows and model input, in order, decoded ahead by worker processes.
-
-        Raises:
-            DataError: If an image is missing or damaged; the message names it.
-        """
+        """Pairs of rows and model input, in order, decoded ahead by worker processes."""
         workers = min(8, available_cores()) if self.workers is None else self.workers
         loader = DataLoader(
             _Decoding(self),
-            batch_sampler=(rows.tolist() for rows in batches),
+            batch_size=None,
+            sampler=(rows.tolist() for rows in batches),
             num_workers=workers,
             prefetch_factor=4 if workers else None,
-            collate_fn=_as_it_is,
             pin_memory=self.device.type == "cuda",
             generator=torch.Generator(),  # else it would draw from the global one
         )
@@ -133,32 +115,21 @@ class _Decoding(Dataset[Any]):
     def __init__(self, files: ImageFiles) -> None:
         self._files = replace(files, device=_HOST, pixels=files.pixels.to("cpu"))
 
-    def __getitems__(self, rows: list[int]) -> tuple[Tensor, Tensor | DataError]:
+    def __getitem__(self, rows: list[int]) -> tuple[Tensor, Tensor | DataError]:
         try:
             return torch.tensor(rows), self._files.decode(rows)
         except DataError as error:
             return torch.tensor(rows), error
 
 
-def _as_it_is(batch: Any) -> Any:
-    return batch
-
-
 @dataclass(frozen=True)
 class ImageEncoder:
-    """New images as model inputs: those of a folder, or those named in a CSV file.
+    """New images as model inputs: those of a folder, or those named in a CSV file."""
 
-    Attributes:
-        decoder: How files become bytes.
-        mean: Of the pixels of each channel.
-        std: Of the pixels of each channel.
-        column: Column of the CSV file with paths, relative to the folder of that file.
-    """
-
-    decoder: Decoder
-    mean: tuple[float, ...] = IMAGENET_MEAN
-    std: tuple[float, ...] = IMAGENET_STD
-    column: str = "path"
+    decoder: Decoder  # how files become bytes
+    mean: tuple[float, ...] = IMAGENET_MEAN  # of the pixels of each channel
+    std: tuple[float, ...] = IMAGENET_STD  # of the pixels of each channel
+    column: str = "path"  # column of the CSV file with paths, relative to the folder of that file
 
     def read(self, path: Path) -> tuple[ImageFiles, Tensor]:
         """Inputs of every image of a folder (by name) or CSV file, and which can be decoded (bool `[n]`)."""

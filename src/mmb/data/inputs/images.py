@@ -15,19 +15,12 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 
 @dataclass(frozen=True)
 class Pixels:
-    """What happens to the bytes of an image before a model sees them.
+    """What happens to the bytes of an image before a model sees them."""
 
-    Attributes:
-        mean: `[3, 1, 1]`, of pixels in [0, 1].
-        std: `[3, 1, 1]`.
-        pad: Augmentation shifts an image by up to this many pixels each way; black comes in at the edge.
-        flip: Whether augmentation mirrors half of the images left to right.
-    """
-
-    mean: Tensor
-    std: Tensor
-    pad: int
-    flip: bool
+    mean: Tensor  # `[3, 1, 1]`, of pixels in [0, 1]
+    std: Tensor  # `[3, 1, 1]`
+    pad: int  # augmentation shifts an image by up to this many pixels each way; black comes in at the edge
+    flip: bool  # whether augmentation mirrors half of the images left to right
 
     @classmethod
     def of(
@@ -78,15 +71,10 @@ class Pixels:
 
 @dataclass(frozen=True)
 class ImageTensor:
-    """Inputs that are small enough to live on the device.
+    """Inputs that are small enough to live on the device."""
 
-    Attributes:
-        images: `uint8 [n, c, h, w]`.
-        pixels: How they are normalized and augmented.
-    """
-
-    images: Tensor
-    pixels: Pixels
+    images: Tensor  # `uint8 [n, c, h, w]`
+    pixels: Pixels  # how they are normalized and augmented
 
     def __len__(self) -> int:
         return len(self.images)

@@ -22,13 +22,9 @@ from mmb.data.splits import grouped_split, random_split
 
 @dataclass(frozen=True)
 class PackedBits:
-    """Fingerprints, eight bits to a byte; `inputs[rows]` is float `[len(rows), 8 * bytes]` of zeros and ones.
+    """Fingerprints, eight bits to a byte; `inputs[rows]` is float `[rows, 8 * bytes]` of zeros and ones."""
 
-    Attributes:
-        packed: `uint8 [n, bytes]`, the first bit of each eight the highest, as `numpy.packbits` has it.
-    """
-
-    packed: Tensor
+    packed: Tensor  # `uint8 [n, bytes]`, the first bit of each eight the highest, as `numpy.packbits` has it
 
     def __len__(self) -> int:
         return len(self.packed)
@@ -45,15 +41,10 @@ class PackedBits:
 
 @dataclass(frozen=True)
 class MoleculeEncoder:
-    """A file with a column of SMILES as model inputs; files keep the key `featuriser` of the first version.
+    """A file with a column of SMILES as model inputs; JSON keeps the first version's key `featuriser`."""
 
-    Attributes:
-        smiles: Name of the column.
-        featurizer: What is computed for each molecule.
-    """
-
-    smiles: str
-    featurizer: Featurizer
+    smiles: str  # name of the column
+    featurizer: Featurizer  # what is computed for each molecule
 
     def read(self, path: Path) -> tuple[Inputs, Tensor]:
         """Inputs of every row, and which rows could be read (bool `[n]`); the others are placeholders."""

@@ -45,19 +45,12 @@ def get(root: Path, source: Path | None = None) -> Path:
 
 
 def load(root: Path, *, size: int = 128, workers: int | None = None) -> Dataset:
-    """Load CelebA.
+    """Load CelebA; augmentation shifts by up to a sixteenth of the size and mirrors.
 
     Args:
         root: Where data sets are kept.
         size: Height and width of the scaled images.
         workers: Number of decoding processes; by default one per core, at most eight.
-
-    Returns:
-        The data set; augmentation shifts by up to a sixteenth of the size and mirrors.
-
-    Raises:
-        MissingDataError: If a file does not exist; the message says how to get it.
-        DamagedDataError: If a list cannot be read.
     """
     raw = root / "celeba" / "raw"
     lists = [find("celeba", raw, [name], _REMEDY) for name in (_ATTRIBUTES, _PARTITION)]

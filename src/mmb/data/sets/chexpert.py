@@ -79,7 +79,7 @@ def load(
     size: int = 224,
     workers: int | None = None,
 ) -> Dataset:
-    """Load CheXpert.
+    """Load CheXpert; augmentation shifts by up to a twentieth of the size and never mirrors.
 
     Args:
         root: Where data sets are kept.
@@ -91,14 +91,6 @@ def load(
         held_out: Number of images at the end of the training list that are for validation.
         size: Height and width of the scaled images.
         workers: Number of decoding processes; by default one per core, at most eight.
-
-    Returns:
-        The data set; augmentation shifts by up to a twentieth of the size and never mirrors.
-
-    Raises:
-        MissingDataError: If a file does not exist; the message says how to get it.
-        DamagedDataError: If a list cannot be read.
-        ValueError: If an option has no such choice, or too many images are held out.
     """
     if uncertain not in ("mix", "zeros", "ones", "ignore") or unmentioned not in ("zeros", "ignore"):
         raise ValueError(

@@ -28,28 +28,18 @@ _PIXELS = 3072
 
 @dataclass(frozen=True)
 class Archive:
-    """One way in which a set is distributed.
+    """One way in which a set is distributed."""
 
-    Attributes:
-        file: Name of the archive; its `folder`, unpacked, is read as well.
-        checksum: SHA-256 of the archive, or the MD5 that its publisher gives.
-        layout: `"binary"` (records of fixed size) or `"sheets"` (PNG files in which a line is an image).
-        folder: Folder of all members.
-        train: Members with training images, in order.
-        test: Members with test images.
-        others: The member with the names of the classes (binary), or those with the labels of training and
-            test images (sheets).
-        label_bytes: Number of label bytes of a binary record; the last one counts.
-    """
-
-    file: str
-    checksum: str
+    file: str  # name of the archive; its `folder`, unpacked, is read as well
+    checksum: str  # SHA-256 of the archive, or the MD5 that its publisher gives
+    # `"binary"` (records of fixed size) or `"sheets"` (PNG files in which a line is an image)
     layout: Literal["binary", "sheets"]
-    folder: str
-    train: tuple[str, ...]
-    test: tuple[str, ...]
+    folder: str  # folder of all members
+    train: tuple[str, ...]  # members with training images, in order
+    test: tuple[str, ...]  # members with test images
+    # the member with the class names (binary), or those with the labels of training and test images (sheets)
     others: tuple[str, ...]
-    label_bytes: int = 1
+    label_bytes: int = 1  # number of label bytes of a binary record; the last one counts
 
     @property
     def members(self) -> tuple[str, ...]:
@@ -66,31 +56,18 @@ class Archive:
 
 @dataclass(frozen=True)
 class CifarSet:
-    """One of the two sets; its bound methods are a data set module's functions.
-
-    Attributes:
-        name: Name of the data set here.
-        classes: Number of classes.
-        archives: Ways it is distributed, the preferred first.
-        url: The publisher's address of the first archive.
-        mean: Of the pixels of each channel.
-        std: Of the pixels of each channel.
-        pickles: Names of the publisher's Python archive and its folder, which are not read.
-        npm: `name@version` of the npm package that is the last archive, if there is one.
-        class_names: In the order of their labels, for an archive without names.
-        per_class: Number of training and of test images of each class.
-    """
+    """One of the two sets; its bound methods are a data set module's functions."""
 
     name: str
-    classes: int
-    archives: tuple[Archive, ...]
-    url: str
-    mean: tuple[float, float, float]
-    std: tuple[float, float, float]
-    pickles: tuple[str, str]
-    npm: str = ""
-    class_names: tuple[str, ...] = ()
-    per_class: tuple[int, int] = (5000, 1000)
+    classes: int  # how many
+    archives: tuple[Archive, ...]  # ways it is distributed, the preferred first
+    url: str  # the publisher's address of the first archive
+    mean: tuple[float, float, float]  # of the pixels of each channel
+    std: tuple[float, float, float]  # of the pixels of each channel
+    pickles: tuple[str, str]  # names of the publisher's Python archive and its folder, which are not read
+    npm: str = ""  # `name@version` of the npm package that is the last archive, if there is one
+    class_names: tuple[str, ...] = ()  # in the order of their labels, for an archive without names
+    per_class: tuple[int, int] = (5000, 1000)  # number of training and of test images of each class
 
     def get(self, root: Path, source: Path | None = None) -> Path:
         """Bring one of the archives to `root`, from the network or from a folder with it, and verify it."""

@@ -39,14 +39,6 @@ def load(
         split_column: Column that says `train`, `valid` or `test` for each row.
         fractions: Of train, valid and test, if there is no `split_column`.
         seed: Seed of the random split.
-
-    Returns:
-        The data set.
-
-    Raises:
-        MissingDataError: If the file does not exist.
-        DamagedDataError: If a column is missing or a cell cannot be read; the message names row and column.
-        ValueError: If no label or no feature column is left, or one is named twice.
     """
     table = read_training_table(Path(path))
     for name in name_list(drop):

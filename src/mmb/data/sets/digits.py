@@ -29,7 +29,7 @@ def load(
     fractions: Sequence[float] = (0.6, 0.2, 0.2),
     seed: int = 0,
 ) -> Dataset:
-    """Load the digits.
+    """Load the digits; inputs are float `[1797, 64]` in [0, 1].
 
     Args:
         root: Not used: the images come with scikit-learn.
@@ -37,13 +37,6 @@ def load(
             1,078 training rows of a task are positive. 1 keeps all.
         fractions: Of train, valid and test.
         seed: Seed of the split and of which positives stay.
-
-    Returns:
-        The data set; inputs are float `[1797, 64]` in [0, 1].
-
-    Raises:
-        ValueError: If `keep_positives` is not in (0, 1].
-        ImportError: If scikit-learn is not installed.
     """
     if not 0 < keep_positives <= 1:
         raise ValueError(f"keep_positives must be in (0, 1], got {keep_positives}")

@@ -34,25 +34,15 @@ _NOT_TASKS = ("smiles", "mol_id")
 
 @dataclass(frozen=True)
 class MoleculeSet:
-    """One published set of molecules; its bound methods are a data set module's functions.
-
-    Attributes:
-        name: Name of the data set here.
-        rows: Numbers of molecules that a whole file may have, to verify it by.
-        tasks: Number of label columns, likewise.
-        url: The publisher's address: a `.csv.gz`, or a `.zip` with `zip_member` in it.
-        table: Name of the table in the chemprop archive, `data/<table>.csv`.
-        zip_member: Name of the `.csv.gz` inside the publisher's archive.
-        scaffolds: Whether scaffolds are computed for a split.
-    """
+    """One published set of molecules; its bound methods are a data set module's functions."""
 
     name: str
-    rows: tuple[int, ...]
-    tasks: int
-    url: str
-    table: str
-    zip_member: str = ""
-    scaffolds: bool = True
+    rows: tuple[int, ...]  # numbers of molecules that a whole file may have, to verify it by
+    tasks: int  # number of label columns, likewise
+    url: str  # the publisher's address: a `.csv.gz`, or a `.zip` with `zip_member` in it
+    table: str  # name of the table in the chemprop archive, `data/<table>.csv`
+    zip_member: str = ""  # name of the `.csv.gz` inside the publisher's archive
+    scaffolds: bool = True  # whether scaffolds are computed for a split
 
     def raw(self, root: Path) -> Path:
         """Where the table of this set is kept."""

@@ -70,7 +70,7 @@ def load(
     radius: int = 2,
     bits: int = 2048,
 ) -> Dataset:
-    """Load molecules, preparing them first if needed.
+    """Load molecules, preparing them if needed; `details["unusable_rows"]` are those that RDKit refused.
 
     Args:
         root: The cache is in `root/molecules`.
@@ -85,14 +85,6 @@ def load(
         features: `"graph"` or `"fingerprint"`.
         radius: Of the fingerprint, in bonds.
         bits: Length of the fingerprint.
-
-    Returns:
-        The data set; `details["unusable_rows"]` lists the rows that RDKit refused.
-
-    Raises:
-        MissingDataError: If the file does not exist.
-        DamagedDataError: If a column is missing or a cell cannot be read; the message names row and column.
-        ValueError: If no label column is left, or `split` is unknown.
     """
     aside = [*name_list(drop), *([split_column] if split_column else [])]
     folder = prepare(

@@ -45,12 +45,6 @@ def load(
         noise: Size of the noise, relative to scores of unit size; 0 makes the labels a function of the row.
         fractions: Of train, valid and test.
         seed: Seed of everything random.
-
-    Returns:
-        The data set.
-
-    Raises:
-        ValueError: If a number is out of its range.
     """
     if rows < 2 or tasks < 1 or features < 1:
         raise ValueError(f"need rows >= 2, tasks >= 1 and features >= 1, got {rows}, {tasks}, {features}")
