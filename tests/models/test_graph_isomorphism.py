@@ -116,9 +116,9 @@ def test_dropout_and_modes():
 
 def test_bad_sizes_are_refused():
     with pytest.raises(ValueError, match="layers"):
-        GIN(layers=0)
+        gin(1, layers=0)
     with pytest.raises(ValueError, match="dropout"):
-        GIN(dropout=1.0)
+        gin(1, dropout=1.0)
 
 
 @pytest.mark.parametrize("virtual_node", [False, True])

@@ -5,7 +5,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mmb.auc import CompositionalAUC, CrossEntropy, DenseBatch, TaskBatch
-from mmb.models import densenet121, resnet, resnet18
+from mmb.models import densenet121, image_networks, resnet18
 
 ROWS = 6
 LABELS = torch.tensor([[0, 1] * (ROWS // 2)] * 2).T.contiguous()
@@ -52,7 +52,7 @@ def task_step(layout):
 
 @pytest.fixture(autouse=True)
 def _narrow_resnet(monkeypatch):
-    monkeypatch.setattr(resnet, "_WIDTHS", (16, 20, 24, 28))  # to be quick
+    monkeypatch.setattr(image_networks, "_WIDTHS", (16, 20, 24, 28))  # to be quick
 
 
 @pytest.mark.parametrize(("make", "side"), [(resnet18, 32), (densenet121, 32)])

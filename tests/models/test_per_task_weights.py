@@ -7,7 +7,7 @@ import torch
 from torch.func import functional_call
 
 from mmb.auc import CompositionalAUC, TaskBatch
-from mmb.models import gin, resnet, resnet18
+from mmb.models import gin, image_networks, resnet18
 from mmb.models.task_graphs import stack_tasks
 from random_graphs import random_graphs
 
@@ -59,7 +59,7 @@ def one_by_one(model, store, upper, lower):
 
 @pytest.mark.parametrize("case", [graph_case, image_case])
 def test_exact_estimate_for_all_tasks_at_once(case, monkeypatch):
-    monkeypatch.setattr(resnet, "_WIDTHS", (4, 6, 8, 10))  # to be quick
+    monkeypatch.setattr(image_networks, "_WIDTHS", (4, 6, 8, 10))  # to be quick
     generator = torch.Generator().manual_seed(0)
     torch.manual_seed(0)
     model, store = case(generator)

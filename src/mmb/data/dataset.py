@@ -26,15 +26,12 @@ class Inputs(Protocol):
 
     def __len__(self) -> int:
         """Number of rows."""
-        ...
 
     def __getitem__(self, rows: Tensor, /) -> Any:
         """The model input of the given rows (a LongTensor on the host or the device), on the device."""
-        ...
 
     def to(self, device: torch.device, /) -> Inputs:
         """The same rows, giving model inputs on `device`."""
-        ...
 
 
 class Encoder(Protocol):
@@ -42,11 +39,9 @@ class Encoder(Protocol):
 
     def read(self, path: Path) -> tuple[Inputs, Tensor]:
         """Inputs of every row of a file, in order, and which of them are usable (bool `[n]`)."""
-        ...
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON from which `mmb.data.encoder_from_json` makes the same encoder."""
-        ...
 
 
 @dataclass(frozen=True)

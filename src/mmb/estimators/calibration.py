@@ -152,10 +152,7 @@ def fpr_thresholds(scores: Tensor, labels: Tensor, weights: Tensor, max_fpr: flo
 
 
 def unseen_logits(logits: Tensor, fold: Tensor) -> Tensor:
-    """Logits `[n, ...]` of each row by the network, of `[K, n, ...]`, that its fold `[n]` was kept from.
-
-    Rows in no fold (-1) get the mean of all networks.
-    """
+    """Of `[K, n, ...]`, logits of each row by the network of its fold `[n]`; the mean if in no fold, -1."""
     found = logits.mean(0)
     there = fold >= 0
     found[there] = logits[fold[there], there]

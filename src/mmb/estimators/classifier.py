@@ -340,30 +340,28 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
 def _check_parameters(estimator: Any) -> None:
     """Raise a ValueError if a parameter is out of its range; scikit-learn wants this in `fit`, not before."""
-    is_count = _is(Integral, lambda value: value >= 1)
-    ranges: dict[str, tuple[Callable[[Any], bool], str]] = {
-        "max_fpr": (_is(Real, lambda value: 0 < value <= 1), "a number in (0, 1]"),
+
+    def is_count(value: Any) -> bool:
+        return isinstance(value, Integral) and int(value) >= 1
+
+    ranges: dict[str, tuple[Any, Callable[[Any], bool], str]] = {
+        "max_fpr": (Real, lambda value: 0 < value <= 1, "a number in (0, 1]"),
         "hidden": (
-            lambda value: isinstance(value, Sequence | np.ndarray) and all(map(is_count, value)),
+            Sequence | np.ndarray,
+            lambda value: all(map(is_count, value)),
             "a sequence of positive widths",
         ),
-        "dropout": (_is(Real, lambda value: 0 <= value < 1), "a number in [0, 1)"),
-        "lr": (_is(Real, lambda value: 0 < value < math.inf), "a positive number"),
-        "alpha": (_is(Real, lambda value: 0 <= value < math.inf), "a number, at least 0"),
-        "batch_size": (is_count, "a whole number, at least 1"),
-        "steps": (lambda value: value is None or is_count(value), "a whole number, at least 1, or None"),
-        "networks": (is_count, "a whole number, at least 1"),
-        "threshold": (
-            lambda value: value is None or _is(Real, lambda cut: 0 < cut < 1)(value),
-            "a number in (0, 1), or None",
-        ),
-        "objective": (lambda value: value in list(OBJECTIVES), f"one of {', '.join(OBJECTIVES)}"),
+        "dropout": (Real, lambda value: 0 <= value < 1, "a number in [0, 1)"),
+        "lr": (Real, lambda value: 0 < value < math.inf, "a positive number"),
+        "alpha": (Real, lambda value: 0 <= value < math.inf, "a number, at least 0"),
+        "batch_size": (object, is_count, "a whole number, at least 1"),
+        "steps": (object, is_count, "a whole number, at least 1, or None"),
+        "networks": (object, is_count, "a whole number, at least 1"),
+        "threshold": (Real, lambda value: 0 < value < 1, "a number in (0, 1), or None"),
+        "objective": (object, lambda value: value in list(OBJECTIVES), f"one of {', '.join(OBJECTIVES)}"),
     }
-    for name, (good, expected) in ranges.items():
-        if not good(getattr(estimator, name)):
-            raise ValueError(f"{name}: expected {expected}, got {getattr(estimator, name)!r}")
-
-
-def _is(kind: type, within: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """A check that a value is of a type and within a range."""
-    return lambda value: isinstance(value, kind) and within(value)
+    for name, (kind, good, expected) in ranges.items():
+        value = getattr(estimator, name)
+        is_absent = value is None and name in ("steps", "threshold")
+        if not is_absent and not (isinstance(value, kind) and good(value)):
+            raise ValueError(f"{name}: expected {expected}, got {value!r}")

@@ -65,10 +65,7 @@ class Standardizer:
 
 
 class Rows:
-    """Network inputs of any rows of an array or of a sparse matrix of compressed rows, `[n, d]`.
-
-    Dense data is standardized once, sparse data when needed.
-    """
+    """Network inputs `[n, d]` of rows of an array, standardized once, or a sparse matrix, when needed."""
 
     def __init__(self, x: Any, standardize: Standardizer) -> None:
         self._x, self._standardize = x, standardize

@@ -3,12 +3,11 @@
 from typing import TYPE_CHECKING, Any
 
 from mmb.models.batch_norm import freeze_batch_norm, recalibrate_batch_norm
-from mmb.models.densenet import densenet121
+from mmb.models.image_networks import densenet121, resnet18
 from mmb.models.multilayer_perceptron import mlp
 from mmb.models.multitask import MultiTask
 from mmb.models.pretrained import load_pretrained
 from mmb.models.registry import available, build, options
-from mmb.models.resnet import resnet18
 
 if TYPE_CHECKING:
     from mmb.models.graph_isomorphism import gin

@@ -124,7 +124,7 @@ def freeze_batch_norm(model: nn.Module) -> int:
 @contextmanager
 def untracked_batch_norm(model: nn.Module) -> Iterator[None]:
     """Leave the running averages alone in training mode: for passes under `torch.func.vmap`, for example."""
-    tracking = [layer for layer in _layers(model) if layer.track_running_stats]
+    tracking = _tracking_layers(model)
     for layer in tracking:
         layer.track_running_stats = False
     try:
@@ -151,7 +151,7 @@ def recalibrate_batch_norm(model: nn.Module, batches: Iterable[Any]) -> int:
     Raises:
         ValueError: If there are no batches. Then, or if the model fails, statistics do not change.
     """
-    layers = [layer for layer in _layers(model) if layer.track_running_stats]
+    layers = _tracking_layers(model)
     modes = [(module, module.training) for module in model.modules()]
     momenta = [layer.momentum for layer in layers]
     before = [copy.deepcopy(layer.state_dict()) for layer in layers]
@@ -178,6 +178,6 @@ def recalibrate_batch_norm(model: nn.Module, batches: Iterable[Any]) -> int:
     return used
 
 
-def _layers(model: nn.Module) -> list[_BatchNorm]:
-    """All batch norm layers of a model that are not frozen."""
-    return [module for module in model.modules() if isinstance(module, _BatchNorm)]
+def _tracking_layers(model: nn.Module) -> list[_BatchNorm]:
+    """The batch norm layers of a model that keep running averages and are not frozen."""
+    return [m for m in model.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]

@@ -64,9 +64,7 @@ class GIN(nn.Module):
     The arguments are those of `gin`.
     """
 
-    def __init__(
-        self, layers: int = 5, width: int = 300, dropout: float = 0.5, virtual_node: bool = False
-    ) -> None:
+    def __init__(self, layers: int, width: int, dropout: float, virtual_node: bool) -> None:
         super().__init__()
         if layers < 1 or width < 1 or not 0 <= dropout < 1:
             raise ValueError(

@@ -76,10 +76,7 @@ def as_multitask(model: nn.Module, num_tasks: int | None = None) -> MultiTask:
 
 
 def flatten_tasks(inputs: Any) -> Any:
-    """Join the leading axes `[k, r]` of task-sampled inputs into `[k * r]`, task by task.
-
-    Inputs are tensors, nests of tuples, lists and dicts of them, or objects with `flatten_tasks()`.
-    """
+    """Join the axes `[k, r]` of tensors, nests of them, or objects with `flatten_tasks()` into `[k * r]`."""
     if isinstance(inputs, Tensor):
         return inputs.flatten(0, 1)
     if hasattr(inputs, "flatten_tasks"):

@@ -65,12 +65,16 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     """The tensors of a state dict by name, on the host; nothing in the file is executed."""
     if not path.is_file():
         raise FileNotFoundError(f"no file of weights at {path.absolute()}; give the path of one")
+    content, cause = None, None
     try:
         content = _load(path)
     except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
-        raise ValueError(_unreadable(path)) from error
+        cause = error
     if not isinstance(content, Mapping) or not all(isinstance(value, Tensor) for value in content.values()):
-        raise ValueError(_unreadable(path))
+        raise ValueError(
+            f"{path} is not a state dict of tensors only. Give one written with "
+            "torch.save(model.state_dict(), path) or with safetensors"
+        ) from cause
     return {str(name): tensor for name, tensor in content.items()}
 
 
@@ -82,10 +86,3 @@ def _load(path: Path) -> Any:
         return require("safetensors.torch", extra="training").load_file(path)
     except require("safetensors", extra="training").SafetensorError as error:
         raise ValueError(str(error)) from error
-
-
-def _unreadable(path: Path) -> str:
-    return (
-        f"{path} is not a state dict of tensors only. Give one written with "
-        "torch.save(model.state_dict(), path) or with safetensors"
-    )

@@ -18,8 +18,8 @@ from mmb.models.multitask import MultiTask
 # Modules are imported when first used: some need an optional extra.
 _BUILDERS = {
     "mlp": "mmb.models.multilayer_perceptron",
-    "resnet18": "mmb.models.resnet",
-    "densenet121": "mmb.models.densenet",
+    "resnet18": "mmb.models.image_networks",
+    "densenet121": "mmb.models.image_networks",
     "gin": "mmb.models.graph_isomorphism",
 }
 _BY_KIND = {"table": ("mlp",), "images": ("resnet18", "densenet121"), "graphs": ("gin",)}

@@ -33,13 +33,12 @@ def methods_of(runs: Sequence[Run]) -> tuple[list[str], list[int]]:
 
     A name is the title and, if another method has the same title, the keys of the recipe that differ.
     """
-    recipes = [flatten(to_plain(run.recipe)) for run in runs]
-    for keys in recipes:
-        for key in ("seed", "pretrain.seed", "note", "pretrain.note"):
-            keys.pop(key, None)
     kinds: list[dict[str, Any]] = []
     member = []
-    for keys in recipes:
+    for run in runs:
+        keys = flatten(to_plain(run.recipe))
+        for key in ("seed", "pretrain.seed", "note", "pretrain.note"):
+            keys.pop(key, None)
         if keys not in kinds:
             kinds.append(keys)
         member.append(kinds.index(keys))

@@ -73,10 +73,8 @@ def _compute(run: Run, selected: Path, mark: str) -> SelectedScores:
             if found is not None:
                 tracked[int(path.name)] = ThresholdReport(*(values.cpu() for values in found))
     load_weights(setup, selected)
-    pairs = {
-        "train": training_scores(setup),
-        **{part: part_logits(setup, part) for part in ("valid", "test")},
-    }
+    pairs = {"train": training_scores(setup)}
+    pairs |= {part: part_logits(setup, part) for part in ("valid", "test")}
     labels = setup.dataset.labels[setup.dataset.split["train"].to(setup.dataset.device)]
     scores = SelectedScores(
         step=int(selected.name),

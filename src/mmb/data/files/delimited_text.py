@@ -50,8 +50,7 @@ class TextTable:
 def read_table(path: Path) -> TextTable:
     """Read a CSV file (or, if its name ends in `.tsv`, a tab-separated one) with a header line.
 
-    Empty lines are skipped; a row with too many or too few cells is kept as a blank row and marked. It is an
-    error if the file is missing, is not UTF-8, has no header, repeats a column name or leaves a quote open.
+    Empty lines are skipped; a row with too many or too few cells is kept as a blank row and marked.
     """
     if not path.is_file():
         raise MissingDataError(

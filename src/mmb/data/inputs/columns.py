@@ -133,9 +133,7 @@ def fit_columns(table: TextTable, names: Sequence[str], rows: Tensor) -> ColumnE
 
     A column whose filled cells are all numbers is standardized with its mean and standard deviation (by its
     quartiles, and leveling off, where a cell is so far out that nothing would be left of the others), and
-    its median fills gaps; any other column is one-hot over the names it holds. It is an error if a column is
-    blank in all training rows, looks like an identifier, has numbers too large to compute with, or has
-    something else among numbers.
+    its median fills gaps; any other column is one-hot over the names it holds.
     """
     chosen = rows.tolist()
     return ColumnEncoder(tuple(_fit(table, name, chosen) for name in names))

@@ -47,8 +47,7 @@ class Featurizer:
 
         Always `usable` (bool `[n]`); `scaffold` (`int32 [n]`, equal for rows with the same scaffold, numbered
         by first appearance) if asked for; for graphs the arrays of `GraphInputs.from_arrays`; for
-        fingerprints `packed`, `uint8 [n, bits / 8]`. `progress` is called with the numbers of rows done and
-        of all rows.
+        fingerprints `packed`, `uint8 [n, bits / 8]`.
         """
         pieces = [smiles[start : start + _PIECE] for start in range(0, len(smiles), _PIECE)]
         done, results = 0, []

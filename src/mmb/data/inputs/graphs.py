@@ -63,10 +63,7 @@ class GraphBatch:
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Self:
         """The same batch on `device`."""
-        return replace(
-            self,
-            **{f.name: getattr(self, f.name).to(device, non_blocking=non_blocking) for f in fields(self)},
-        )
+        return type(self)(*(tensor.to(device, non_blocking=non_blocking) for tensor in self.tensors()))
 
 
 @dataclass(frozen=True)

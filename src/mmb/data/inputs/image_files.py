@@ -80,10 +80,10 @@ class ImageFiles:
         return torch.stack(images) if images else blank.new_empty(0, *blank.shape)
 
     def __getitem__(self, rows: Tensor) -> Tensor:
-        return self._finish(self.decode(rows.tolist()), None)
+        return self.augmented(rows, None)
 
-    def augmented(self, rows: Tensor, generator: torch.Generator) -> Tensor:
-        """Normalized images of some rows, randomly shifted and mirrored."""
+    def augmented(self, rows: Tensor, generator: torch.Generator | None) -> Tensor:
+        """Normalized images of some rows, randomly shifted and mirrored if there is a generator."""
         return self._finish(self.decode(rows.tolist()), generator)
 
     def stream(

@@ -38,16 +38,12 @@ class Pixels:
         return replace(self, mean=self.mean.to(device), std=self.std.to(device))
 
     def __call__(self, images: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Normalized images, augmented first if there is a generator."""
-        return self.normalized(images if generator is None else self.augmented(images, generator))
-
-    def normalized(self, images: Tensor) -> Tensor:
-        """`(x / 255 - mean) / std`, float `[n, 3, h, w]`, of bytes `[n, c, h, w]` with c = 1 or 3.
-
-        In memory, the channels of a pixel lie side by side (`torch.channels_last`): tensor cores want that in
-        half precision, and convolutions hand it on from layer to layer, for any layout of the weights.
-        """
+        """Normalized float images `[n, 3, h, w]` of bytes `[n, 1 or 3, h, w]`, augmented by a generator."""
+        if generator is not None:
+            images = self.augmented(images, generator)
         values = (images.float() / 255 - self.mean) / self.std
+        # The channels of a pixel lie side by side: tensor cores want that in half precision, and convolutions
+        # hand it on from layer to layer, for any layout of the weights.
         return values.contiguous(memory_format=torch.channels_last)
 
     def augmented(self, images: Tensor, generator: torch.Generator) -> Tensor:
@@ -84,12 +80,9 @@ class ImageTensor:
         return replace(self, images=self.images.to(device), pixels=self.pixels.to(device))
 
     def __getitem__(self, rows: Tensor) -> Tensor:
-        return self.pixels(self._bytes(rows))
+        return self.augmented(rows, None)
 
-    def augmented(self, rows: Tensor, generator: torch.Generator) -> Tensor:
-        """Normalized images of some rows, randomly shifted and mirrored."""
-        return self.pixels(self._bytes(rows), generator)
-
-    def _bytes(self, rows: Tensor) -> Tensor:
-        """Images of rows on the host or the device; indexing by host rows would wait for a GPU."""
-        return self.images[rows.to(self.images.device, non_blocking=True)]
+    def augmented(self, rows: Tensor, generator: torch.Generator | None) -> Tensor:
+        """Normalized images of some rows, randomly shifted and mirrored if there is a generator."""
+        rows = rows.to(self.images.device, non_blocking=True)  # an index on the host would wait for a GPU
+        return self.pixels(self.images[rows], generator)

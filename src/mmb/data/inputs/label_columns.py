@@ -13,6 +13,7 @@ from mmb.data.files.delimited_text import TextTable, is_blank
 from mmb.data.splits import random_split
 from mmb.label_values import MISSING
 
+# -1 is not among them: it means "missing" to some and "negative" to others.
 _LABELS = {"1": 1, "1.0": 1, "true": 1, "yes": 1, "0": 0, "0.0": 0, "false": 0, "no": 0}
 
 
@@ -35,10 +36,7 @@ def choose_columns(
 
 
 def read_labels(table: TextTable, tasks: Sequence[str]) -> Tensor:
-    """Label columns as `int8 [n, m]` with 1, 0 and -1 for a blank.
-
-    Any other cell is an error; so is -1, which means "missing" to some and "negative" to others.
-    """
+    """Label columns as `int8 [n, m]` with 1, 0 and -1 for a blank; any other cell is an error."""
     columns = []
     for name in tasks:
         cells = table.column(name)

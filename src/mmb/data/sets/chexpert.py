@@ -51,10 +51,7 @@ _REMEDY = (
 
 
 def get(root: Path, source: Path | None = None) -> Path:
-    """Link to `CheXpert-v1.0-small` from `root`, or unpack its archive there.
-
-    The source is this folder, or one that has it or `CheXpert-v1.0-small.zip`.
-    """
+    """Link from `root` to `CheXpert-v1.0-small`, the source or inside it, or unpack its archive there."""
     raw = root / "chexpert" / "raw"
     folder = source or raw
     if not (folder / "train.csv").exists():
@@ -109,6 +106,7 @@ def load(
     rows = torch.arange(len(train_names) + len(test_names))
     sizes = [len(train_names) - held_out, held_out, len(test_names)]
     decoder = Decoder(size, gray=True, fit="stretch")
+    policy = {"uncertain": uncertain, "unmentioned": unmentioned}
     return Dataset(
         name="chexpert",
         inputs=ImageFiles(folder, [*train_names, *test_names], decoder, Pixels.of(pad=size // 20), workers),
@@ -116,12 +114,7 @@ def load(
         split=dict(zip(SPLITS, torch.split(rows, sizes), strict=True)),
         task_names=OBSERVATIONS,
         encoder=ImageEncoder(decoder),
-        details={
-            "uncertain": uncertain,
-            "unmentioned": unmentioned,
-            "frontal_only": frontal_only,
-            "size": size,
-        },
+        details={**policy, "frontal_only": frontal_only, "size": size},
     )
 
 
@@ -131,9 +124,8 @@ def _read(path: Path, uncertain: str, unmentioned: str, frontal_only: bool) -> t
     # Paths in the file start with the name of the folder itself.
     names = [name.partition("/")[2] for name in table.column("Path")]
     values = torch.stack([numbers(table.column(name)) for name in OBSERVATIONS], 1)
-    known = (values.isnan() | (values == 0) | (values == 1) | (values == -1)).all(1) & torch.tensor(
-        table.fits
-    )
+    known = (values.isnan() | (values == 0) | (values == 1) | (values == -1)).all(1)
+    known &= torch.tensor(table.fits)
     if not known.all():
         row = int((~known).nonzero()[0])
         raise DamagedDataError(path, f"data row {row + 1} has a label that is not 1, 0, -1 or blank", _REMEDY)

@@ -95,11 +95,8 @@ class CifarSet:
             return folder
         archive, place = self._find(root / self.name / "raw")
         arrays, class_names = self._read(archive, place, progress)
-        facts = {
-            "train": self.classes * self.per_class[0],
-            "class_names": class_names,
-            "archive": archive.file,
-        }
+        train = self.classes * self.per_class[0]
+        facts = {"train": train, "class_names": class_names, "archive": archive.file}
         return cache.write(folder, arrays, facts)
 
     def load(
@@ -133,11 +130,10 @@ class CifarSet:
         labels = torch.nn.functional.one_hot(classes, self.classes).to(torch.int8)
         if positive_rate is not None:
             labels[split["train"]] = with_rare_positives(labels[split["train"]], positive_rate, generator)
+        pixels = Pixels.of(self.mean, self.std, pad=augment_pixels, flip=True)
         return Dataset(
             name=self.name,
-            inputs=ImageTensor(
-                tensors["images"], Pixels.of(self.mean, self.std, pad=augment_pixels, flip=True)
-            ),
+            inputs=ImageTensor(tensors["images"], pixels),
             labels=labels,
             split=split,
             task_names=tuple(facts["class_names"]),

@@ -37,10 +37,7 @@ def prepare(
     workers: int = 2,
     progress: Progress | None = None,
 ) -> Path:
-    """Compute the features of every molecule of a file once, and return the folder of the cache.
-
-    Options are those of `load`, and the number of processes.
-    """
+    """Compute the features of every molecule once; options are those of `load`, and how many processes."""
     path = Path(path)
     featurizer = Featurizer(features, radius, bits, strict=True, scaffolds=True)
     table = read_training_table(path)
