@@ -21,8 +21,7 @@ _PRELOADED = [
     "jsonargparse",
     "safetensors.torch",
     "mmb.auc.sharded",
-    "mmb.cli.resume_command",
-    "mmb.cli.train_command",
+    "mmb.cli.training_commands",
     "mmb.training",
     "objective_bank",
 ]

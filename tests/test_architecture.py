@@ -137,7 +137,6 @@ OBJECTIVES = {
 }
 MAY_NAME_METHODS = {
     "mmb.training.recipes.presets",
-    "mmb.training.recipes.tuning_grids",
     "mmb.training.recipes.renamed",
 }
 

@@ -36,7 +36,7 @@ class HereWorkers:
     """Stands in for worker processes: a task is done when it is waited for."""
 
     def __init__(self, work, count):
-        self.work, self.count, self.busy = work, count, []
+        self.work, self.tasks = work, []
 
     def __enter__(self):
         return self
@@ -44,12 +44,11 @@ class HereWorkers:
     def __exit__(self, *_):
         pass
 
-    any_free = property(lambda self: len(self.busy) < self.count)
-    any_busy = property(lambda self: bool(self.busy))
+    busy = property(lambda self: len(self.tasks))
 
     def start(self, task):
-        self.busy.append(task)
+        self.tasks.append(task)
 
     def wait(self, seconds):
-        done, self.busy = self.busy, []
+        done, self.tasks = self.tasks, []
         return [(task, self.work(task)) for task in done]  # what the work returns stands for its error

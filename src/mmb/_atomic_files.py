@@ -32,17 +32,8 @@ def replacing(path: Path) -> Iterator[Path]:
     """Write a file so that a reader, or a crash, sees the old content or the new, never a part.
 
     The content goes to a temporary file beside it, reaches the disk, and takes its place by one rename. Where
-    the path is a link, the file it leads to is replaced. A device or a pipe is written directly.
-
-    Args:
-        path: The file.
-
-    Yields:
-        Where to write the content. No other writer has the same temporary file.
-
-    Raises:
-        WriteError: If it cannot be written, for example because the disk is full; the old content stays.
-        IsADirectoryError: If it is a folder.
+    the path is a link, the file it leads to is replaced. A device or a pipe is written directly. If the
+    content cannot be written, for example because the disk is full, the old one stays.
     """
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder: name a file to write")
@@ -76,11 +67,7 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def write_new(path: Path, text: str) -> None:
-    """Write a text file that must not exist yet as a whole: of many processes, one succeeds.
-
-    Raises:
-        FileExistsError: If it exists.
-    """
+    """Write a text file as a whole; FileExistsError if it exists, so that of many processes one succeeds."""
     temporary = _temporary(path)
     try:
         with writing(path):

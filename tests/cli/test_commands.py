@@ -11,7 +11,7 @@ import shutil
 import pytest
 
 from mmb.cli import main
-from mmb.cli.parser import COMMANDS
+from mmb.cli.parser import COMMANDS, MODULES
 from mmb.training import train_many
 
 TINY = [
@@ -288,7 +288,8 @@ def test_every_option_of_every_command_has_help(command, capsys):
     assert stop.value.code == 0
     assert "--json" in capsys.readouterr().out
     parser = argparse.ArgumentParser()
-    importlib.import_module(f"mmb.cli.{command}_command").add_options(parser)
+    module = next(module for module, commands in MODULES.items() if command in commands)
+    getattr(importlib.import_module(f"mmb.cli.{module}"), f"{command}_options")(parser)
     assert all(action.help for action in parser._actions)
 
 

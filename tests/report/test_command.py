@@ -3,17 +3,17 @@ import json
 
 import pytest
 
-from mmb.cli import report_command
 from mmb.cli.console import Console
+from mmb.cli.run_commands import report_options, run_report
 from mmb.training import RunError
 
 
 def call(*arguments, as_json=False):
     parser = argparse.ArgumentParser()
-    report_command.add_options(parser)
+    report_options(parser)
     console = Console()
     console.json = as_json
-    report_command.run(parser.parse_args([str(argument) for argument in arguments]), console)
+    run_report(parser.parse_args([str(argument) for argument in arguments]), console)
 
 
 def test_a_folder_of_runs_becomes_a_page(runs, tmp_path, capsys):

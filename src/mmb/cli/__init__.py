@@ -1,4 +1,4 @@
-"""The command line: `mmb COMMAND ...`; each command is a module of this package."""
+"""The command line: `mmb COMMAND ...`; the modules of this package have the commands."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console = Console()
     console.json, debug = "--json" in arguments, False  # also if the rest is not understood
     try:
-        command, options = parse(arguments)
+        run_command, options = parse(arguments)
         console.json, debug = options.json, options.debug
         with warnings.catch_warnings():
             warnings.simplefilter("default", UserWarning)
             warnings.showwarning = lambda message, *_: console.warn(str(message))
-            command.run(options, console)
+            run_command(options, console)
     except UsageError as error:
         console.fail(str(error))
         return 2

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
-from collections.abc import Sequence
-from types import ModuleType
+from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from mmb._names import nearest
@@ -23,6 +22,13 @@ COMMANDS = {
     "tune": "Search a recipe's options for the best validation result.",
 }
 
+MODULES = {
+    "data_commands": ("data",),
+    "training_commands": ("train", "resume"),
+    "run_commands": ("evaluate", "predict", "export", "report"),
+    "study_commands": ("compare", "tune", "reproduce"),
+}
+
 
 class UsageError(Exception):
     """The command line was not understood."""
@@ -36,16 +42,10 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"{message}; see `{self.prog} --help`")
 
 
-def parse(arguments: Sequence[str]) -> tuple[ModuleType, argparse.Namespace]:
-    """Find the command and its options.
+def parse(arguments: Sequence[str]) -> tuple[Callable[..., None], argparse.Namespace]:
+    """The function of the command, which takes options and a console, and its options.
 
     A command whose options have `overrides` also takes `key=value` arguments anywhere.
-
-    Returns:
-        The module of the command, with a function `run(options, console)`; and the options.
-
-    Raises:
-        UsageError: If an argument is not known or missing.
     """
     chosen = arguments[0] if arguments else ""
     if chosen.startswith("-") and chosen not in ("-h", "--help"):
@@ -57,8 +57,9 @@ def parse(arguments: Sequence[str]) -> tuple[ModuleType, argparse.Namespace]:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
     subs = {name: commands.add_parser(name, help=text, description=text) for name, text in COMMANDS.items()}
     if chosen in COMMANDS:  # only this one's module is imported: help stays fast
-        module = importlib.import_module(f"mmb.cli.{chosen}_command")
-        module.add_options(subs[chosen])
+        name = next(name for name, commands in MODULES.items() if chosen in commands)
+        module = importlib.import_module(f"mmb.cli.{name}")
+        getattr(module, f"{chosen}_options")(subs[chosen])
         common = subs[chosen].add_argument_group("output")
         common.add_argument("--json", action="store_true", help="print one JSON value and nothing else")
         common.add_argument("--debug", action="store_true", help="show the traceback of an error")
@@ -71,7 +72,7 @@ def parse(arguments: Sequence[str]) -> tuple[ModuleType, argparse.Namespace]:
             raise UsageError(f"{text!r} is not understood{nearest(text, known)}")
     if takes_overrides:
         options.overrides = [*options.overrides, *overrides]
-    return module, options
+    return getattr(module, f"run_{chosen}"), options
 
 
 def positive(text: str) -> int:

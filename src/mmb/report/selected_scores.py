@@ -20,8 +20,8 @@ from mmb.training.loop.outcome import load_weights
 from mmb.training.loop.randomness import own_randomness
 from mmb.training.loop.setup import find_device, make_setup
 from mmb.training.loop.threshold_log import training_scores
-from mmb.training.processes.commands import command
 from mmb.training.runs import checkpoint
+from mmb.training.runs.run import command
 
 _FILE = "report.safetensors"
 

@@ -10,7 +10,7 @@ import torch
 from mmb.training import CheckpointError
 from mmb.training.processes.group import Ranks
 from mmb.training.processes.sharded_state import Piece, Pieces
-from mmb.training.runs import checkpoint, tensor_files
+from mmb.training.runs import checkpoint, state_files
 from processes import in_processes, in_turn
 
 WHOLE = torch.arange(14.0).view(7, 2)
@@ -81,7 +81,7 @@ def fail_in_one(folder, where):
     rank = Ranks.of_this_process().rank
     with pytest.MonkeyPatch.context() as patch:
         if where == "tensors" and rank == 1:
-            patch.setattr(tensor_files.Piece, "__get_tensor_shard__", fail)
+            patch.setattr(state_files.Piece, "__get_tensor_shard__", fail)
         if where == "manifest" and rank == 0:
             patch.setattr(checkpoint, "write_whole", fail)
         try:

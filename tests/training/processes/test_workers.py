@@ -32,10 +32,9 @@ def test_tasks_end_with_their_errors_and_a_killed_process_is_replaced(tmp_path):
             "die": ProcessError("killed"),
             "third": None,
         }.items():
-            assert workers.any_free
+            assert workers.busy == 0
             workers.start(task)
-            assert not workers.any_free
-            assert workers.any_busy
+            assert workers.busy == 1
             done, found = ended(workers)
             assert (done, type(found)) == (task, type(error))
             assert str(error) in str(found) or error is None

@@ -24,7 +24,7 @@ from mmb.training import (
     train,
 )
 from mmb.training.processes.rendezvous import ProcessError
-from mmb.training.recipes.tuning_grids import GRIDS, grid_of
+from mmb.training.recipes.presets import GRIDS, grid_of
 from mmb.training.runs.log import read_log
 from mmb.training.studies import tune
 from mmb.training.studies.tune import check_grid, with_values

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import platform
+import subprocess
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
+import mmb
 from mmb._atomic_files import write_whole
+from mmb._cores import available_cores
 from mmb.training.loop.evaluate import part_logits
 from mmb.training.loop.randomness import own_randomness
 from mmb.training.loop.setup import Setup, find_device, make_setup
 from mmb.training.recipes.components import complete_model
 from mmb.training.runs import checkpoint
 from mmb.training.runs.fingerprints import changed
-from mmb.training.runs.provenance import provenance_of
 from mmb.training.runs.run import Run
 from mmb.training.runs.scoring import decision_thresholds, mean_metrics, plain, rates_at, task_metrics
 from mmb.training.runs.tables import result_table
@@ -134,3 +139,30 @@ def evaluate_run(run: Run, part: str, max_fpr: float | None = None) -> dict[str,
 def _means(per_task: dict[str, Tensor]) -> dict[str, float | None]:
     """Mean metrics, None where no task has both classes."""
     return {name: value if math.isfinite(value) else None for name, value in mean_metrics(per_task).items()}
+
+
+def provenance_of(device: torch.device) -> dict[str, Any]:
+    """The device on which a result was computed, versions, and the commit (None outside of a checkout)."""
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{available_cores()} CPU cores"
+    return {
+        "device": str(device),
+        "device_name": name,
+        "versions": {
+            "mmb": mmb.__version__,
+            "commit": commit(),
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+        },
+    }
+
+
+def commit() -> str | None:
+    """The commit of the package's checkout; or `MMB_COMMIT`, for copies of one."""
+    if "MMB_COMMIT" in os.environ:
+        return os.environ["MMB_COMMIT"]
+    command = ["git", "-C", str(Path(mmb.__file__).parent), "rev-parse", "--short=12", "HEAD"]
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return found.stdout.strip() if found.returncode == 0 else None

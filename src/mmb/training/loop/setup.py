@@ -19,6 +19,7 @@ from mmb.auc import Labels, Objective, RichRowSampler, ShardedObjective, TaskSam
 from mmb.auc.sharded import owned_heads
 from mmb.data import Dataset
 from mmb.distributed import Shard
+from mmb.models import registry as model_registry
 from mmb.models.batch_norm import freeze_batch_norm
 from mmb.training.loop.feed import Feed
 from mmb.training.loop.randomness import derive_seed, random_state, separate_streams, set_random_state
@@ -30,7 +31,6 @@ from mmb.training.processes.sharded_state import Division
 from mmb.training.recipes.components import (
     complete_model,
     load_data,
-    make_model,
     make_objective,
     objective_class,
 )
@@ -141,7 +141,7 @@ def make_setup(recipe: Recipe, ranks: Ranks = ONE) -> Setup:
     dataset = ranks.one_per_machine_first(lambda: load_data(recipe.data)).to(device)
     check_agreement(ranks, recipe, dataset)
     labels = training_labels(dataset)
-    model = make_model(complete_model(recipe.model, dataset)).to(device)
+    model = model_registry.build(**complete_model(recipe.model, dataset)).to(device)
     if recipe.training.batch_norm == "frozen":
         freeze_batch_norm(model)
     objective = divided_objective(recipe, labels, model, ranks).to(device)

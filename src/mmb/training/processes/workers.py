@@ -28,11 +28,8 @@ class Workers(Generic[_Task]):
 
     A process does many tasks, so that code compiled for one serves the next; one that is killed takes only
     its own task with it. All end with the context, busy or not, and with the process that started them.
-    Ctrl-C and SIGTERM to this process leave the context at once.
-
-    Args:
-        work: Does one task. It and the tasks must be picklable.
-        count: Largest number of processes; each is started when it is first needed.
+    Ctrl-C and SIGTERM to this process leave the context at once. The work, which does one task, and the tasks
+    must be picklable. Up to `count` processes are started, each when it is first needed.
     """
 
     def __init__(self, work: Callable[[_Task], None], count: int) -> None:
@@ -59,14 +56,9 @@ class Workers(Generic[_Task]):
             signal.signal(signal.SIGTERM, self._on_terminate or signal.SIG_DFL)
 
     @property
-    def any_free(self) -> bool:
-        """Whether another task can start now."""
-        return len(self._busy) < self._count
-
-    @property
-    def any_busy(self) -> bool:
-        """Whether a task is being done."""
-        return bool(self._busy)
+    def busy(self) -> int:
+        """Number of tasks that are being done."""
+        return len(self._busy)
 
     def start(self, task: _Task) -> None:
         """Give a task to a free process."""
@@ -80,11 +72,9 @@ class Workers(Generic[_Task]):
         return ProcessPoolExecutor(1, context, _become_worker, (self._alive, threads))
 
     def wait(self, seconds: float) -> list[tuple[_Task, Exception | None]]:
-        """Wait until tasks end, but not longer than `seconds`.
+        """Wait until tasks end, at most `seconds`; returns each with the exception that `work` raised.
 
-        Returns:
-            The tasks that ended, each with the exception that `work` raised, or a `ProcessError` if its
-            process was killed.
+        It is a `ProcessError` if the process was killed.
         """
         ended = []
         for future in wait(self._busy, seconds, FIRST_COMPLETED).done:

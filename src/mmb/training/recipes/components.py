@@ -40,17 +40,12 @@ def objective_class(method: str) -> type[Objective]:
 
 def load_data(section: Mapping[str, Any]) -> Dataset:
     """Load the data set of the section `data` of a recipe."""
-    return data.load(section["name"], **options(section))
+    return data.load(**section)
 
 
 def complete_model(section: Mapping[str, Any], dataset: Dataset) -> dict[str, Any]:
     """The section `model` of a recipe with the options that follow from the data."""
-    return {"name": section["name"], **model_registry.complete(section["name"], dataset, **options(section))}
-
-
-def make_model(section: Mapping[str, Any]) -> nn.Module:
-    """Make a network from its completed section."""
-    return model_registry.build(section["name"], **options(section))
+    return {"name": section["name"], **model_registry.complete(dataset=dataset, **section)}
 
 
 def make_objective(recipe: Recipe, labels: Labels, model: nn.Module) -> Objective:
@@ -58,8 +53,3 @@ def make_objective(recipe: Recipe, labels: Labels, model: nn.Module) -> Objectiv
     kind: Callable[..., Objective] = objective_class(recipe.method)
     own = {"model": model} if "model" in inspect.signature(kind).parameters else {}
     return kind(labels, **own, **recipe.objective)
-
-
-def options(section: Mapping[str, Any]) -> dict[str, Any]:
-    """A section without its name."""
-    return {key: value for key, value in section.items() if key != "name"}

@@ -4,11 +4,9 @@ A checkpoint is a folder `checkpoints/00000120` with the tensors (safetensors), 
 manifest with the size and SHA-256 of both. It is written under another name, brought to the disk, and only
 then renamed. So a folder with a number is whole, unless the disk damages it later, which the manifest shows.
 
-Many processes write one safetensors file each, with their own state and a part of the common state. Any
-number of processes can read that: whole tensors, and the rows they need of those that were divided.
-
-The manifest has the number of the format. Checkpoints of earlier formats serve to predict, evaluate and
-export, but not to continue training.
+Many processes write one safetensors file each, and any number of processes can read those. The manifest has
+the number of the format. Checkpoints of earlier formats serve to predict, evaluate and export, but not to
+continue training.
 """
 
 from __future__ import annotations
@@ -25,11 +23,9 @@ from typing import Any, TypeVar
 import mmb
 from mmb._atomic_files import sync, write_whole
 from mmb._extras import require
-from mmb.training.processes.commands import command
 from mmb.training.processes.group import ONE, Ranks
-from mmb.training.runs.run import RunError
-from mmb.training.runs.state_tree import divided, put_together, take_apart
-from mmb.training.runs.tensor_files import read_tensors, write_tensors
+from mmb.training.runs.run import RunError, command
+from mmb.training.runs.state_files import divided, put_together, read_tensors, take_apart, write_tensors
 
 _T = TypeVar("_T")
 
@@ -46,18 +42,10 @@ class CheckpointError(Exception):
 def save(
     folder: Path, step: int, state: dict[str, Any], best_step: int | None = None, ranks: Ranks = ONE
 ) -> Path:
-    """Write the checkpoint of one step, and return its folder.
+    """Write the checkpoint of one step to the folder of a run's checkpoints; all processes must call this.
 
-    Args:
-        folder: Where the checkpoints of a run are.
-        step: Steps done.
-        state: A nest of dicts, lists and tuples of tensors and plain values; the same in all processes, apart
-            from the `Piece`s in it.
-        best_step: The step of the best checkpoint so far, to be kept as long as this one.
-        ranks: The processes, all of which must call this.
-
-    Raises:
-        CheckpointError: If it cannot be written; all other checkpoints are as they were.
+    The state is a nest of dicts, lists and tuples of tensors and plain values, the same in all processes but
+    for the `Piece`s in it. The checkpoint of `best_step`, the best so far, is kept as long as this one.
     """
     path, temporary = folder / f"{step:08d}", folder / f"{_UNFINISHED}{step:08d}"
     tensors, rest = take_apart(state)
@@ -115,11 +103,7 @@ def _together(ranks: Ranks, work: Callable[[], _T] | None) -> list[_T]:
 
 
 def verify(path: Path, names: Iterable[str] | None = None) -> dict[str, Any]:
-    """Compare the files of a checkpoint, or some of them, with its manifest, and return the manifest.
-
-    Raises:
-        CheckpointError: If a file is missing or has changed.
-    """
+    """Compare the files of a checkpoint, or some of them, with its manifest, and return the manifest."""
     try:
         manifest: dict[str, Any] = {**_FIRST, **json.loads((path / _MANIFEST).read_text(encoding="utf-8"))}
         files = manifest["files"]
@@ -135,13 +119,15 @@ def verify(path: Path, names: Iterable[str] | None = None) -> dict[str, Any]:
 def load(path: Path, ranks: Ranks = ONE) -> dict[str, Any]:
     """The state in a checkpoint, after `verify`; nothing in it is executed.
 
-    All processes must call this; each verifies some of the files.
-
-    Raises:
-        CheckpointError: In all processes, if the checkpoint is damaged or of a later format.
+    All processes must call this; each verifies some of the files, and all raise if one is damaged.
     """
+
+    def verify_share() -> dict[str, Any]:
+        names = sorted(verify(path, [])["files"])
+        return verify(path, names[ranks.rank :: ranks.size])
+
     try:
-        manifest, *_ = _together(ranks, partial(_verify_share, path, ranks))
+        manifest, *_ = _together(ranks, verify_share)
     except OSError as error:
         raise CheckpointError(str(error)) from error
     if manifest["format"] > _FORMAT:
@@ -175,21 +161,10 @@ def load_selected(path: Path, ranks: Ranks = ONE) -> dict[str, Any]:
         ) from error
 
 
-def _verify_share(path: Path, ranks: Ranks) -> dict[str, Any]:
-    """Verify this process's share of the files; returns the manifest."""
-    names = sorted(verify(path, [])["files"])
-    return verify(path, names[ranks.rank :: ranks.size])
-
-
 def load_newest(folder: Path, say: Callable[[str], None], ranks: Ranks = ONE) -> dict[str, Any] | None:
     """The state in the newest checkpoint that is whole, or None if there are no checkpoints.
 
     All processes must call this. `say` is called with a message for every damaged checkpoint that is skipped.
-
-    Raises:
-        CheckpointError: If there are checkpoints, but all are damaged.
-        RunError: If another version wrote them in another format, so that training would not continue
-            exactly.
     """
     if ranks.is_main:
         for leftover in folder.glob(f"{_UNFINISHED}*"):

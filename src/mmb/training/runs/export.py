@@ -160,11 +160,8 @@ def _compare(folder: Path, model: nn.Module, batches: list[tuple[Tensor, ...]]) 
 
 def _tensors(dataset: Dataset, size: int) -> tuple[Tensor, ...]:
     """The first rows of the validation part, as the exported model takes them."""
-    rows = dataset.split["valid"][:size]
-    batch = dataset.batch(rows)
-    if isinstance(batch, GraphBatch):
-        return batch.atoms, batch.edges, batch.bonds, batch.graph, batch.graph_ptr, batch.edge_ptr
-    return (batch,)
+    batch = dataset.batch(dataset.split["valid"][:size])
+    return tuple(getattr(batch, name) for name in _GRAPHS) if isinstance(batch, GraphBatch) else (batch,)
 
 
 def _difference(found: Tensor, expected: Tensor) -> float:

@@ -15,7 +15,7 @@ from mmb._atomic_files import whole_file
 from mmb.data import Dataset, Encoder, Inputs, encoder_from_json
 from mmb.data.dataset import SPLITS
 from mmb.label_values import MISSING
-from mmb.training.recipes.components import make_model
+from mmb.models import registry
 from mmb.training.runs import checkpoint
 from mmb.training.runs.run import Run, RunError
 from mmb.training.runs.scoring import predict_logits
@@ -25,33 +25,22 @@ _FACTS = ("task_names", "max_fpr", "thresholds", "model", "encoder")
 
 @dataclass
 class Predictor:
-    """The selected model of a finished run, with its thresholds and its way to read files.
+    """The selected model of a finished run, with its thresholds and its way to read files."""
 
-    Attributes:
-        model: The network, on the host, in evaluation mode.
-        task_names: One name per task.
-        encoder: Reads files of new rows; None if the data set does not define how.
-        thresholds: For each false positive rate, the thresholds of the tasks on the scale of the logits; None
-            for a task without negatives among the validation rows.
-        max_fpr: The rate of the recipe.
-        batch_size: Rows that are evaluated at once.
-        trained: Which tasks had both positives and negatives to train on.
-    """
-
-    model: nn.Module
+    model: nn.Module  # on the host, in evaluation mode
     task_names: list[str]
-    encoder: Encoder | None
-    thresholds: dict[float, list[float | None]]
-    max_fpr: float
+    encoder: Encoder | None  # reads files of new rows; None if the data set does not define how
+    thresholds: dict[float, list[float | None]]  # of logits, by rate; None for a task without negatives
+    max_fpr: float  # the rate of the recipe
     batch_size: int
-    trained: list[bool]
+    trained: list[bool]  # which tasks had both positives and negatives to train on
 
     @classmethod
     def load(cls, run: Run) -> Predictor:
         """Load the selected model of a run."""
         best = run.best_checkpoint()
         facts = run.outcome("predictor.json", _FACTS)
-        model = make_model(facts["model"]).eval()
+        model: nn.Module = registry.build(**facts["model"]).eval()
         model.load_state_dict(checkpoint.load_selected(best)["job"]["model"])
         return cls(
             model,

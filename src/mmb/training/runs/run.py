@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -16,7 +17,6 @@ from filelock import FileLock, Timeout
 from mmb._atomic_files import sync, write_new, write_whole
 from mmb._extras import require
 from mmb.data import MissingDataError
-from mmb.training.processes.commands import command
 from mmb.training.recipes.recipe import Recipe
 from mmb.training.recipes.renamed import translate
 from mmb.training.recipes.resolution import RecipeError, read_recipe, resolve, to_plain
@@ -129,12 +129,7 @@ class Run:
         return self.outcome("result.json", _RESULT)
 
     def outcome(self, name: str, keys: Iterable[str]) -> dict[str, Any]:
-        """The content of a JSON file that a finished run leaves, with at least these keys.
-
-        Raises:
-            RunError: If the run is not finished, or the file is missing or damaged: it lacks a key, or does
-                not fit its checksum.
-        """
+        """The content of a JSON file of a finished run; RunError if it lacks one of these keys."""
         again = command("resume", self.path)
         if not self.finished:
             raise RunError(f"the run in {self.path} is not finished: finish it with `{again}`")
@@ -183,21 +178,19 @@ class Run:
     def locked(self, main: bool = True) -> Iterator[None]:
         """Keep other processes from training in this folder; the lock of a process that dies is released.
 
-        Args:
-            main: Whether this process keeps the lock; of those that train together, one does.
-
-        Raises:
-            RunError: If another process is training in it.
+        Of processes that train together, the main one keeps it. RunError if another process is training.
         """
-        if not main:
-            yield
-            return
         try:
-            lock = FileLock(self.path / _LOCK).acquire(blocking=False)
+            lock = FileLock(self.path / _LOCK).acquire(blocking=False) if main else nullcontext()
         except Timeout as error:
             raise RunError(f"another process is training in {self.path}") from error
         with lock:
             yield
+
+
+def command(*words: object) -> str:
+    """The command `mmb WORDS` as a message shows it, with quotes where the shell needs them."""
+    return shlex.join(["mmb", *map(str, words)])
 
 
 def _checksum(content: dict[str, Any]) -> str:

@@ -72,15 +72,8 @@ def mean_metrics(per_task: dict[str, Tensor]) -> dict[str, float]:
 def decision_thresholds(logits: Tensor, labels: Tensor, max_fprs: Sequence[float]) -> Tensor:
     """For each rate and task the lowest threshold with a false positive rate within that rate.
 
-    A row is called positive if its logit is larger than the threshold, which is that of a negative.
-
-    Args:
-        logits: `[n, m]`.
-        labels: `[n, m]` with -1 for gaps.
-        max_fprs: The rates, in (0, 1].
-
-    Returns:
-        `[len(max_fprs), m]`; NaN for tasks without negatives, minus infinity for a rate of one.
+    A row is called positive if its logit is larger than the threshold, which is that of a negative. The
+    answer is `[len(max_fprs), m]`; NaN for tasks without negatives, minus infinity for a rate of one.
     """
     found = negative_quantiles(logits, labels == 0, max_fprs)
     all_pass = torch.tensor([[rate == 1] for rate in max_fprs], device=logits.device)

@@ -8,7 +8,6 @@ from typing import Any
 
 from mmb._extras import require
 from mmb.metrics.titles import TITLES, column_titles, definition, value_text
-from mmb.training.recipes.recipe import Recipe
 
 _PROSE = 24  # a longer text, and a name of any length, may be broken over lines; nothing else may
 _NARROWEST = 12  # that such a column may become
@@ -65,49 +64,19 @@ def result_table(result: dict[str, Any]) -> str:
     part = "test" if "test" in result else "valid"
     columns = ["task", "train +", "train -", *column_titles(result["max_fpr"]), "FPR", "TPR"]
     tasks = result["tasks"]
-    keys = [
-        "name",
-        "positives",
-        "negatives",
-        *(f"{part}_{key}" for key in (*TITLES, "fpr", "tpr")),
-    ]
+    keys = ["name", "positives", "negatives", *(f"{part}_{key}" for key in (*TITLES, "fpr", "tpr"))]
     rows = [list(row) for row in zip(*(tasks[key] for key in keys), strict=True)]
     rows.append(["mean", None, None, *(result[part][key] for key in TITLES), None, None])
     title = f"{result['data']}, {result['method']}, seed {result['seed']}: {part} rows"
-    return as_text(make_table(title, columns, rows, definitions(result)))
-
-
-def definitions(result: dict[str, Any]) -> str:
-    """What the columns are."""
-    return (
+    caption = (
         f"Weights of step {result['best_step']} of {result['steps']}, selected by validation "
         f"{result['selected_by']}. {definition(result['max_fpr'])}. FPR and TPR: at "
         f"the threshold of FPR {result['max_fpr']:g} on validation rows."
     )
+    return as_text(make_table(title, columns, rows, caption))
 
 
 def _cell(value: Any) -> str:
     if value is None:
         return "-"
     return value_text(value) if isinstance(value, float) else str(value)
-
-
-def comparison_table(summary: dict[str, Any], recipe: Recipe) -> Any:
-    """The table (rich) of a comparison: a line per method, mean and standard deviation over seeds."""
-    settings = recipe.training
-    columns = ["method", *column_titles(settings.max_fpr), "s/run"]
-    rows = [
-        [
-            entry["title"],
-            *(f"{value_text(entry[m]['mean'])} ({value_text(entry[m]['std'])})" for m in TITLES),
-            f"{entry['seconds']:.0f}",
-        ]
-        for entry in summary.values()
-    ]
-    seeds = next(iter(summary.values()))["seeds"]
-    caption = (
-        f"Mean (standard deviation) over {seeds} seeds of the mean over tasks. Same network, rows per step "
-        f"and steps for all; weights selected by validation {settings.select}. "
-        f"{definition(settings.max_fpr)}."
-    )
-    return make_table(f"{recipe.data['name']}: test rows", columns, rows, caption)

@@ -8,14 +8,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from mmb._extras import require
 from mmb.metrics import SHORT_NAMES
+from mmb.metrics.titles import TITLES, column_titles, definition, value_text
 from mmb.training.loop.setup import rows_per_step
 from mmb.training.recipes.nested import Fragment, merge
 from mmb.training.recipes.presets import METHODS
 from mmb.training.recipes.recipe import Recipe
 from mmb.training.recipes.resolution import resolve
+from mmb.training.runs.log import read_log
 from mmb.training.runs.run import Run, RunError
+from mmb.training.runs.tables import make_table
 from mmb.training.studies.many_runs import PlannedRun
+
+_PANELS = {"pauc": "validation partial AUC (FPR <= {max_fpr:g})", "auc": "validation AUC"}
 
 
 def plan_comparison(fragment: Fragment, methods: Sequence[str], seeds: int, folder: Path) -> list[PlannedRun]:
@@ -89,3 +95,53 @@ def summarize(runs: Sequence[Run]) -> dict[str, Any]:
         entry["steps"] = statistics.fmean(result["steps"] for result in results)
         summary[method] = entry
     return summary
+
+
+def comparison_table(summary: dict[str, Any], recipe: Recipe) -> Any:
+    """The table (rich) of a comparison: a line per method, mean and standard deviation over seeds."""
+    settings = recipe.training
+    columns = ["method", *column_titles(settings.max_fpr), "s/run"]
+    rows = [
+        [
+            entry["title"],
+            *(f"{value_text(entry[m]['mean'])} ({value_text(entry[m]['std'])})" for m in TITLES),
+            f"{entry['seconds']:.0f}",
+        ]
+        for entry in summary.values()
+    ]
+    seeds = next(iter(summary.values()))["seeds"]
+    caption = (
+        f"Mean (standard deviation) over {seeds} seeds of the mean over tasks. Same network, rows per step "
+        f"and steps for all; weights selected by validation {settings.select}. "
+        f"{definition(settings.max_fpr)}."
+    )
+    return make_table(f"{recipe.data['name']}: test rows", columns, rows, caption)
+
+
+def plot_curves(runs: Sequence[Run], path: Path) -> None:
+    """Draw validation metrics of runs on the same data: the mean and range over seeds against steps."""
+    require("matplotlib", extra="training").use("Agg")
+    plt = require("matplotlib.pyplot", extra="training")
+    figure, axes = plt.subplots(1, len(_PANELS), figsize=(11, 4.2), constrained_layout=True)
+    for panel, (metric, title) in zip(axes, _PANELS.items(), strict=True):
+        for index, method in enumerate(dict.fromkeys(run.recipe.method for run in runs)):
+            curves = [_curve(run, metric) for run in runs if run.recipe.method == method]
+            # Runs that stopped early are shorter: the mean is over what all have.
+            steps = [step for step in curves[0] if all(step in curve for curve in curves)]
+            columns = [[curve[step] for curve in curves] for step in steps]
+            means = [sum(column) / len(column) for column in columns]
+            color = f"C{index}"
+            panel.plot(steps, means, color=color, label=METHODS[method].title)
+            lows, highs = [min(column) for column in columns], [max(column) for column in columns]
+            panel.fill_between(steps, lows, highs, color=color, alpha=0.15, linewidth=0)
+        panel.set_xlabel("step")
+        panel.set_ylabel(title.format(max_fpr=runs[0].recipe.training.max_fpr))
+        panel.grid(alpha=0.3)
+    axes[0].legend()
+    figure.suptitle(f"{runs[0].recipe.data['name']}: mean and range over seeds")
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+
+
+def _curve(run: Run, metric: str) -> dict[int, Any]:
+    return {record["step"]: record[metric] for record in read_log(run.path) if record["kind"] == "valid"}

@@ -37,20 +37,11 @@ class PlannedRun:
     after: str | None = None
 
 
-Ended = Callable[[PlannedRun, Exception | None], None]
-
-
-def raise_failure(one: PlannedRun, error: Exception | None) -> None:
-    """Raise the error of a run that failed."""
-    if error is not None:
-        raise error
-
-
 def train_many(
     planned: Sequence[PlannedRun],
     jobs: int = 1,
     observer: Observer | None = None,
-    ended: Ended = raise_failure,
+    ended: Callable[[PlannedRun, Exception | None], None] | None = None,
     moved: Callable[[float], None] = lambda done: None,
     only_best: bool = False,
 ) -> dict[str, Exception]:
@@ -83,7 +74,10 @@ def train_many(
                 failed[each.name] = problem
                 text = "".join(traceback.format_exception(problem))
                 write_whole(each.run.path / ERROR, f"{type(problem).__name__}: {problem}\n\n{text}")
-            ended(each, problem)
+            if ended is not None:
+                ended(each, problem)
+            elif problem is not None:
+                raise problem
 
     if jobs <= 1:
         while (one := waiting.take()) is not None:
@@ -98,9 +92,9 @@ def train_many(
     with Workers(partial(_train, at_once=jobs, only_best=only_best), jobs) as workers:
         waiting.prefer_long()
         while True:
-            while workers.any_free and (one := waiting.take()) is not None:
+            while workers.busy < jobs and (one := waiting.take()) is not None:
                 workers.start(one)
-            if not workers.any_busy:
+            if not workers.busy:
                 return failed
             for one, error in workers.wait(_LOOK_EVERY):
                 end(one, error)

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import random
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +29,9 @@ from mmb.training.loop.observer import Observer
 from mmb.training.loop.randomness import derive_seed
 from mmb.training.processes.workers import Workers
 from mmb.training.recipes.nested import merge, nest
+from mmb.training.recipes.presets import grid_of
 from mmb.training.recipes.recipe import Recipe
 from mmb.training.recipes.resolution import RecipeError, resolve, to_plain
-from mmb.training.recipes.tuning_grids import grid_of
 from mmb.training.runs.run import Run, RunError
 
 _PROPOSALS = 20  # of the sampler, before an untried combination is drawn at random
@@ -60,6 +60,7 @@ class TuningStudy:
         self._states = self._optuna.trial.TrialState
         self.folder, self.recipe = Path(folder), replace(recipe, grid=grid_of(recipe))
         self._grid = check_grid(self.recipe)
+        self._combinations = list(product(*(range(len(values)) for values in self._grid.values())))
         categories = self._optuna.distributions.CategoricalDistribution
         self._space = {key: categories(range(len(values))) for key, values in self._grid.items()}
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -125,7 +126,7 @@ class TuningStudy:
         with Workers(partial(_work_on, self.folder, self.recipe), jobs) as workers:
             for _ in range(jobs):
                 workers.start(trials)
-            while workers.any_busy:
+            while workers.busy:
                 for _, error in workers.wait(60):
                     if error is not None:
                         raise RunError(f"{self.folder}: {error}") from error
@@ -180,7 +181,7 @@ class TuningStudy:
         combination is never worth a second trial. None if all were tried.
         """
         tried = {self._number(trial.params) for trial in trials}
-        untried = [n for n in range(math.prod(map(len, self._grid.values()))) if n not in tried]
+        untried = [n for n in range(len(self._combinations)) if n not in tried]
         if not untried:
             return None
         there = {path.parent for path in self.folder.glob("trial-*/recipe.yaml")}
@@ -221,7 +222,8 @@ class TuningStudy:
         recipe = with_values(self.recipe, self._values(trial)).untested()
         if (path / "recipe.yaml").exists():
             run = Run.open(path)
-            if _without_start(run.recipe) != _without_start(recipe):
+            # where it starts from is not a choice of the study
+            if replace(run.recipe, pretrain=recipe.pretrain, init_from=recipe.init_from) != recipe:
                 raise RunError(f"{path} has a run of other values than that trial: remove that folder")
             return run
         if recipe.pretrain is not None and recipe.init_from is None:
@@ -267,17 +269,11 @@ class TuningStudy:
 
     def _number(self, params: Mapping[str, int]) -> int:
         """Number of a combination of the grid."""
-        number = 0
-        for key, values in self._grid.items():
-            number = number * len(values) + params[key]
-        return number
+        return self._combinations.index(tuple(params[key] for key in self._grid))
 
     def _params(self, number: int) -> dict[str, int]:
         """The combination of the grid with a number."""
-        params = {}
-        for key, values in reversed(self._grid.items()):
-            number, params[key] = divmod(number, len(values))
-        return params
+        return dict(zip(self._grid, self._combinations[number], strict=True))
 
     def _path(self, number: int) -> Path:
         return self.folder / f"trial-{number:04d}"
@@ -317,11 +313,7 @@ class _TrialObserver(Observer):
 
 
 def check_grid(recipe: Recipe) -> dict[str, list[Any]]:
-    """The values to try by key, each once, after a check of every value.
-
-    Raises:
-        RecipeError: If the grid is empty, or a value is not what its key takes.
-    """
+    """The values to try by key, each once; RecipeError if a value is not what its key takes."""
     grid: dict[str, list[Any]] = {}
     for key, values in recipe.grid.items():
         if not isinstance(values, list) or not values:
@@ -335,11 +327,7 @@ def check_grid(recipe: Recipe) -> dict[str, list[Any]]:
 
 
 def with_values(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
-    """The recipe with some values of its grid, by keys as in the grid: one key, or several, with spaces.
-
-    Raises:
-        RecipeError: If a value is not what its key takes.
-    """
+    """The recipe with some values of its grid, by keys as in the grid: one key, or several, with spaces."""
     chosen = nest({key: value for keys, value in values.items() for key in keys.split()})
     return resolve(merge(to_plain(recipe), chosen))
 
@@ -354,11 +342,6 @@ def _mend(path: Path, lock: Any) -> None:
                 write_whole(path, content[: content.rfind(b"\n") + 1].decode())
         finally:
             lock.release()
-
-
-def _without_start(recipe: Recipe) -> Recipe:
-    """A recipe without where it starts, which is not a choice of the study."""
-    return replace(recipe, pretrain=None, init_from=None)
 
 
 def _work_on(folder: Path, recipe: Recipe, trials: int) -> None:

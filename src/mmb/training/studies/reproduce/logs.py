@@ -130,7 +130,7 @@ def logged_runs(study: TableStudy, results: Path) -> dict[str, list[LoggedRun]]:
         for file in (results / study.name / row).glob(f"seed-*/{_RESULT}"):
             run = LoggedRun(file.parent)
             if run.recipe.get("pretrain") is not None:
-                run.start = LoggedRun(results / study.folder_of_starts / file.parent.name)
+                run.start = LoggedRun(results / study.start_name(run.seed))
             found.append(run)
         if found:
             runs[row] = sorted(found, key=lambda run: run.seed)

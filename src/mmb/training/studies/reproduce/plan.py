@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from mmb.training.processes.commands import command
 from mmb.training.recipes.nested import Fragment, merge
 from mmb.training.recipes.recipe import Recipe
 from mmb.training.recipes.resolution import resolve, to_plain
-from mmb.training.runs.run import Run, RunError
+from mmb.training.runs.run import Run, RunError, command
 from mmb.training.studies.compare import check_fair
 from mmb.training.studies.many_runs import PlannedRun
 from mmb.training.studies.reproduce.logs import LoggedRun, failure_of, has_ended
@@ -72,7 +71,7 @@ def plan_choices(study: TableStudy, folder: Path, rows: Sequence[str] | None = N
 def choices_there(study: TableStudy, folder: Path) -> list[PlannedRun]:
     """The runs that try choices, and their first phase, as far as they have folders; makes none."""
     names = [name for row in study.choices for name in choice_names(study, row)]
-    names.append(_start_name(study, study.choose_seed))
+    names.append(study.start_name(study.choose_seed))
     return [
         PlannedRun(name, Run.open(folder / name))
         for name in names
@@ -101,17 +100,13 @@ def tried(study: TableStudy, row: str, *folders: Path) -> list[float | None]:
     return values
 
 
-def best_of(study: TableStudy, row: str, values: Sequence[float | None]) -> int:
-    """The choice of a row with the largest value, the first of equals."""
+def chosen(study: TableStudy, row: str, *folders: Path) -> int:
+    """The choice of a row with the largest validation metric, the first of equals."""
+    values = tried(study, row, *folders)
     found = [(value, -index) for index, value in enumerate(values) if value is not None]
     if not found:
         raise RunError(f"training failed with every choice of row {row} of {study.name}: give it others")
     return -max(found)[1]
-
-
-def chosen(study: TableStudy, row: str, *folders: Path) -> int:
-    """The choice of a row with the largest validation metric, by runs or logs in these folders."""
-    return best_of(study, row, tried(study, row, *folders))
 
 
 def not_as_chosen(study: TableStudy, row: str, runs: Sequence[LoggedRun], results: Path) -> list[Path]:
@@ -135,10 +130,6 @@ def _same(recipe: Fragment, other: Fragment) -> bool:
     return recipe == other or resolve(recipe) == resolve(other)
 
 
-def _start_name(study: TableStudy, seed: int) -> str:
-    return f"{study.folder_of_starts.as_posix()}/seed-{seed}"
-
-
 def _planned(study: TableStudy, wanted: Mapping[str, Recipe], folder: Path) -> list[PlannedRun]:
     recipes = list(wanted.values())
     check_fair(recipes, same_rows=study.compare == "rows")
@@ -149,7 +140,7 @@ def _planned(study: TableStudy, wanted: Mapping[str, Recipe], folder: Path) -> l
         after = None
         run = Run.find(folder / name, recipe)
         if recipe.pretrain is not None:
-            after = _start_name(study, recipe.seed)
+            after = study.start_name(recipe.seed)
             found.setdefault(after, PlannedRun(after, Run.find(folder / after, recipe.pretrain)))
             link = run.path / "pretrain"
             if not link.exists():

@@ -14,7 +14,7 @@ from mmb.metrics.titles import TITLES, definition, value_text
 from mmb.training.recipes.nested import flatten
 from mmb.training.studies.reproduce.figures import plot
 from mmb.training.studies.reproduce.logs import logged_runs
-from mmb.training.studies.reproduce.plan import best_of, choice_names, not_as_chosen, tried
+from mmb.training.studies.reproduce.plan import choice_names, chosen, not_as_chosen, tried
 from mmb.training.studies.reproduce.study import TableStudy
 
 _MARK = "<!-- What follows is made from logs by `mmb reproduce`. -->\n"
@@ -98,7 +98,7 @@ def choices_table(study: TableStudy, results: Path) -> str:
     for row, changes in study.choices.items():
         if (results / choice_names(study, row)[0]).exists():
             values = tried(study, row, results)
-            best = best_of(study, row, values)
+            best = chosen(study, row, results)
             cells = [
                 f"{_describe(change)}: {'failed' if value is None else value_text(value)}"
                 for change, value in zip(changes, values, strict=True)

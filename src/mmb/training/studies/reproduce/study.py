@@ -55,16 +55,7 @@ class TableStudy:
 
     @classmethod
     def read(cls, folder: Path, name: str) -> TableStudy:
-        """Read a study.
-
-        Args:
-            folder: Where studies are.
-            name: Data set and table.
-
-        Raises:
-            RecipeError: If there is no such study, it lacks something, or its rows differ in their number of
-                choices.
-        """
+        """Read a study from the folder of all; RecipeError if there is none, or something in it is wrong."""
         path = folder / name / _ABOUT
         if not path.exists():
             known = ", ".join(study_names(folder))
@@ -75,18 +66,15 @@ class TableStudy:
             study = cls(name=name, recipes=recipes, **about)
         except (KeyError, TypeError, AttributeError) as error:
             raise RecipeError(f"{path}: {error}; it needs title, metric, rows and notes") from error
-        study._check(path)
-        return study
-
-    def _check(self, path: Path) -> None:
-        for key, value, known in (("metric", self.metric, TITLES), ("compare", self.compare, _COMPARE)):
+        for key, value, known in (("metric", study.metric, TITLES), ("compare", study.compare, _COMPARE)):
             if value not in known:
                 raise RecipeError(f"{path}: {key} must be one of {', '.join(known)}, got {value!r}")
-        self.check_rows(chain(self.choices, *self.panels.values()), str(path))
-        tried = {row: len(self.choices.get(row, ())) for row in self.recipes}
+        study.check_rows(chain(study.choices, *study.panels.values()), str(path))
+        tried = {row: len(study.choices.get(row, ())) for row in recipes}
         if len(set(tried.values())) > 1:
             counts = ", ".join(f"{row} {count}" for row, count in tried.items())
             raise RecipeError(f"{path}: choices: all rows must have as many, got {counts}")
+        return study
 
     def check_rows(self, rows: Iterable[str], where: str) -> None:
         """Refuse rows that this study does not have."""
@@ -95,10 +83,9 @@ class TableStudy:
                 known = ", ".join(self.recipes)
                 raise RecipeError(f"{where}: {self.name} has no row {row!r}; its rows are {known}")
 
-    @property
-    def folder_of_starts(self) -> Path:
-        """Folder of the first phases that all tables of the data set share, among all runs."""
-        return Path(self.name).parent / "start"
+    def start_name(self, seed: int) -> str:
+        """Place among all runs of a first phase, which all tables of the data set share."""
+        return f"{self.name.split('/')[0]}/start/seed-{seed}"
 
     def title_of(self, row: str, method: str) -> str:
         """Title of a row whose recipe has this method."""
@@ -113,16 +100,7 @@ class TableStudy:
         }
 
     def recipe(self, row: str, seed: int, change: Mapping[str, Any] | None = None) -> Recipe:
-        """The recipe of a row.
-
-        Args:
-            row: The row.
-            seed: Its seed.
-            change: Changes to its file.
-
-        Raises:
-            RecipeError: If a key or a value is wrong.
-        """
+        """The recipe of a row with a seed, and with changes to its file."""
         return resolve(merge(merge(read_recipe(self.recipes[row]), change or {}), {"seed": seed}))
 
 

@@ -6,12 +6,15 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from mmb import data
 from mmb.cli.console import Console
 from mmb.cli.parser import UsageError, add_overrides
+from mmb.training.recipes.resolution import read_options
+from mmb.training.runs.tables import make_table
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Options of the command."""
+def data_options(parser: argparse.ArgumentParser) -> None:
+    """Options of `mmb data`."""
     parser.add_argument("action", choices=["list", "describe", "get", "prepare"], help="what to do")
     parser.add_argument("name", nargs="?", help="which data set; not for list")
     add_overrides(parser, "set an option of the data set, such as features=fingerprint")
@@ -21,7 +24,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(options: argparse.Namespace, console: Console) -> None:
+def run_data(options: argparse.Namespace, console: Console) -> None:
     """List, describe, get or prepare."""
     if options.action in ("list", "get") and options.overrides:
         raise UsageError(
@@ -38,9 +41,6 @@ def run(options: argparse.Namespace, console: Console) -> None:
 
 def list_data(console: Console) -> None:
     """List every data set with its description."""
-    from mmb import data
-    from mmb.training.runs.tables import make_table
-
     found = data.available()
     console.show(make_table("Data sets", ["name", "what"], list(found.items())))
     console.result(found)
@@ -48,10 +48,7 @@ def list_data(console: Console) -> None:
 
 def describe(options: argparse.Namespace, console: Console) -> None:
     """Rows, tasks, positives and negatives of one data set."""
-    from mmb import data
-    from mmb.training.runs.tables import make_table
-
-    found = data.load(options.name, options.root, **data_options(options, "load")).describe()
+    found = data.load(options.name, options.root, **chosen_options(options, "load")).describe()
     counts, keys = found["counts"], ["positive", "negative", "missing"]
     rows = [
         [name, *(counts[part][key][index] for part in found["split"] for key in keys)]
@@ -66,8 +63,6 @@ def describe(options: argparse.Namespace, console: Console) -> None:
 
 def get(options: argparse.Namespace, console: Console) -> None:
     """Get the raw files."""
-    from mmb import data
-
     path = data.get(options.name, options.root, options.source)
     console.say(f"the files of {options.name} are in {path}; next: `mmb data prepare {options.name}`")
     console.result({"name": options.name, "path": str(path)})
@@ -75,9 +70,7 @@ def get(options: argparse.Namespace, console: Console) -> None:
 
 def prepare(options: argparse.Namespace, console: Console) -> None:
     """Build the cache that loading opens."""
-    from mmb import data
-
-    chosen = data_options(options, "prepare")
+    chosen = chosen_options(options, "prepare")
     with console.progress() as progress:
         bar = progress.add_task(f"preparing {options.name}", total=1, unit="rows", numbers="")
         path = data.prepare(
@@ -90,10 +83,7 @@ def prepare(options: argparse.Namespace, console: Console) -> None:
     console.result({"name": options.name, "path": str(path)})
 
 
-def data_options(options: argparse.Namespace, action: str) -> dict[str, Any]:
+def chosen_options(options: argparse.Namespace, action: str) -> dict[str, Any]:
     """The options of the data set in the arguments."""
-    from mmb.data.registry import loader
-    from mmb.training.recipes.resolution import read_options
-
-    function = loader(options.name, action)
+    function = data.loader(options.name, action)
     return read_options(function, options.overrides, skip={"self", "root", "progress"})

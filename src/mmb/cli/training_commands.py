@@ -1,4 +1,4 @@
-"""`mmb train`: a recipe, or a data set and a method."""
+"""Commands that train one run: `train`, from a recipe or a data set and a method, and `resume`."""
 
 from __future__ import annotations
 
@@ -9,18 +9,22 @@ from collections.abc import Iterator
 from contextlib import suppress
 from itertools import count, takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mmb.cli.console import Console
 from mmb.cli.parser import UsageError, add_overrides
+from mmb.cli.watching import ProgressObserver
+from mmb.training import METHODS, Recipe, Run, RunError, merge, read_recipe, resolve, with_overrides
+from mmb.training.loop.loop import train_together
+from mmb.training.loop.setup import find_device
+from mmb.training.processes.group import Ranks, joined
+from mmb.training.recipes.resolution import describe_keys
+from mmb.training.runs.run import command
+from mmb.training.runs.tables import result_table
 
-if TYPE_CHECKING:
-    from mmb.training import Recipe, Run
-    from mmb.training.processes.group import Ranks
 
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Options of the command."""
+def train_options(parser: argparse.ArgumentParser) -> None:
+    """Options of `mmb train`."""
     parser.add_argument("recipe", nargs="?", help="recipe file (YAML); key=value also goes here")
     add_overrides(parser)
     add_choice_options(parser)
@@ -32,19 +36,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def add_choice_options(parser: argparse.ArgumentParser) -> None:
     """Options that choose what to train on and for."""
-    from mmb.training.recipes.presets import METHODS
-
     parser.add_argument("--data", help="data set; `mmb data list` lists them")
     parser.add_argument("--method", help="what to train for: " + ", ".join(METHODS))
 
 
-def run(options: argparse.Namespace, console: Console) -> None:
+def run_train(options: argparse.Namespace, console: Console) -> None:
     """Train."""
-    from mmb.training import resolve
-    from mmb.training.loop.setup import find_device
-    from mmb.training.processes.group import joined
-    from mmb.training.recipes.resolution import describe_keys
-
     fragment = chosen_fragment(options, "data", "method")
     if options.keys:
         text = describe_keys(fragment)
@@ -65,13 +62,7 @@ def run(options: argparse.Namespace, console: Console) -> None:
 
 
 def make_run(output: Path | None, recipe: Recipe, ranks: Ranks) -> Run:
-    """Make the folder of a run in the main process; the others find it there.
-
-    Raises:
-        RunError: If there is a run in that folder already, or the processes do not see the same folder.
-    """
-    from mmb.training import Run, RunError
-
+    """Make the folder of a run in the main process; the others find it there."""
     path = ranks.from_main(make_folder(output, recipe) if ranks.is_main else Path())
     if not path.exists():
         raise RunError(
@@ -86,8 +77,6 @@ def make_folder(output: Path | None, recipe: Recipe) -> Path:
 
     When torchrun starts all processes again after a failure, it is the folder that they made before.
     """
-    from mmb.training import Run, RunError
-
     if int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0:
         existing = [output] if output else list(takewhile(Path.exists, default_folders(recipe)))
         if existing and (existing[-1] / "recipe.yaml").exists() and Run.open(existing[-1]).recipe == recipe:
@@ -110,11 +99,6 @@ def default_folders(recipe: Recipe) -> Iterator[Path]:
 
 def train_one(run: Run, console: Console, ranks: Ranks) -> None:
     """Train a run to its end; the main process shows progress and result."""
-    from mmb.cli.watching import ProgressObserver
-    from mmb.training.loop.loop import train_together
-    from mmb.training.processes.commands import command
-    from mmb.training.runs.tables import result_table
-
     if not ranks.is_main:
         warnings.simplefilter("ignore", UserWarning)  # the main process says the same
         train_together(run, ranks)
@@ -134,8 +118,6 @@ def train_one(run: Run, console: Console, ranks: Ranks) -> None:
 
 def chosen_fragment(options: argparse.Namespace, *required: str) -> dict[str, Any]:
     """The recipe that the command line chooses; without a file, it needs the required options."""
-    from mmb.training import merge, read_recipe, with_overrides
-
     recipe, overrides = options.recipe, options.overrides
     if recipe is not None and "=" in recipe:
         recipe, overrides = None, [recipe, *overrides]
@@ -147,3 +129,18 @@ def chosen_fragment(options: argparse.Namespace, *required: str) -> dict[str, An
     if "method" in required and options.method:
         fragment = merge(fragment, {"method": options.method})
     return with_overrides(fragment, overrides)
+
+
+def resume_options(parser: argparse.ArgumentParser) -> None:
+    """Options of `mmb resume`."""
+    parser.add_argument("run", type=Path, help="folder of the run")
+
+
+def run_resume(options: argparse.Namespace, console: Console) -> None:
+    """Continue the run where its newest whole checkpoint is."""
+    opened = Run.open(options.run)
+    with joined(find_device(opened.recipe.training.device)) as ranks:
+        if opened.finished and ranks.is_main:
+            console.say(f"the run in {opened.path} is finished already")
+        with opened.own_data():
+            train_one(opened, console, ranks)

@@ -1,0 +1,98 @@
+"""Commands that use finished runs: `evaluate`, `predict`, `export` and `report`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from mmb.cli.console import Console
+from mmb.metrics.titles import TITLES, column_titles, definition
+from mmb.report import write_report
+from mmb.report.run_groups import find_runs
+from mmb.training import Run, evaluate_run, export_run, predict_file
+from mmb.training.runs.tables import make_table
+
+
+def evaluate_options(parser: argparse.ArgumentParser) -> None:
+    """Options of `mmb evaluate`."""
+    parser.add_argument("run", type=Path, help="folder of the run")
+    parser.add_argument("--split", choices=["train", "valid", "test"], default="test", help="which rows")
+    parser.add_argument("--max-fpr", type=float, help="limit of the partial AUC; by default that of the run")
+
+
+def run_evaluate(options: argparse.Namespace, console: Console) -> None:
+    """Evaluate and show a table."""
+    found = evaluate_run(Run.open(options.run), options.split, options.max_fpr)
+    rows = [list(row) for row in zip(*(found["tasks"][key] for key in ("name", *TITLES)), strict=True)]
+    rows.append(["mean", *(found["mean"][key] for key in TITLES)])
+    columns = ["task", *column_titles(found["max_fpr"])]
+    title = f"{options.run}: {options.split} rows"
+    console.show(make_table(title, columns, rows, definition(found["max_fpr"])))
+    console.result(found)
+
+
+def predict_options(parser: argparse.ArgumentParser) -> None:
+    """Options of `mmb predict`."""
+    parser.add_argument("run", type=Path, help="folder of a finished run")
+    parser.add_argument("--input", type=Path, required=True, help="CSV file with the columns of the data")
+    parser.add_argument("--output", type=Path, required=True, help="CSV file to write, a line per row")
+    parser.add_argument(
+        "--fpr",
+        type=float,
+        help="false positive rate of the decisions, as on the validation rows; by default that of the run",
+    )
+
+
+def run_predict(options: argparse.Namespace, console: Console) -> None:
+    """Predict, and show how many rows are called positive."""
+    found = predict_file(Run.open(options.run), options.input, options.output, options.fpr)
+    rows = [[name, count] for name, count in found["positive"].items()]
+    title = f"called positive among {found['rows']} rows, at FPR {found['fpr']:g}"
+    console.show(make_table(title, ["task", "rows"], rows))
+    if found["unusable"]:
+        console.warn(f"{found['unusable']} rows could not be read; they are flagged with usable = 0")
+    if found["untrained"]:
+        names = ", ".join(found["untrained"])
+        console.warn(f"{names}: no positives or no negatives to train on, so these tasks' cells are blank")
+    console.say(f"scores and decisions are in {options.output}")
+    console.result(found)
+
+
+def export_options(parser: argparse.ArgumentParser) -> None:
+    """Options of `mmb export`."""
+    parser.add_argument("run", type=Path, help="folder of a finished run")
+    parser.add_argument("--output", type=Path, help="folder to write to; by default RUN/export")
+
+
+def run_export(options: argparse.Namespace, console: Console) -> None:
+    """Export, compare, and show the files."""
+    opened = Run.open(options.run)
+    found = export_run(opened, options.output or opened.path / "export")
+    rows = [[kind, path, f"{found['largest_difference'][kind]:.1e}"] for kind, path in found["files"].items()]
+    caption = f"Largest difference of a logit from the model itself, over {found['rows_compared']} rows"
+    console.show(make_table("Exported", ["format", "file", "difference"], rows, caption))
+    console.result(found)
+
+
+def report_options(parser: argparse.ArgumentParser) -> None:
+    """Options of `mmb report`."""
+    parser.add_argument(
+        "runs", nargs="+", type=Path, metavar="RUN", help="folder of a run, or one with runs in it"
+    )
+    parser.add_argument("-o", "--output", type=Path, default=Path("report.html"), help="file to write")
+    parser.add_argument(
+        "--max-fpr", type=float, help="limit of the partial AUC; by default that of the first run"
+    )
+
+
+def run_report(options: argparse.Namespace, console: Console) -> None:
+    """Write the page and show its verdicts."""
+    runs = find_runs(options.runs)
+    content = write_report(runs, options.output, options.max_fpr, console.say)
+    for entry in content["runs"]:
+        console.show(f"{entry['name']}: {entry['verdict']}")
+    console.show(f"Page: {options.output}")
+    verdicts = {entry["name"]: entry["verdict"] for entry in content["runs"]}
+    console.result(
+        {"output": str(options.output), "runs": [str(one.path) for one in runs], "verdicts": verdicts}
+    )
