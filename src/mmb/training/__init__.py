@@ -62,8 +62,5 @@ __getattr__ = renamed_names(
     {
         "parse_overrides": "mmb.training.with_overrides(fragment, overrides)",
         "Watch": "mmb.training.Observer",
-        "compare": "mmb.training.plan_comparison, train_many and summarize",
-        "tune": "mmb.training.TuningStudy",
-        "reproduce": "mmb.training.TableStudy, plan_table, plan_choices, and mmb.training.studies.reproduce",
     },
 )
