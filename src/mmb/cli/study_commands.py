@@ -62,8 +62,9 @@ def run_compare(options: argparse.Namespace, console: Console) -> None:
     runs = [one.run for one in planned]
     recipe = runs[0].recipe
     console.say(f"{len(methods)} methods, {options.seeds} seeds, in {folder}")
-    on_gpu = find_device(recipe.training.device).type == "cuda"
-    jobs = options.jobs or (1 if on_gpu else available_cores())
+    jobs = options.jobs
+    if jobs is None:
+        jobs = 1 if find_device(recipe.training.device).type == "cuda" else available_cores()
     train_and_show(f"comparing on {name}", planned, jobs, console)
     summary = summarize(runs)
     table = comparison_table(summary, recipe)

@@ -12,6 +12,7 @@ from mmb.metrics.titles import TITLES
 from mmb.training.studies.reproduce.logs import LoggedRun
 from mmb.training.studies.reproduce.study import TableStudy
 
+Curve = Sequence[Mapping[str, float]]
 Runs = Mapping[str, Sequence[LoggedRun]]
 
 
@@ -32,15 +33,14 @@ def plot(study: TableStudy, runs: Runs, path: Path) -> None:
 
 def _methods(plt: Any, study: TableStudy, runs: Runs) -> Any:
     """Above, the whole course; below, where rows have a first phase in common, what follows it."""
-    place = 2 + list(TITLES).index(study.metric)
     lines = 2 if any(run.start is not None for row in runs.values() for run in row) else 1
     figure, axes = _subplots(plt, lines, 2, 4.2)
     for index, (row, found) in enumerate(runs.items()):
         whole = [run.curve for run in found]
         after = [run.curve[len(run.start.curve) :] if run.start else run.curve for run in found]
         for line, curves in zip(axes, (whole, after)[:lines], strict=True):
-            for column, axis in enumerate(line):
-                _draw(axis, index, _title(study, row, found), curves, column, place)
+            for axis, across in zip(line, ("epoch", "seconds"), strict=True):
+                _draw(axis, index, _title(study, row, found), curves, across, study.metric)
     for line in axes:
         _label(line[0], "epochs", f"validation {TITLES[study.metric]}")
         _label(line[1], "seconds", "")
@@ -57,8 +57,8 @@ def _panels(plt: Any, study: TableStudy, runs: Runs) -> Any:
         for line, (across, up) in enumerate(shown):
             axis = axes[line][column]
             for index, row in enumerate(row for row in rows if row in runs):
-                points = [[[r[across], r[up]] for r in run.by_step if up in r] for run in runs[row]]
-                _draw(axis, index, _title(study, row, runs[row]), points, 0, 1)
+                points = [[point for point in run.by_step if up in point] for run in runs[row]]
+                _draw(axis, index, _title(study, row, runs[row]), points, across, up)
             _label(
                 axis,
                 "steps" if across == "step" else across,
@@ -83,14 +83,11 @@ def _title(study: TableStudy, row: str, runs: Sequence[LoggedRun]) -> str:
     return study.title_of(row, runs[0].result["method"])
 
 
-def _draw(
-    axis: Any, index: int, title: str, curves: Sequence[Sequence[Sequence[float]]], across: int, up: int
-) -> None:
+def _draw(axis: Any, index: int, title: str, curves: Sequence[Curve], across: str, up: str) -> None:
     """Draw the mean over seeds of two columns, point by point, as far as all seeds go."""
     length = min(map(len, curves))
     means = (
-        [statistics.fmean(points[k][column] for points in curves) for k in range(length)]
-        for column in (across, up)
+        [statistics.fmean(curve[k][key] for curve in curves) for k in range(length)] for key in (across, up)
     )
     axis.plot(*means, color=f"C{index % 10}", label=title, linewidth=1.2)
 

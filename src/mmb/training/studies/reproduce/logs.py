@@ -100,15 +100,16 @@ class LoggedRun:
         return records
 
     @cached_property
-    def curve(self) -> list[list[float]]:
+    def curve(self) -> list[dict[str, float]]:
         """Epoch, seconds and metrics at every evaluation, after those of the first phase."""
         points = list(self.start.curve) if self.start is not None else []
-        epochs, seconds = points[-1][:2] if points else (0.0, 0.0)
+        start = points[-1] if points else {"epoch": 0.0, "seconds": 0.0}
         per_epoch = self.records[0]["steps_per_epoch"]
         for record in self.records:
             if record["kind"] == "valid":
-                at = [epochs + record["step"] / per_epoch, seconds + record["seconds"]]
-                points.append([*at, *(record[metric] for metric in TITLES)])
+                epoch = start["epoch"] + record["step"] / per_epoch
+                metrics = {metric: record[metric] for metric in TITLES}
+                points.append({"epoch": epoch, "seconds": start["seconds"] + record["seconds"], **metrics})
         return points
 
     @cached_property

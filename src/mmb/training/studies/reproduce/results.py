@@ -122,15 +122,12 @@ def curves_csv(study: TableStudy, results: Path) -> str:
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    by_steps = ["step", "seconds", "loss", *TITLES]
-    writer.writerow(["row", "seed", *(by_steps if study.panels else ["epoch", "seconds", *TITLES])])
+    columns = [*(["step", "seconds", "loss"] if study.panels else ["epoch", "seconds"]), *TITLES]
+    writer.writerow(["row", "seed", *columns])
     for row, runs in logged_runs(study, results).items():
         for run in runs:
-            points: Sequence[Sequence[float | None]] = run.curve
-            if study.panels:
-                points = [[record.get(key) for key in by_steps] for record in run.by_step]
-            for point in points:
-                cells = ("" if value is None else f"{value:.6g}" for value in point)
+            for point in run.by_step if study.panels else run.curve:
+                cells = (f"{point[key]:.6g}" if point.get(key) is not None else "" for key in columns)
                 writer.writerow([row, run.seed, *cells])
     return text.getvalue()
 

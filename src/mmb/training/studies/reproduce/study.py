@@ -58,15 +58,15 @@ class TableStudy:
         """Read a study from the folder of all; RecipeError if there is none, or something in it is wrong."""
         path = folder / name / _ABOUT
         if not path.exists():
-            known = ", ".join(study_names(folder))
-            raise RecipeError(f"there is no study {name} in {folder} (no {path}); it has {known}")
+            names = ", ".join(study_names(folder))
+            raise RecipeError(f"there is no study {name} in {folder} (no {path}); it has {names}")
         about = require("yaml", extra="training").safe_load(path.read_text(encoding="utf-8"))
         try:
             recipes = {row: path.parent / f"{row}.yaml" for row in about.pop("rows")}
             study = cls(name=name, recipes=recipes, **about)
         except (KeyError, TypeError, AttributeError) as error:
             raise RecipeError(f"{path}: {error}; it needs title, metric, rows and notes") from error
-        for key, value, known in (("metric", study.metric, TITLES), ("compare", study.compare, _COMPARE)):
+        for key, value, known in (("metric", study.metric, (*TITLES,)), ("compare", study.compare, _COMPARE)):
             if value not in known:
                 raise RecipeError(f"{path}: {key} must be one of {', '.join(known)}, got {value!r}")
         study.check_rows(chain(study.choices, *study.panels.values()), str(path))
