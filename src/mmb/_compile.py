@@ -1,7 +1,5 @@
 """Compiling a method of one object, whatever was compiled of its class before."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from types import FunctionType, MethodType
 from typing import Any

@@ -1,7 +1,5 @@
 """Importing optional packages: if one is missing, the error names the extra that brings it."""
 
-from __future__ import annotations
-
 import importlib
 from typing import Any
 

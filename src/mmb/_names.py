@@ -1,7 +1,5 @@
 """Names in messages: the nearest of an unknown one, the first of many."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable, Sequence
 

@@ -1,7 +1,5 @@
 """Numbers that users pass in."""
 
-from __future__ import annotations
-
 import math
 from numbers import Integral
 from typing import Any, get_args

@@ -1,7 +1,5 @@
 """Names that have changed: the old one raises an error that says the new one."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Mapping
 from functools import wraps

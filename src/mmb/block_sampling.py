@@ -1,7 +1,5 @@
 """Which blocks a step touches."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, NoReturn
 

@@ -1,7 +1,5 @@
 """Problems with known answers: what each of them offers."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
@@ -65,8 +63,7 @@ class KnownProblem(ABC):
     @property
     def device(self) -> torch.device:
         """Where the problem lives, which is where the generator that made it lives."""
-        device: torch.device = tree_leaves(self.x0)[0].device
-        return device
+        return tree_leaves(self.x0)[0].device
 
     def value(self, x: Tree) -> Tensor:
         """`F(x) = 1/m sum_i f_i(x, alpha_i(x), y_i(x))` without noise."""

@@ -1,7 +1,5 @@
 """What a label may be: 0, 1, or missing."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

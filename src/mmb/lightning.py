@@ -1,7 +1,5 @@
 """Any objective in your own Lightning `Trainer`: a module, and batches that resume where they stopped."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any

@@ -3,8 +3,6 @@
 What the system does not tell is not known: on macOS and Windows that is the free memory of the host.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import torch

@@ -142,10 +142,9 @@ class Oracles:
 
         second = torch.func.jacrev(torch.func.grad(one_block))
         batch_dim = None if self.lower_batch is None else 0
-        matrices: Tensor = torch.vmap(second, in_dims=(0, batch_dim), randomness="different")(
+        return torch.vmap(second, in_dims=(0, batch_dim), randomness="different")(
             ravel_blocks(self.lower), self.lower_batch
         )
-        return matrices
 
     def with_lower_batch(self, lower_batch: Any) -> Oracles:
         """The same point with another batch for `g`."""
@@ -179,8 +178,7 @@ def _per_block(function: Callable[..., Tensor], name: str, arguments: tuple[Any,
     """Evaluate a one-block function at all sampled blocks: [k]. The first argument, x, is shared."""
     in_dims = (None, *(None if argument is None else 0 for argument in arguments[1:]))
     checked = _checked(function, name)
-    values: Tensor = torch.vmap(checked, in_dims=in_dims, randomness="different")(*arguments)
-    return values
+    return torch.vmap(checked, in_dims=in_dims, randomness="different")(*arguments)
 
 
 def _checked(function: Callable[..., Tensor], name: str) -> Callable[..., Tensor]:

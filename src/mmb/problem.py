@@ -1,7 +1,5 @@
 """The statement of a multi-block min-max bilevel problem."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

@@ -3,8 +3,6 @@
 `nonnegative` is a projection itself; `box`, `ball` and `simplex` make one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Thresholds at false positive rates: quantiles of the negatives' scores."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

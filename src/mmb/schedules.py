@@ -1,7 +1,5 @@
 """Step sizes that may change along a run."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import TypeAlias

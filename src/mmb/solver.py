@@ -1,7 +1,5 @@
 """The paper's two single-loop algorithms, and the loop that runs them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple

@@ -1,7 +1,5 @@
 """All that a run consists of between two steps."""
 
-from __future__ import annotations
-
 import copy
 from dataclasses import dataclass
 from typing import Any

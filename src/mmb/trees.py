@@ -3,8 +3,6 @@
 "Per block" means: every leaf has a leading axis that counts blocks, and the result has one entry per block.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace

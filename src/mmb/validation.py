@@ -1,7 +1,5 @@
 """Checks of what users pass in; every message names the argument, the value and what was expected."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

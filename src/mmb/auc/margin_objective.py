@@ -1,7 +1,5 @@
 """The min-max margin loss (the pairwise square loss without pairs), its class means and its dual."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch

@@ -1,7 +1,5 @@
 """MinMaxAUC: multi-task AUC maximization with the min-max margin loss (mAUC)."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """The interface of every objective, and the step they share: from a batch to weighted scores."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Mapping
 from typing import Any, TypeVar, cast

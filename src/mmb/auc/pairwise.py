@@ -1,7 +1,5 @@
 """PairwisePartialAUC: partial AUC by a pairwise surrogate on logits above a tracked threshold."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """PartialAUC: multi-task one-way partial AUC maximization by min-max bilevel optimization (MMB-pAUC)."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """From logits to the scores an objective compares, and the slope of that."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

@@ -1,7 +1,5 @@
 """Any objective divided among processes: each keeps the state of its tasks, and gradients are summed."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -366,5 +364,4 @@ def _choose(part: Any, keep: Tensor) -> Any:
 def _sum_bucket(group: Any, bucket: Any) -> torch.futures.Future[Tensor]:
     """Sum gradients: processes compute parts of one estimate, not estimates to be averaged."""
     summing = dist.all_reduce(bucket.buffer(), group=group, async_op=True)
-    future: torch.futures.Future[Tensor] = summing.get_future().then(lambda done: done.value()[0])
-    return future
+    return summing.get_future().then(lambda done: done.value()[0])

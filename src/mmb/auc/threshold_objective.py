@@ -1,7 +1,5 @@
 """What objectives with tracked thresholds share: operating points, and how well they are tracked."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """The command line: `mmb COMMAND ...`; the modules of this package have the commands."""
 
-from __future__ import annotations
-
 import errno
 import sys
 import warnings

@@ -1,7 +1,5 @@
 """Output: tables on stdout, progress and messages on stderr; or one JSON value on stdout."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

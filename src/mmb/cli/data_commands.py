@@ -1,7 +1,5 @@
 """`mmb data`: list, describe, get and prepare data sets."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Commands that use finished runs: `evaluate`, `predict`, `export` and `report`."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Commands that train many runs: `compare`, `tune` and `reproduce`."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import shlex

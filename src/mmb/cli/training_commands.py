@@ -1,7 +1,5 @@
 """Commands that train one run: `train`, from a recipe or a data set and a method, and `resume`."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import warnings

@@ -1,7 +1,5 @@
 """Progress of training on the terminal."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

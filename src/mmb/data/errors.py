@@ -1,7 +1,5 @@
 """What can go wrong with a data set: exceptions that a command line can print without a traceback."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 

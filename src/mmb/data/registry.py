@@ -1,7 +1,5 @@
 """The data sets by name: how each is downloaded, prepared and loaded."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import os
@@ -106,8 +104,7 @@ def load(name: str, root: Path | str | None = None, **options: Any) -> Dataset:
         DataError: If files are missing or damaged.
         ImportError: If an optional package is needed; the message names the extra.
     """
-    dataset: Dataset = loader(name)(_root(root), **_checked(name, "load", options))
-    return dataset
+    return loader(name)(_root(root), **_checked(name, "load", options))
 
 
 def loader(name: str, action: str = "load") -> Callable[..., Any]:
@@ -124,8 +121,7 @@ def loader(name: str, action: str = "load") -> Callable[..., Any]:
         ValueError: If there is no such data set; the message names the nearest.
     """
     module = _module(name)
-    function: Callable[..., Any] = getattr(module, action, module.load)
-    return function
+    return getattr(module, action, module.load)
 
 
 def encoder_from_json(data: dict[str, Any]) -> Encoder:
@@ -134,8 +130,7 @@ def encoder_from_json(data: dict[str, Any]) -> Encoder:
     if kind not in _ENCODERS:
         raise ValueError(f"there is no encoder of kind {kind!r}; kinds are {sorted(_ENCODERS)}")
     module, name = _ENCODERS[kind]
-    encoder: Encoder = getattr(importlib.import_module(module), name).from_json(data)
-    return encoder
+    return getattr(importlib.import_module(module), name).from_json(data)
 
 
 def _root(root: Path | str | None) -> Path:

@@ -1,7 +1,5 @@
 """Deterministic splits of rows into train, valid and test, with a passed generator."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -3,8 +3,6 @@
 Scores are `[n, m]`, labels int8 `[n, m]` with -1 for missing, weights of rows `[n]`.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 from torch.nn import functional

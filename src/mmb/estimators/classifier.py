@@ -1,7 +1,5 @@
 """A scikit-learn classifier that maximizes the partial AUC of many tasks at once."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Callable, Sequence

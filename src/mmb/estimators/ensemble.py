@@ -1,7 +1,5 @@
 """A few networks that are averaged, each trained without another share of the rows."""
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Callable, Iterator, Sequence

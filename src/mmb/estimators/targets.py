@@ -1,7 +1,5 @@
 """Reading `y`: one label per row, or a matrix with gaps, becomes a label matrix of tasks."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Any, NamedTuple
 

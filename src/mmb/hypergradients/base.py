@@ -1,7 +1,5 @@
 """What every hypergradient estimator is: a memory per block, and an estimate made from it."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Conjugate gradients on the current batch's Hessian, all sampled blocks at once."""
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -1,7 +1,5 @@
 """The full Hessian of the current batch, factorized at every step: the reference for small lower problems."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """A penalty (value-function) estimate that needs no second derivatives."""
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -1,7 +1,5 @@
 """For lower problems whose Hessian is the identity: nothing has to be inverted or remembered."""
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from mmb.hypergradients.base import Estimate, Hypergradient, Memory, Rates, implicit_gradient

@@ -1,7 +1,5 @@
 """Algorithm 1 (v1): a moving average of each block's Hessian, inverted; for few lower variables."""
 
-from __future__ import annotations
-
 import math
 
 import torch

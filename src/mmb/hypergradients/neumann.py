@@ -1,7 +1,5 @@
 """The stochastic Neumann series that most of the bilevel literature uses, as the paper describes it."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

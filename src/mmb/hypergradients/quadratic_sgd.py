@@ -1,7 +1,5 @@
 """Algorithm 2 (v2): one projected SGD step on a quadratic per visit; for lower problems of many variables."""
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -1,7 +1,5 @@
 """What the metrics of runs are called in tables and messages, and how their values are written."""
 
-from __future__ import annotations
-
 TITLES = {"auc": "AUC", "pauc": "pAUC", "ap": "AP"}
 """Titles by the short names of recipes and logs, in the order of tables."""
 

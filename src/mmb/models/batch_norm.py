@@ -18,8 +18,6 @@ With the batches of this package, that goes wrong in three ways:
 Everything here works on any module made of torch's own batch norm layers.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Graph isomorphism network for molecules, as in the Open Graph Benchmark."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 
@@ -121,8 +119,7 @@ class GINLayer(nn.Module):
             gathered = pass_messages(nodes, bonds, self.epsilon, batch)
         else:
             gathered = ((1 + self.epsilon) * nodes + aggregate(nodes, bonds, batch)).to(nodes.dtype)
-        output: Tensor = self.mlp(gathered, mask)
-        return output
+        return self.mlp(gathered, mask)
 
 
 class NormedMLP(nn.Module):
@@ -138,8 +135,7 @@ class NormedMLP(nn.Module):
     def forward(self, rows: Tensor, mask: Tensor | None) -> Tensor:
         """`[n, width]` to the same shape; rows that are masked out do not enter the statistics."""
         hidden = self.norm1(aligned_linear(rows, self.linear1), mask).relu()
-        output: Tensor = self.norm2(aligned_linear(hidden, self.linear2), mask)
-        return output
+        return self.norm2(aligned_linear(hidden, self.linear2), mask)
 
 
 def aligned_linear(rows: Tensor, linear: nn.Linear) -> Tensor:

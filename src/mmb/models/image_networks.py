@@ -1,7 +1,5 @@
 """ResNet18 and DenseNet121 for images: MONAI's networks, with weights of torchvision if wanted."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Literal, get_args

@@ -18,8 +18,6 @@ by the kernels of `_message_kernels`, in float32 and without writing messages do
 by plain operations.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -26,8 +26,6 @@ of 16 bytes, so that the matrix products that follow run at full speed. Under `t
 weights per task, `message_operators` takes over, whose derivatives can be differentiated again.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

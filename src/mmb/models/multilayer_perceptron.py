@@ -1,7 +1,5 @@
 """Multi-layer perceptron."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from torch import nn

@@ -1,7 +1,5 @@
 """An encoder shared by all tasks, and one linear head per task."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -57,8 +55,7 @@ class MultiTask(nn.Module):
 
     def task_scores(self, inputs: Any, tasks: Tensor) -> Tensor:
         """Logits `[k, r]` of the sampled tasks on their own rows: cost does not grow with `m`."""
-        scores: Tensor = self(inputs, tasks)
-        return scores
+        return self(inputs, tasks)
 
 
 def as_multitask(model: nn.Module, num_tasks: int | None = None) -> MultiTask:

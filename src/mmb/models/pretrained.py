@@ -1,7 +1,5 @@
 """Loading an encoder's weights from a local file with torchvision's names."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Networks by name: the options of each, and how it is built to fit a data set."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 from collections.abc import Callable, Iterable
@@ -35,8 +33,7 @@ def builder(name: str) -> Callable[..., MultiTask]:
     """The function that builds a network; its signature and docstring state its options."""
     if name not in _BUILDERS:
         raise ValueError(f"unknown network {name!r}{nearest(name, _BUILDERS)}")
-    function: Callable[..., MultiTask] = getattr(importlib.import_module(_BUILDERS[name]), name)
-    return function
+    return getattr(importlib.import_module(_BUILDERS[name]), name)
 
 
 def options(name: str) -> dict[str, inspect.Parameter]:

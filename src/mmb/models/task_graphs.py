@@ -12,8 +12,6 @@ Nodes of padding are masked out of batch norm and of the result. The sizes of so
 differ little, so padding costs a few percent.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree

@@ -1,7 +1,5 @@
 """Noisy quadratics with closed-form solutions: the whole problem, and its two limits."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A nonconvex problem: a shared encoder, a ridge head per task, and worst-case weights on groups of rows."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -102,8 +100,7 @@ class RobustTasks(KnownProblem):
         features, targets = _encode(x, self._train["inputs"]), self._train["targets"]
         rows = targets.shape[1]
         gram = features.mT @ features / rows + self.ridge * torch.eye(features.shape[2]).to(features)
-        heads: Tensor = torch.linalg.solve(gram, features.mT @ targets.unsqueeze(-1) / rows).squeeze(-1)
-        return heads
+        return torch.linalg.solve(gram, features.mT @ targets.unsqueeze(-1) / rows).squeeze(-1)
 
     def dual_star(self, x: Tree) -> Tensor:
         """Projection of `1/G + losses/mu` on the simplex."""

@@ -1,7 +1,5 @@
 """A scalar lower variable per block: the smoothed threshold above which a fixed share of the scores lies."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Is it working? What the log and the scores of a run show, in words, with what to do about it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple

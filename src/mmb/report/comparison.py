@@ -1,7 +1,5 @@
 """Methods side by side on the same test rows: which differences are more than noise."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import combinations
 from typing import Any

@@ -1,7 +1,5 @@
 """Everything the page shows, as plain data."""
 
-from __future__ import annotations
-
 import datetime
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """How much each test row moves an AUC or a partial AUC: the basis of intervals and paired tests."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

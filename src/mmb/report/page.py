@@ -1,7 +1,5 @@
 """The page: one file that needs nothing else, and runs only its own three scripts."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import html

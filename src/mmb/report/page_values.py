@@ -1,7 +1,5 @@
 """Numbers and ROC curves as the page gets them: rounded, and small."""
 
-from __future__ import annotations
-
 import base64
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """Which runs a page is about, what they are called, and which of them repeat each other."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Scores of a run's selected weights: computed once, kept in the run's folder."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """What the theorems are stated in: constants of the problem, of the sampling, and of the start."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The error sequences of the lemmas, measured along a run of a problem with known answers."""
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -1,7 +1,5 @@
 """Step sizes to start from in practice, if the constants of the theory are not known."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

@@ -20,8 +20,6 @@ differ in:
    $B$ each on its own, instead of both by $\min(|I|, B)$.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Compositional training stated as `mmb.Problem`: the same mathematics, for the general solver."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import torch
@@ -85,5 +83,4 @@ def _cross_entropy(objective: Compositional, logits: Tensor, batch: One) -> Tens
 def _logits(model: MultiTask, weights: Tree, batch: One) -> Tensor:
     encoder = {name[len("encoder.") :]: value for name, value in weights.items() if "." in name}
     features = functional_call(model.encoder, encoder, (batch["inputs"],))
-    logits: Tensor = features @ weights["weight"] + weights["bias"]
-    return logits
+    return features @ weights["weight"] + weights["bias"]

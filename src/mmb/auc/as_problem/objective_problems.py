@@ -6,8 +6,6 @@ hand. The shared variable is `{"model": ..., "mean_positive": [m], "mean_negativ
 margin losses.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """CrossEntropy: the usual starting point."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 from torch.nn import functional

@@ -1,7 +1,5 @@
 """Focal: cross-entropy with little weight on entries that are already right."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 from torch.nn import functional

@@ -1,7 +1,5 @@
 """MiniBatchPartialAUC: partial AUC of the mini-batch itself (MB)."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

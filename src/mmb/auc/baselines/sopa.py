@@ -1,7 +1,5 @@
 """SOPA and SOPAs (SOPA-s): partial AUC with one variable per positive, hard or soft."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any

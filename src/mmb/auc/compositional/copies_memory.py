@@ -1,7 +1,5 @@
 """The memory that weight copies need, before it is allocated, and what would fit instead."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 

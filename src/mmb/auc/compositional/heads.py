@@ -1,7 +1,5 @@
 """HeadCompositionalAUC: compositional training whose lower problem moves only the heads."""
 
-from __future__ import annotations
-
 from typing import NamedTuple, cast
 
 import torch

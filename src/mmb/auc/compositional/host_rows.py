@@ -1,7 +1,5 @@
 """Rows of a matrix in host memory, moved to and from the device while it computes."""
 
-from __future__ import annotations
-
 import weakref
 from collections import deque
 from dataclasses import dataclass

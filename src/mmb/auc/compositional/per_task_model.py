@@ -1,7 +1,5 @@
 """A model with separate weights for every task, all tasks evaluated at once."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, TypeGuard

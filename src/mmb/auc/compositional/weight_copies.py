@@ -1,7 +1,5 @@
 """Weight copies: one encoder and head per task, stacked, in any dtype and on any device."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, Self
 

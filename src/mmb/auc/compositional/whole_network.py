@@ -1,7 +1,5 @@
 """CompositionalAUC: multi-task AUC maximization with compositional training (mAUC-CT)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal

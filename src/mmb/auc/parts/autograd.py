@@ -1,7 +1,5 @@
 """Handing derivatives computed in closed form to autograd."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """One variable for every positive label: found by row and task, stored for positives alone."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

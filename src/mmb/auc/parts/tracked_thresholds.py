@@ -1,7 +1,5 @@
 """Tracked thresholds: the lower level of the partial AUC objectives, and the negatives it selects."""
 
-from __future__ import annotations
-
 from typing import Literal, NamedTuple
 
 import torch

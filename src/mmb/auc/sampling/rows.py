@@ -1,7 +1,5 @@
 """Draws of rows for dense batches: enriched with rare positives, or just shuffled."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

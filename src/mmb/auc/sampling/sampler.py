@@ -1,7 +1,5 @@
 """What all samplers share: epochs, a generator, exact resumption, and lists of rows by task and class."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any, Generic, TypeVar

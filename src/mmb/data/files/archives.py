@@ -1,7 +1,5 @@
 """Reading archives without trusting them: checksums, one member at a time, nothing unpacked by its name."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import lzma

@@ -1,7 +1,5 @@
 """A prepared data set on disk: plain `.npy` arrays and a JSON manifest, written whole or not at all."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Delimited text as columns of strings; rows that do not fit the header are kept and marked."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Downloading files: from an address, from the Python package index, from the npm registry."""
 
-from __future__ import annotations
-
 import logging
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Finding files in a folder, and linking to large ones that stay where they are."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from pathlib import Path

@@ -4,8 +4,6 @@ Worker processes each take a piece of the list. A molecule that RDKit refuses is
 unknown atom (or a fingerprint of zeros), so that rows keep their places.
 """
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor

@@ -1,7 +1,5 @@
 """Molecules as graphs on a device: a compact store of them all, ragged batches cut out by tensor ops."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Self

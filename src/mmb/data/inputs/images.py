@@ -1,7 +1,5 @@
 """Images that live on the device as bytes, normalized and augmented there for the rows of a batch."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self

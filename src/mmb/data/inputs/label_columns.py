@@ -1,7 +1,5 @@
 """What the columns of a table say about tasks: their labels, their names, the split of the rows."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 
 import torch

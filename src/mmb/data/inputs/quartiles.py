@@ -1,7 +1,5 @@
 """Standardizing by quartiles, and leveling off far out: what keeps heavy tails from outweighing all else."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

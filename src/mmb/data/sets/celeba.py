@@ -7,8 +7,6 @@ name the folder that has `list_attr_celeba.txt`, `list_eval_partition.txt` and `
 162,770 / 19,867 / 19,962. Images are decoded by worker processes: the centered square, scaled.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import torch

@@ -8,8 +8,6 @@ have no positive for it. Split: the official validation images are for testing, 
 images for validation. Images are decoded by worker processes, in one channel that is repeated on the device.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Literal
 

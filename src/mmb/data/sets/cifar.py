@@ -1,7 +1,5 @@
 """CIFAR-10 and CIFAR-100: the archives they come in, their verification, their one-vs-rest tasks."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Mapping

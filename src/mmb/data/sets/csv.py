@@ -6,8 +6,6 @@ from the training rows and remembered in the encoder, so that new files are enco
 test, or at random by the seed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

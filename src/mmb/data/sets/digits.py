@@ -8,8 +8,6 @@ rows keep all labels: AUC does not depend on the class ratio, and more positives
 class and seed (60 / 20 / 20).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

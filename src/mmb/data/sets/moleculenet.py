@@ -5,8 +5,6 @@ the source distribution of chemprop 1.6.1.dev0 on the Python package index carri
 as an archive and never imported.
 """
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Sequence
 from dataclasses import dataclass

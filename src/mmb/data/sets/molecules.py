@@ -6,8 +6,6 @@ to no part of the split. Split by Bemis-Murcko scaffolds (80 / 10 / 10, nothing 
 seed, or by a column of the file that says train, valid or test.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Sequence

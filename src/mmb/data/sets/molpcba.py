@@ -7,8 +7,6 @@ newer versions of RDKit differ. Graph features are those of the `ogb` package; t
 303198) are read without RDKit's check of valences. Preparing takes some minutes on two cores.
 """
 
-from __future__ import annotations
-
 import lzma
 from importlib import resources
 from pathlib import Path

@@ -5,8 +5,6 @@ shared by all tasks, so that tasks are related; a task's score is a random mix o
 and its positives are the rows with the highest scores. Split at random by the seed (60 / 20 / 20).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """From a draw and its inputs to a batch on the device, in the shape that the objective needs."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -38,7 +36,7 @@ class BatchShaper:
         here = map_tensors(lambda part: part.to(self.dataset.device, non_blocking=True), read.draw)
         if isinstance(read.draw, RowDraw):
             rows = self.dataset.split["train"][read.draw.rows].to(self.dataset.device, non_blocking=True)
-            return here.with_inputs(read.inputs, self.dataset.labels[rows])  # type: ignore[no-any-return]
+            return here.with_inputs(read.inputs, self.dataset.labels[rows])
         lower = read.draw.lower
         below = None if lower is None else self._fold(read.lower_inputs, lower.rows)
         batch: TaskBatch = here.with_inputs(self._fold(read.inputs, read.draw.rows), below)

@@ -5,8 +5,6 @@ differentiates the network twice. So its tensor operations are recorded as they 
 included, and the record is compiled.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Sequence
 

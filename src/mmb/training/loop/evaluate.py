@@ -1,7 +1,5 @@
 """Scores and metrics of a run's current weights on a part of the data."""
 
-from __future__ import annotations
-
 import math
 
 import torch

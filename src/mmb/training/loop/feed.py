@@ -1,7 +1,5 @@
 """An endless source of training batches: read ahead, then shaped."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any

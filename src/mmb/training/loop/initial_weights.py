@@ -1,7 +1,5 @@
 """Where training starts: weights from another run, and block variables placed by their scores."""
 
-from __future__ import annotations
-
 from mmb.training.loop.evaluate import row_logits
 from mmb.training.loop.setup import Setup
 from mmb.training.runs import checkpoint

@@ -1,7 +1,5 @@
 """The training loop, the same for every objective."""
 
-from __future__ import annotations
-
 import math
 import time
 import warnings

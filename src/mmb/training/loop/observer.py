@@ -1,7 +1,5 @@
 """What follows training: by default nothing; the command line draws a progress bar."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from mmb.training.runs.run import Run

@@ -1,7 +1,5 @@
 """The end of a run: metrics of the selected weights, decision thresholds, a table."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """The random numbers of a run: one seed, one stream per purpose; nothing outside is touched."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Draws and the inputs they need, in order; resumable while inputs are read ahead."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import islice, pairwise, tee
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """The moving parts of a run, made from its recipe, and their state."""
 
-from __future__ import annotations
-
 import math
 import os
 import platform

@@ -4,8 +4,6 @@ With small networks, a GPU waits for kernels to be launched. `CapturedStep` reco
 once, as a CUDA graph, and from then on launches them all at once.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """Step sizes over a run, as functions of the step alone, so that there is nothing to save."""
 
-from __future__ import annotations
-
 from mmb.schedules import half_cosine
 from mmb.training.recipes.recipe import ScheduleSettings
 

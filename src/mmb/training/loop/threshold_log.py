@@ -1,7 +1,5 @@
 """Tracked thresholds and the quantiles they should be near, over training."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """How processes that were started together find each other, also when they are started again."""
 
-from __future__ import annotations
-
 import time
 import uuid
 from typing import Any

@@ -4,8 +4,6 @@ Block state is divided by task, random streams by process; the rest is the same 
 tensor says where it is in the whole, so that any number of processes can continue what any number saved.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
@@ -54,8 +52,7 @@ class Piece(Tensor):
         return [ChunkStorageMetadata(offsets, self.shape)] if len(self) else []
 
     def __get_tensor_shard__(self, _: Any) -> Tensor:
-        rows: Tensor = self.as_subclass(Tensor)
-        return rows
+        return self.as_subclass(Tensor)
 
 
 @dataclass(frozen=True)
@@ -92,8 +89,7 @@ class Place:
             raise ValueError(f"block state: expected {self.total} rows in all, got {total}")
         stop = self.start + self.count
         if not isinstance(saved, Pieces):  # by one process
-            found: Tensor = saved[self.start : stop] if self.among_all is None else saved[self.among_all]
-            return found
+            return saved[self.start : stop] if self.among_all is None else saved[self.among_all]
         ordered = saved.read(self.start, stop)
         if self.order is None:
             return ordered
@@ -162,8 +158,7 @@ class Division:
         rank = self.ranks.rank
         if isinstance(saved, Pieces):
             return saved.read(rank, rank + 1).squeeze(0) if rank < saved.total else now
-        stream: Tensor = now if saved is None or rank > 0 else saved
-        return stream
+        return now if saved is None or rank > 0 else saved
 
 
 def _with_own(optimizer: State, change: Callable[[Any], Any]) -> State:

@@ -1,7 +1,5 @@
 """Processes that work for this one, each on one task after another."""
 
-from __future__ import annotations
-
 import gc
 import multiprocessing
 import os

@@ -1,7 +1,5 @@
 """The parts that a recipe names: data sets, networks and objectives."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 from collections.abc import Callable, Mapping
@@ -34,8 +32,7 @@ def data_loader(name: str) -> Callable[..., Dataset]:
 def objective_class(method: str) -> type[Objective]:
     """The class of a method's objective."""
     module, _, name = METHODS[method].objective.partition(":")
-    found: type[Objective] = getattr(importlib.import_module(module), name)
-    return found
+    return getattr(importlib.import_module(module), name)
 
 
 def load_data(section: Mapping[str, Any]) -> Dataset:

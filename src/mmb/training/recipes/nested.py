@@ -1,7 +1,5 @@
 """Nested dicts and their dotted keys: `{"optimizer": {"lr": 0.1}}` has the key `optimizer.lr`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -5,8 +5,6 @@ the recipe's own file, and the command line. The same data set gives every metho
 rows per step and number of steps, so comparisons are fair as they come.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any

@@ -27,8 +27,7 @@ Rate = Annotated[float, Range("more than 0 and at most 1", lambda value: 0 < val
 def _range_in(kind: Any) -> Range | None:
     """The range in a type, such as `Positive | None` or `tuple[Share, Share]`."""
     if get_origin(kind) is Annotated:
-        found: Range = kind.__metadata__[0]
-        return found
+        return kind.__metadata__[0]
     return next(filter(None, map(_range_in, get_args(kind))), None)
 
 

@@ -4,8 +4,6 @@ A recipe with an old name is refused with a message that says the new one. Recip
 stored in the folder of a run are translated when they are read.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

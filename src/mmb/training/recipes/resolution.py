@@ -4,8 +4,6 @@ Types, defaults and help texts come from signatures and docstrings, by jsonargpa
 `mmb.training.recipes.recipe`, and of the data set, network and objective that the recipe names.
 """
 
-from __future__ import annotations
-
 import inspect
 import json
 import re
@@ -234,8 +232,7 @@ def read_options(function: Callable[..., Any], overrides: Iterable[str], skip: s
 
 def describe_keys(fragment: Fragment) -> str:
     """Help on every key of recipes with the method, data set and network of a fragment."""
-    text: str = make_parser(with_presets(fragment)).format_help()
-    return text
+    return make_parser(with_presets(fragment)).format_help()
 
 
 def to_plain(recipe: Recipe) -> Fragment:

@@ -9,8 +9,6 @@ the number of the format. Checkpoints of earlier formats serve to predict, evalu
 continue training.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -1,7 +1,5 @@
 """A run's model for other programs: torch.export and ONNX, checked against the model itself."""
 
-from __future__ import annotations
-
 import io
 import logging
 import os
@@ -51,7 +49,7 @@ class GraphScores(nn.Module):
         self, atoms: Tensor, edges: Tensor, bonds: Tensor, graph: Tensor, graph_ptr: Tensor, edge_ptr: Tensor
     ) -> Tensor:
         """Logits of graphs with atoms `[N, 9]`, edges `[2, E]` sorted by target, bonds `[E, 3]`."""
-        logits: Tensor = self.model(
+        return self.model(
             GraphBatch(
                 atom_codes=torch.arange(atoms.shape[0], device=atoms.device),
                 atom_table=atoms,
@@ -63,7 +61,6 @@ class GraphScores(nn.Module):
                 edge_ptr=edge_ptr,
             )
         )
-        return logits
 
 
 def export_run(run: Run, folder: Path) -> dict[str, Any]:

@@ -1,7 +1,5 @@
 """Facts about data and recipe, kept with checkpoints: whether they are still the same."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The log of a run: one JSON line per event, and the same numbers for TensorBoard."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

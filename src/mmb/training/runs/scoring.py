@@ -1,7 +1,5 @@
 """Scores of a model and what they are worth: logits, metrics of each task, thresholds for decisions."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

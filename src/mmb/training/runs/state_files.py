@@ -4,8 +4,6 @@ Nothing in either is executed. Files of many processes are written and read by `
 in its safetensors storage: its own format has a pickle.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import warnings
@@ -110,8 +108,7 @@ def write_tensors(folder: Path, tensors: dict[str, Tensor], ranks: Ranks) -> Non
 def read_tensors(folder: Path, divided: Collection[str]) -> dict[str, Any]:
     """Read the tensors in a folder, by name; those that were divided into `Piece`s as `Pieces`, unread."""
     if (folder / ALL).exists():
-        tensors: dict[str, Any] = require("safetensors.torch", extra="training").load_file(folder / ALL)
-        return tensors
+        return require("safetensors.torch", extra="training").load_file(folder / ALL)
     known = _engine().HuggingFaceStorageReader(str(folder)).read_metadata().state_dict_metadata
     empty = {name: partial(torch.empty, dtype=entry.properties.dtype) for name, entry in known.items()}
 

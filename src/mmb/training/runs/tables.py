@@ -1,7 +1,5 @@
 """Results as text tables."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Sequence
 from typing import Any

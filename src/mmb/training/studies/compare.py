@@ -1,7 +1,5 @@
 """Several methods on the same data over several seeds, side by side."""
 
-from __future__ import annotations
-
 import json
 import statistics
 from collections.abc import Sequence

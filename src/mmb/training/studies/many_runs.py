@@ -1,7 +1,5 @@
 """Many runs: trained one after another here, or several at a time in other processes."""
 
-from __future__ import annotations
-
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

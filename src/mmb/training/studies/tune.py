@@ -6,8 +6,6 @@ trial that it works on; the system frees the lock when the process dies, and the
 work continues the trial from its newest checkpoint.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import random

@@ -1,7 +1,5 @@
 """The figure of a study, drawn from logs: means over seeds."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The logs of a study's runs: kept in a folder of results, and read there."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Iterable

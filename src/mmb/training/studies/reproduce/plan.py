@@ -1,7 +1,5 @@
 """Which runs a study needs: those that try the choices of its rows, and those of its table."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Tables and data of curves, made from logs alone, so that they can be made again and compared."""
 
-from __future__ import annotations
-
 import csv
 import io
 import statistics
