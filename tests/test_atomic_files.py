@@ -70,10 +70,14 @@ def test_a_new_file_is_not_written_twice(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-def test_folders_are_not_opened_on_windows(tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "fsync", lambda descriptor: pytest.fail("a folder was opened"))
-    monkeypatch.setattr(os, "name", "nt")
-    try:
-        sync(tmp_path)
-    finally:
-        monkeypatch.undo()
+def test_a_folder_that_cannot_be_opened_is_left_alone(tmp_path, monkeypatch):
+    """As on Windows; a file that cannot be opened is an error."""
+
+    def refuse(path, *_):
+        raise PermissionError(13, "no", str(path))
+
+    (tmp_path / "file").write_text("text")
+    monkeypatch.setattr(os, "open", refuse)
+    sync(tmp_path)
+    with pytest.raises(WriteError, match="file"):
+        sync(tmp_path / "file")

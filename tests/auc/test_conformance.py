@@ -289,6 +289,7 @@ def test_any_module_with_one_output_per_task_will_do(name):
 
     ours = estimate(objective, data, batch)
     data.model.zero_grad()
+    objective.zero_grad()
     objective.backward(Plain(), batch)
     theirs = {k: p.grad for k, p in data.model.named_parameters()}
     same(theirs, {k: ours[k] for k in theirs}, 1e-12)
