@@ -18,9 +18,11 @@ def test_the_first_interrupt_ends_all_processes(tmp_path):
     overrides += ["training.steps=1000000", "training.evaluate_every=100", "training.tensorboard=false"]
     command = [sys.executable, "-m", "mmb", "compare", "--data", "synthetic", "--methods", "ce,pauc"]
     command += ["--seeds", "2", "--jobs", "2", "--output", str(tmp_path), *overrides]
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     process = subprocess.Popen(
         command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, start_new_session=True
     )
+    signal.signal(signal.SIGINT, before)
     paths = [tmp_path / method / "seed-0" for method in ("ce", "pauc")]
 
     def training():
