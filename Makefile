@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 EXTRAS_TEST := training,molecules,vision,estimators,lightning,report,tune,bench,docs,dev
 
-.PHONY: demo test check lint types unit docs clean
+.PHONY: demo test check coverage lint types unit docs clean
 
 demo: $(VENV)/.demo  ## Train the paper's methods on handwritten digits and compare them.
 	$(BIN)/mmb compare --data digits --methods ce,auc,auc-ct,pauc --seeds 3 --output runs/demo
@@ -25,6 +25,9 @@ types: $(VENV)/.test
 unit: $(VENV)/.test  # one thread a worker: the tests are small, and the workers are many
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 
+coverage: $(VENV)/.test  ## Lines and branches of src that the tests run, in htmlcov/.
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal --cov=mmb --cov-branch --cov-report=html --cov-report=term:skip-covered
+
 docs: $(VENV)/.test  ## The documentation, in site/; a broken link or formula fails.
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
@@ -40,4 +43,4 @@ $(VENV)/.test: $(BIN)/python pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) build dist runs site .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) build dist htmlcov runs site .coverage .mypy_cache .ruff_cache .pytest_cache
