@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from mmb.metrics._ranking import Ranks, rank, sort
+from mmb.metrics._ranking import TaskRanks, rank, sort
 
 
 def roc_auc(scores: Tensor, labels: Tensor, max_fpr: float | None = None) -> Tensor:
@@ -118,7 +118,7 @@ def evaluate(scores: Tensor, labels: Tensor, max_fpr: float = 0.1) -> dict[str, 
     }
 
 
-def _roc_auc(ranks: Ranks, max_fpr: float | None) -> Tensor:
+def _roc_auc(ranks: TaskRanks, max_fpr: float | None) -> Tensor:
     if max_fpr is None:
         # A sum of integers in float64: exact, whatever the order in which a device adds them.
         twice = (ranks.above + ranks.through).sub_(ranks.tp_above).sub_(ranks.tp)  # fp_above + fp
@@ -127,11 +127,11 @@ def _roc_auc(ranks: Ranks, max_fpr: float | None) -> Tensor:
     return ranks.result((1 + (area - random) / (perfect - random)) / 2)
 
 
-def _average_precision(ranks: Ranks) -> Tensor:
+def _average_precision(ranks: TaskRanks) -> Tensor:
     return ranks.result(ranks.mean(ranks.tp.double().div_(ranks.through)))
 
 
-def _area(ranks: Ranks, limit: Tensor) -> Tensor:
+def _area(ranks: TaskRanks, limit: Tensor) -> Tensor:
     """Area under each ROC curve left of `limit` false positives `[m]`.
 
     Each of the P positives lifts the curve by 1/P, evenly between `fp_above` and `fp`, so it adds the
@@ -146,7 +146,7 @@ def _area(ranks: Ranks, limit: Tensor) -> Tensor:
     return ranks.mean(part) / ranks.negatives
 
 
-def _false_positives_at(ranks: Ranks, tpr: float) -> Tensor:
+def _false_positives_at(ranks: TaskRanks, tpr: float) -> Tensor:
     """Number of false positives `[m]`, interpolated, at which each curve leaves the height `tpr`."""
     height = (ranks.positives * tpr)[ranks.task]
     crossing = (ranks.tp_above <= height) & (height < ranks.tp)  # in each task one tie, so one value

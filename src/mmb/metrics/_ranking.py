@@ -28,7 +28,7 @@ class Sorted:
 
 
 @dataclass(frozen=True)
-class Ranks:
+class TaskRanks:
     """The counts of each positive, all tasks in one flat list, and the class sizes of each task."""
 
     task: Tensor  # [r] the positive's task
@@ -82,7 +82,7 @@ def sort(scores: Tensor, labels: Tensor) -> Sorted:
     return Sorted(*sort_rows(keys, positive, counts), counts, one_task)
 
 
-def rank(entries: Sorted) -> Ranks:
+def rank(entries: Sorted) -> TaskRanks:
     """Count, for each positive, the entries of each class above it and at or above it."""
     at = entries.positive.nonzero().squeeze(1)
     ends = entries.labeled.cumsum(0)
@@ -104,7 +104,7 @@ def rank(entries: Sorted) -> Ranks:
     through[tied] += last[run] - at[tied]
     tp_above[tied] += before[run] - tied
     tp[tied] += until[run] - 1 - tied
-    return Ranks(
+    return TaskRanks(
         task=task,
         above=above,
         through=through,
