@@ -13,7 +13,8 @@ from mmb.data.dataset import Dataset, Encoder, Progress
 
 # Each is a module of `mmb.data.sets`, imported when first used: most need an optional extra.
 _NAMES = (
-    *("digits", "synthetic", "csv", "molecules", "molpcba", "tox21", "toxcast", "muv", "sider"),
+    *("digits", "synthetic", "csv"),
+    *("molecules", "molpcba", "tox21", "toxcast", "muv", "sider", "hiv", "bbbp", "clintox"),
     *("cifar10", "cifar100", "celeba", "chexpert"),
 )
 _ENCODERS = {

@@ -100,6 +100,25 @@ def test_a_publishers_file_that_is_damaged_falls_back(source, tmp_path, monkeypa
     assert len(SET.load(tmp_path / "root")) == 10
 
 
+def test_a_publishers_file_whose_name_differs_in_case_alone(tmp_path, monkeypatch):
+
+    def from_address(url, target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        lines = table_text(1).splitlines()
+        numbered = [
+            "num,name,activity," + lines[0],
+            *(f"{k},a,CI,{line}" for k, line in enumerate(lines[1:])),
+        ]
+        target.write_text("\n".join(numbered))
+
+    monkeypatch.setattr(moleculenet, "from_address", from_address)
+    toy = replace(SET, tasks=1, url="https://publisher/TOY.csv")
+    toy.get(tmp_path)
+    assert [path.name for path in toy.raw(tmp_path).parent.iterdir()] == ["toy.csv"]
+    assert not list((tmp_path / "downloads").iterdir())
+    assert toy.load(tmp_path).task_names == ("task, 0",)
+
+
 def test_missing_files_say_where_and_how(tmp_path):
     with pytest.raises(MissingDataError, match=r"(?s)raw/toy\.csv.*mmb data get toy"):
         SET.load(tmp_path)

@@ -27,7 +27,7 @@ CHEMPROP_SHA256 = "17e9063a5928afcd0ffd8c16607b93d5e31f496d2b83a532652a79b331283
 TABLES_FILE = "data.tar.gz"
 TABLES_MEMBER = "chemprop-1.6.1.dev0/data.tar.gz"
 TABLES_SHA256 = "57c5b3514adfbb496ace2a27328096e81e24896e7053e08e0b1e5a889f1b7bdd"
-_NOT_TASKS = ("smiles", "mol_id")
+_NOT_TASKS = ("smiles", "mol_id", "num", "name", "activity")
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class MoleculeSet:
     name: str
     rows: tuple[int, ...]  # numbers of molecules that a whole file may have, to verify it by
     tasks: int  # number of label columns, likewise
-    url: str  # the publisher's address: a `.csv.gz`, or a `.zip` with `zip_member` in it
+    url: str  # the publisher's address: a `.csv`, a `.csv.gz`, or a `.zip` with `zip_member` in it
     table: str  # name of the table in the chemprop archive, `data/<table>.csv`
     zip_member: str = ""  # name of the `.csv.gz` inside the publisher's archive
     scaffolds: bool = True  # whether scaffolds are computed for a split
@@ -122,7 +122,7 @@ class MoleculeSet:
 
     def _download(self, root: Path, target: Path) -> None:
         downloads = root / "downloads"
-        official = target.with_name(self._official)
+        official = downloads / self._official  # not beside the table: their names may differ in case alone
 
         def from_publisher() -> None:
             try:

@@ -78,11 +78,14 @@ DATA: dict[str, Fragment] = {
         "training": {"epochs": 6},
     },
     "sider": _FINGERPRINTS,
+    "hiv": _FINGERPRINTS,
+    "bbbp": _FINGERPRINTS,
+    "clintox": _FINGERPRINTS,
     "celeba": _LARGE_IMAGES,
     "chexpert": _LARGE_IMAGES,
 }
 
-_MOLECULES = ("molecules", "molpcba", "tox21", "toxcast", "muv", "sider")
+_MOLECULES = ("molecules", "molpcba", "tox21", "toxcast", "muv", "sider", "hiv", "bbbp", "clintox")
 _IMAGES = {"cifar10": "resnet18", "cifar100": "resnet18", "celeba": "resnet18", "chexpert": "densenet121"}
 
 
