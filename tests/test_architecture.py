@@ -118,14 +118,11 @@ def test_no_function_has_the_name_of_a_module_beside_it(package):
         assert found is None or found is sys.modules.get(f"{package}.{module.name}"), module.name
 
 
-PARALLEL = {"available", "options"}  # the registries of data sets and networks answer the same questions
-
-
 def test_no_two_public_things_share_a_name():
     seen = {}
     for package in [*PACKAGES, "mmb.lightning", "mmb.projections", "mmb.distributed"]:
         module = importlib.import_module(package)
-        for name in set(getattr(module, "__all__", ())) - PARALLEL:
+        for name in getattr(module, "__all__", ()):
             thing = getattr(module, name)
             assert seen.setdefault(name, thing) is thing, f"{package}.{name}"
 

@@ -41,6 +41,22 @@ def test_a_module_that_has_moved_says_where(old, new):
     importlib.import_module(new)
 
 
+@pytest.mark.parametrize(
+    ("package", "old", "new"),
+    [
+        ("mmb.data", "available", "available_datasets"),
+        ("mmb.data", "options", "dataset_options"),
+        ("mmb.models", "available", "available_networks"),
+        ("mmb.models", "options", "network_options"),
+    ],
+)
+def test_the_registries_say_their_new_names(package, old, new):
+    module = importlib.import_module(package)
+    assert callable(getattr(module, new))
+    with pytest.raises(ImportError, match=new):
+        getattr(module, old)
+
+
 def test_a_module_that_never_was_is_not_found():
     with pytest.raises(ModuleNotFoundError, match="No module named"):
         importlib.import_module("mmb.training.nothing")

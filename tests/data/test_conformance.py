@@ -77,7 +77,7 @@ def _images(root, monkeypatch, name):
     return {}
 
 
-@pytest.fixture(scope="module", params=[*mmb.data.available(), "molecules as fingerprints"])
+@pytest.fixture(scope="module", params=[*mmb.data.available_datasets(), "molecules as fingerprints"])
 def case(request, tmp_path_factory):
     """Name, root and options of a data set whose files are there, in the layout of its publisher."""
     with pytest.MonkeyPatch.context() as monkeypatch:
@@ -172,7 +172,7 @@ def test_encoder_survives_json(dataset):
 
 def test_prepare_is_done_once(case):
     name, root, options = case
-    known = mmb.data.options(name, "prepare")
+    known = mmb.data.dataset_options(name, "prepare")
     chosen = {key: value for key, value in options.items() if key in known}
     folder = mmb.data.prepare(name, root, **chosen)
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
@@ -182,5 +182,5 @@ def test_prepare_is_done_once(case):
 
 def test_it_says_what_it_is(case):
     about = mmb.data.about(case[0])
-    assert mmb.data.available()[case[0]] == about.splitlines()[0]
+    assert mmb.data.available_datasets()[case[0]] == about.splitlines()[0]
     assert "split" in about.lower()

@@ -26,8 +26,8 @@ def test_sets_without_files_have_nothing_to_get(tmp_path):
 
 
 def test_options_are_listed():
-    assert "seed" in mmb.data.options("digits")
-    assert "root" not in mmb.data.options("digits")
+    assert "seed" in mmb.data.dataset_options("digits")
+    assert "root" not in mmb.data.dataset_options("digits")
 
 
 def test_loader_is_what_load_calls(tmp_path):
@@ -40,7 +40,7 @@ def test_loader_is_what_load_calls(tmp_path):
 def test_listing_needs_no_extra(monkeypatch):
     for package in ("numpy", "pandas", "sklearn", "sklearn.datasets", "rdkit", "ogb", "PIL"):
         monkeypatch.setitem(sys.modules, package, None)
-    assert "digits" in mmb.data.available()
+    assert "digits" in mmb.data.available_datasets()
     with pytest.raises(ImportError, match=r"mmb\[training\]"):
         mmb.data.load("digits")
 

@@ -65,10 +65,10 @@ def test_a_seed_makes_the_same_network_and_leaves_the_global_generator_alone():
 
 
 def test_every_network_says_what_it_is_and_what_options_it_has():
-    assert set(registry.available()) == {"mlp", "resnet18", "densenet121", "gin"}
-    for name, line in registry.available().items():
+    assert set(registry.available_networks()) == {"mlp", "resnet18", "densenet121", "gin"}
+    for name, line in registry.available_networks().items():
         assert line.endswith(".")
-        for parameter in registry.options(name).values():
+        for parameter in registry.network_options(name).values():
             assert parameter.annotation is not parameter.empty
             assert parameter.name in (registry.builder(name).__doc__ or "")
 

@@ -39,7 +39,7 @@ def run_data(options: argparse.Namespace, console: Console) -> None:
 
 def list_data(console: Console) -> None:
     """List every data set with its description."""
-    found = data.available()
+    found = data.available_datasets()
     console.show(make_table("Data sets", ["name", "what"], list(found.items())))
     console.result(found)
 

@@ -1,21 +1,23 @@
 """Data sets: rows on a device, labels with gaps, an official or reproducible split.
 
-`load` opens a data set by name, `get` brings its raw files, `prepare` builds its cache, and `available` lists
-the names. `files` reads raw files, `inputs` turns them into model inputs, `sets` has one data set per module.
+`load` opens a data set by name, `get` brings its raw files, `prepare` builds its cache, and
+`available_datasets` lists the names. `files` reads raw files, `inputs` turns them into model inputs, `sets` has
+one data set per module.
 """
 
+from mmb._renamed import renamed_names
 from mmb.data.dataset import SPLITS, Dataset, Encoder, Inputs
 from mmb.data.errors import DamagedDataError, DataError, MissingDataError
 from mmb.data.inputs.graphs import GraphBatch
 from mmb.data.registry import (
     about,
-    available,
+    available_datasets,
+    dataset_options,
     default_root,
     encoder_from_json,
     get,
     load,
     loader,
-    options,
     prepare,
 )
 from mmb.label_values import MISSING
@@ -31,12 +33,16 @@ __all__ = [
     "Inputs",
     "MissingDataError",
     "about",
-    "available",
+    "available_datasets",
+    "dataset_options",
     "default_root",
     "encoder_from_json",
     "get",
     "load",
     "loader",
-    "options",
     "prepare",
 ]
+
+__getattr__ = renamed_names(
+    __name__, {"available": "mmb.data.available_datasets", "options": "mmb.data.dataset_options"}
+)

@@ -29,7 +29,7 @@ def default_root() -> Path:
     return Path(os.environ.get("MMB_DATA") or Path.home() / ".cache" / "mmb").expanduser()
 
 
-def available() -> dict[str, str]:
+def available_datasets() -> dict[str, str]:
     """Names of all data sets, with the first line of what each says about itself."""
     return {name: about(name).splitlines()[0] for name in _NAMES}
 
@@ -39,7 +39,7 @@ def about(name: str) -> str:
     return inspect.cleandoc(_module(name).__doc__ or "")
 
 
-def options(name: str, action: str = "load") -> dict[str, inspect.Parameter]:
+def dataset_options(name: str, action: str = "load") -> dict[str, inspect.Parameter]:
     """Options of `load` (or of `"get"` or `"prepare"`) for one data set, other than its root."""
     function = getattr(_module(name), action, None)
     parameters = inspect.signature(function).parameters if function else {}
@@ -95,7 +95,7 @@ def load(name: str, root: Path | str | None = None, **options: Any) -> Dataset:
     Args:
         name: Name of the data set.
         root: Where data sets are kept; `default_root` by default.
-        **options: Options of this data set; see `options`.
+        **options: Options of this data set; see `dataset_options`.
 
     Returns:
         The data set, on the host.
@@ -145,7 +145,7 @@ def _module(name: str) -> ModuleType:
 
 
 def _checked(name: str, action: str, given: dict[str, Any]) -> dict[str, Any]:
-    known = options(name, action)
+    known = dataset_options(name, action)
     for key in given:
         if key not in known:
             raise ValueError(f"{action} of data set {name!r} has no option {key!r}{nearest(key, known)}")

@@ -24,7 +24,7 @@ _BY_KIND = {"table": ("mlp",), "images": ("resnet18", "densenet121"), "graphs": 
 _SMALL_IMAGE = 64  # pixels up to which an image keeps its resolution in the stem
 
 
-def available() -> dict[str, str]:
+def available_networks() -> dict[str, str]:
     """Names of all networks, with the first line of the description of each."""
     return {name: inspect.cleandoc(builder(name).__doc__ or "").splitlines()[0] for name in _BUILDERS}
 
@@ -36,7 +36,7 @@ def builder(name: str) -> Callable[..., MultiTask]:
     return getattr(importlib.import_module(_BUILDERS[name]), name)
 
 
-def options(name: str) -> dict[str, inspect.Parameter]:
+def network_options(name: str) -> dict[str, inspect.Parameter]:
     """Options of a network with types and defaults, including those that follow from the data set."""
     return dict(inspect.signature(builder(name)).parameters)
 
@@ -72,7 +72,7 @@ def build(name: str, dataset: Dataset | None = None, seed: int | None = None, **
         dataset: The data to train on: sizes that are not given follow from it.
         seed: Of the initial weights; torch's global generator stays unchanged. If None, the weights are drawn
             from the global generator.
-        **given: Options of this network; see `options`.
+        **given: Options of this network; see `network_options`.
 
     Returns:
         The network, on the host.
@@ -85,7 +85,7 @@ def build(name: str, dataset: Dataset | None = None, seed: int | None = None, **
     _check(name, given)
     if dataset is not None:
         given = complete(name, dataset, **given)
-    for key, parameter in options(name).items():
+    for key, parameter in network_options(name).items():
         if parameter.default is parameter.empty and key not in given:
             raise ValueError(
                 f"network {name!r} needs the option {key!r}; give it, or a data set to derive it from"
@@ -112,7 +112,7 @@ def _kind(dataset: Dataset) -> tuple[str, Any]:
 
 def _check(name: str, given: Iterable[str]) -> None:
     """Refuse options that a network does not have."""
-    known = options(name)
+    known = network_options(name)
     for key in given:
         if key not in known:
             raise ValueError(f"network {name!r} has no option {key!r}{nearest(key, known)}")

@@ -150,6 +150,31 @@ def test_a_killed_trial_is_continued_where_it_was(tmp_path):
     assert outcomes(study) == outcomes(undisturbed)
 
 
+def test_a_trial_that_waits_is_taken_before_a_new_one(tmp_path, quick):
+    study = TuningStudy(tmp_path, recipe())
+    states = study._states
+    waiting = study._optuna.trial.create_trial(
+        state=states.WAITING, params=study._params(7), distributions=study._space
+    )
+    study._study.add_trial(waiting)  # and here its process died
+    assert [(record["number"], record["state"]) for record in study.trials()] == [(7, "waiting")]
+    study.run(1)
+    assert [path.name for path in quick] == ["trial-0007"]
+    assert [state for state, _, _ in outcomes(study)] == ["complete"]
+
+
+def test_only_the_trials_of_dead_processes_wait_again(tmp_path, quick):
+    study, other = TuningStudy(tmp_path, recipe()), TuningStudy(tmp_path, recipe())
+    asked, lock = other._ask(2)
+    with lock:
+        study.run(2)
+        assert len(quick) == 1  # the other trial is being run
+        assert study._path(study._number(asked.params)) not in quick
+    study.run(2)
+    assert len(quick) == 2
+    assert [state for state, _, _ in outcomes(study)] == ["complete", "complete"]
+
+
 def test_an_interrupt_ends_the_work_and_keeps_the_trial(tmp_path):
     class Interrupt(Observer):
         def evaluated(self, step, valid):

@@ -1,9 +1,18 @@
 """Tuning: try values of a recipe's grid, keep the best on the validation rows.
 
 A study is a folder: `study.journal` (Optuna), a run in `trial-N` for combination N of the grid, `best.yaml`.
-Any number of processes may work on it, also on machines that share the folder. A process locks a file for the
-trial that it works on; the system frees the lock when the process dies, and the next process that looks for
-work continues the trial from its newest checkpoint.
+Any number of processes may work on it, also on machines that share the folder.
+
+Optuna keeps the trials, proposes their values, hands them out (a trial waits, and whoever asks first runs it)
+and prunes them. Two things it does not do are done here with file locks:
+
+- Count, propose and enqueue in one step. Between the three, another process could propose the same values or
+  pass the number of trials. So processes take turns (`_alone`).
+- See at once that a process has died. Optuna's heartbeat needs a database, which SQLite is not on a shared file
+  system; it waits for a grace period, while a user repeats a command at once; it counts the trial as failed
+  and makes another one. Here a process locks a file while it runs a trial (`_try_lock`). The system frees the
+  lock when the process dies. The next process that looks for work lets the trial wait again, asks Optuna for
+  it, and continues its run from the newest checkpoint.
 """
 
 import hashlib
@@ -71,7 +80,7 @@ class TuningStudy:
         lock = journal.JournalFileOpenLock(str(path))  # needs no more than files, also on Windows
         _mend(path, lock)
         try:
-            storage = self._optuna.storages.JournalStorage(journal.JournalFileBackend(str(path), lock))
+            self._storage = self._optuna.storages.JournalStorage(journal.JournalFileBackend(str(path), lock))
         except (ValueError, KeyError) as error:
             raise RunError(
                 f"{path} is damaged ({error}): remove it, and the same command makes it again from the "
@@ -79,7 +88,7 @@ class TuningStudy:
             ) from error
         study = self._optuna.create_study(
             study_name="mmb",
-            storage=storage,
+            storage=self._storage,
             direction="maximize",
             load_if_exists=True,
             sampler=self._optuna.samplers.RandomSampler(),  # not asked: see _propose
@@ -109,8 +118,8 @@ class TuningStudy:
         """
         if jobs > 1:
             self._run_many(trials, jobs)
-        while (claim := self._claim(trials)) is not None:
-            trial, lock = claim
+        while (asked := self._ask(trials)) is not None:
+            trial, lock = asked
             with lock:
                 self._work(trial, observer or Observer())
         with self._alone():
@@ -130,10 +139,11 @@ class TuningStudy:
                         raise RunError(f"{self.folder}: {error}") from error
 
     def trials(self) -> list[dict[str, Any]]:
-        """All trials: number, state ("complete", "pruned", "fail", "running"), value, params, error, folder.
+        """All trials: number, state, value, params, error, folder.
 
-        The number is that of the combination of values in the grid. The value is the validation metric that
-        the recipe selects by; none for trials that are not complete.
+        The state is "complete", "pruned", "fail", "running" or "waiting" (one that was cut off). The number is
+        that of the combination of values in the grid. The value is the validation metric that the recipe
+        selects by; none for trials that are not complete.
         """
         return [
             {
@@ -152,24 +162,26 @@ class TuningStudy:
         complete = [record for record in self.trials() if record["state"] == "complete"]
         return max(complete, key=lambda record: record["value"], default=None)
 
-    def _claim(self, limit: int) -> tuple[Any, AbstractContextManager[object]] | None:
-        """Take a trial that was cut off, or make a new one, and lock it; None if there is nothing to do."""
+    def _ask(self, limit: int) -> tuple[Any, AbstractContextManager[object]] | None:
+        """Ask for a trial, rather one that was cut off than a new one, and lock it; None if all are done."""
         with self._alone():
             trials = self._study.get_trials(deepcopy=False)
             for trial in trials:
                 if trial.state == self._states.RUNNING and (lock := self._try_lock(trial)):
-                    return trial, lock
-            params = self._propose(trials) if len(trials) < limit else None
-            if params is None:
-                return None
-            # With its values at once: a trial never lacks them, whenever this process may die.
-            made = self._optuna.trial.create_trial(
-                state=self._states.RUNNING, params=params, distributions=self._space
-            )
-            self._study.add_trial(made)
-            trial = self._study.get_trials(deepcopy=False)[-1]
+                    with lock:  # no process runs it: a trial that waits is handed out again
+                        self._storage.set_trial_state_values(trial._trial_id, self._states.WAITING)
+            if not self._study.get_trials(deepcopy=False, states=(self._states.WAITING,)):
+                params = self._propose(trials) if len(trials) < limit else None
+                if params is None:
+                    return None
+                # With its values at once: a trial never lacks them, whenever this process may die.
+                waiting = self._optuna.trial.create_trial(
+                    state=self._states.WAITING, params=params, distributions=self._space
+                )
+                self._study.add_trial(waiting)
+            trial = self._study.ask()
             lock = self._try_lock(trial)
-            assert lock is not None, "trials are made by one process at a time"
+            assert lock is not None, "trials are asked for by one process at a time"
             return trial, lock
 
     def _propose(self, trials: list[Any]) -> dict[str, int] | None:
@@ -195,23 +207,22 @@ class TuningStudy:
                 return params
         return self._params(random.Random(seed).choice(untried))
 
-    def _work(self, frozen: Any, observer: Observer) -> None:
+    def _work(self, trial: Any, observer: Observer) -> None:
         """Train one trial to its end, and tell the study."""
-        trial = self._optuna.trial.Trial(self._study, frozen._trial_id)
         metric = self.recipe.training.select
         outcome: dict[str, Any]
         try:
-            run = self._trial_run(frozen, observer)
+            run = self._trial_run(trial, observer)
             result = train(run, _TrialObserver(trial, metric, observer, self._optuna.TrialPruned))
             outcome = {"values": result["valid"][metric], "state": self._states.COMPLETE}
         except self._optuna.TrialPruned:
             outcome = {"state": self._states.PRUNED}
         except (TrainingError, ValueError, RuntimeError) as error:  # due to these values, not the machine
             trial.set_user_attr("error", str(error) or type(error).__name__)
-            observer.say(f"trial {self._number(frozen.params)} failed: {error}")
+            observer.say(f"trial {self._number(trial.params)} failed: {error}")
             outcome = {"state": self._states.FAIL}
         with self._alone():
-            self._study.tell(frozen.number, **outcome)
+            self._study.tell(trial, **outcome)
             self._write_best()
 
     def _trial_run(self, trial: Any, observer: Observer) -> Run:
