@@ -1,8 +1,8 @@
 """Data sets: rows on a device, labels with gaps, an official or reproducible split.
 
 `load` opens a data set by name, `get` brings its raw files, `prepare` builds its cache, and
-`available_datasets` lists the names. `files` reads raw files, `inputs` turns them into model inputs, `sets` has
-one data set per module.
+`available_datasets` lists the names. `files` reads raw files, `inputs` turns them into model inputs, `sets`
+has one data set per module.
 """
 
 from mmb._renamed import renamed_names

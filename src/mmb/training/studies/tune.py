@@ -8,8 +8,8 @@ and prunes them. Two things it does not do are done here with file locks:
 
 - Count, propose and enqueue in one step. Between the three, another process could propose the same values or
   pass the number of trials. So processes take turns (`_alone`).
-- See at once that a process has died. Optuna's heartbeat needs a database, which SQLite is not on a shared file
-  system; it waits for a grace period, while a user repeats a command at once; it counts the trial as failed
+- See at once that a process has died. Optuna's heartbeat needs a database, and SQLite is none for shared file
+  systems; it waits for a grace period, while a user repeats a command at once; it counts the trial as failed
   and makes another one. Here a process locks a file while it runs a trial (`_try_lock`). The system frees the
   lock when the process dies. The next process that looks for work lets the trial wait again, asks Optuna for
   it, and continues its run from the newest checkpoint.
@@ -141,8 +141,8 @@ class TuningStudy:
     def trials(self) -> list[dict[str, Any]]:
         """All trials: number, state, value, params, error, folder.
 
-        The state is "complete", "pruned", "fail", "running" or "waiting" (one that was cut off). The number is
-        that of the combination of values in the grid. The value is the validation metric that the recipe
+        The state is "complete", "pruned", "fail", "running" or "waiting" (one that was cut off). The number
+        is that of the combination of values in the grid. The value is the validation metric that the recipe
         selects by; none for trials that are not complete.
         """
         return [
