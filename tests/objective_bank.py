@@ -50,13 +50,26 @@ OBJECTIVES = {
     "minibatch-recentered": lambda y, **o: auc.MiniBatchPartialAUC(
         y, max_fpr=0.3, transform="recentered", **o
     ),
+    "sum-minmax": lambda y, **o: auc.Sum(
+        [(1.0, auc.CrossEntropy(y, **o)), (0.5, auc.MinMaxAUC(y, transform="recentered", **o))]
+    ),
+    "sum-partial": lambda y, **o: auc.Sum(
+        [(0.7, auc.CrossEntropy(y, **o)), (2.0, auc.PartialAUC(y, max_fpr=0.3, gradient="full", **o))]
+    ),
+    "sum-plain": lambda y, **o: auc.Sum(
+        [(0.7, auc.PairwisePartialAUC(y, max_fpr=0.3, **o)), (3.0, CenteredLogistic(y, **o))], rescale=False
+    ),
+    "sum-by-entry": lambda y, **o: auc.Sum(
+        [(0.7, auc.CrossEntropy(y, **o)), (3.0, auc.Focal(y, **o))], rescale=False
+    ),
     "new": lambda y, **o: CenteredLogistic(y, **o),
     "sopa": lambda y, **o: auc.SOPA(y, max_fpr=0.3, **o),
     "sopas": lambda y, **o: auc.SOPAs(y, temperature=0.5, **o),
     "sopas-recentered": lambda y, **o: auc.SOPAs(y, temperature=0.5, transform="recentered", **o),
 }
-MARGIN = [name for name in OBJECTIVES if name not in ("cross-entropy", "focal", "new")]
-STATELESS = ["cross-entropy", "focal", "minibatch", "minibatch-recentered"]
+SUMS = [name for name in OBJECTIVES if name.startswith("sum")]
+MARGIN = [name for name in OBJECTIVES if name not in ("cross-entropy", "focal", "new", *SUMS)]
+STATELESS = ["cross-entropy", "focal", "minibatch", "minibatch-recentered", "sum-by-entry"]
 PER_POSITIVE = ["sopa", "sopas", "sopas-recentered"]
 
 
@@ -128,7 +141,9 @@ def randomize_state(objective: auc.Objective, data: Data) -> None:
             value.copy_(0.5 + noise)
         elif key == "log_mean.value":
             value.copy_(1 + noise)
-        elif key == "tracked.value" and value.shape[1] == 2:  # the threshold at the lower rate is higher
+        elif (
+            key.endswith("tracked.value") and value.shape[1] == 2
+        ):  # the threshold at the lower rate is higher
             value.copy_(0.2 + 0.3 * noise + torch.tensor([0.0, 0.3]))
         else:
             value.copy_(0.2 + 0.6 * noise)

@@ -13,6 +13,7 @@ from mmb.auc.parts.tracked_thresholds import ThresholdReport
 from mmb.auc.parts.weighted_scores import WeightedScores
 from mmb.auc.sampling import Draw, RichRowSampler, RowDraw, Sampler, TaskDraw, TaskSampler
 from mmb.auc.sharded import ShardedObjective
+from mmb.auc.sum import Sum
 
 __all__ = [
     "SOPA",
@@ -34,6 +35,7 @@ __all__ = [
     "SOPAs",
     "Sampler",
     "ShardedObjective",
+    "Sum",
     "TaskBatch",
     "TaskDraw",
     "TaskSampler",

@@ -1,7 +1,7 @@
 """The interface of every objective, and the step they share: from a batch to weighted scores."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast
 
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from mmb._numbers import check_range
 from mmb.auc.batches import Batch, TaskBatch
 from mmb.auc.labels import Labels, task_weights
-from mmb.auc.parts.autograd import Gradients, with_gradient
+from mmb.auc.parts.autograd import Gradients, Result, with_gradient
 from mmb.auc.parts.per_positive import PerPositive
 from mmb.auc.parts.tracked_thresholds import ThresholdReport
 from mmb.auc.parts.weighted_scores import WeightedScores, check_fed
@@ -96,6 +96,13 @@ class Objective(nn.Module):
         """The value of the loss and its derivatives; moves block state when `self.training`."""
         raise NotImplementedError(f"{type(self).__name__} implements neither loss nor estimate")
 
+    adjust: Callable[[WeightedScores, Result], Result] | None = None
+
+    def adjusted_estimate(self, entries: WeightedScores) -> Result:
+        """`estimate`, scaled if this is part of a [`Sum`][mmb.auc.Sum]; for those that evaluate the model."""
+        result = self.estimate(entries)
+        return result if self.adjust is None else self.adjust(entries, result)
+
     def forward(
         self,
         scores: Tensor,
@@ -138,7 +145,7 @@ class Objective(nn.Module):
         tasks = batch.tasks if isinstance(batch, TaskBatch) else None
         loss: Tensor = self(scores, batch.labels, tasks, batch.weights, batch.rows)
         loss.backward()  # type: ignore[no-untyped-call]
-        return {"loss": loss.detach(), **self.diagnostics()}
+        return {"loss": loss.detach(), **self.loss_parts(), **self.diagnostics()}
 
     def entries(
         self,
@@ -258,6 +265,10 @@ class Objective(nn.Module):
         return None
 
     # -- What is logged and reported ---------------------------------------------------------------------
+
+    def loss_parts(self) -> dict[str, Tensor]:
+        """What the last loss is made of, if anything; over processes, it adds up as the loss does."""
+        return {}
 
     def diagnostics(self) -> dict[str, Tensor]:
         """Numbers that show whether training works, from the state alone: scalars on the state's device."""

@@ -153,7 +153,7 @@ class ShardedObjective(Objective):
         """Fill `.grad` with the estimate of all processes, from the `share` of this one; move its state."""
         if isinstance(batch, DenseBatch) and not self.evaluates_model:
             return self._dense(model, batch)
-        loss = self.inner.task_weight.new_zeros(())
+        loss: Tensor | None = None
         if len(batch.tasks if isinstance(batch, TaskBatch) else self.shard):
             self.rows_seen += batch.labels.numel() if isinstance(batch, TaskBatch) else len(batch.labels)
             loss = self._apart(model, batch) if self.evaluates_model else self._sampled(model, batch)
@@ -213,19 +213,27 @@ class ShardedObjective(Objective):
         else:
             logits = rows_to_blocks(logits, sizes, self.shard.sizes(), self.shard.group)
             labels, weights = self._columns(labels), self._columns(weights)
-        loss = self.inner(logits, labels, None, weights, rows) if logits.numel() else logits.sum()
-        names, numbers = self._numbers(loss.detach())
+        found = self.inner(logits, labels, None, weights, rows) if logits.numel() else None
+        loss = logits.sum() if found is None else found
+        names, numbers = self._numbers(found)
         summing = dist.all_reduce(numbers, group=self.shard.group, async_op=True)
         loss.backward()
         summing.wait()
         return dict(zip(names, numbers.unbind(), strict=True))
 
-    def _numbers(self, loss: Tensor) -> tuple[list[str], Tensor]:
-        """Names of the logged numbers (the loss, and means over tasks) and this process's part of them."""
-        found = self.inner.diagnostics()
-        means = [value * self._share if self._share else torch.zeros_like(value) for value in found.values()]
-        dtype = self.inner.task_weight.dtype  # the loss of no tasks may have another
-        return ["loss", *found], torch.stack([value.to(dtype) for value in (loss, *means)])
+    def _numbers(self, loss: Tensor | None) -> tuple[list[str], Tensor]:
+        """Names of the logged numbers and this process's part of them: its losses, and means over tasks.
+
+        The loss is None if there is nothing to do for this process.
+        """
+        dtype = self.inner.task_weight.dtype
+        zero = self.inner.task_weight.new_zeros(())
+        losses = {"loss": zero if loss is None else loss.detach(), **self.inner.loss_parts()}
+        losses = {name: zero if loss is None else value for name, value in losses.items()}
+        means = self.inner.diagnostics()
+        shares = [value * self._share if self._share else torch.zeros_like(value) for value in means.values()]
+        numbers = [value.to(dtype) for value in (*losses.values(), *shares)]
+        return [*losses, *means], torch.stack(numbers)
 
     def _divided(self, num_rows: int) -> list[int]:
         """Rows of a dense batch for each process; never a single one, which cannot be normalized."""
@@ -315,9 +323,10 @@ class ShardedObjective(Objective):
 
     def diagnostics(self) -> dict[str, Tensor]:
         """Those of all tasks; every process must call this."""
-        names, numbers = self._numbers(self.inner.task_weight.new_zeros(()))
+        names, numbers = self._numbers(None)
         dist.all_reduce(numbers, group=self.shard.group)
-        return dict(zip(names[1:], numbers[1:].unbind(), strict=True))
+        found = dict(zip(names, numbers.unbind(), strict=True))
+        return {name: found[name] for name in self.inner.diagnostics()}
 
     @torch.no_grad()
     def average_running_statistics(self, model: nn.Module) -> None:

@@ -9,10 +9,10 @@ from torch.func import functional_call
 import mmb
 from mmb import auc
 from mmb.auc.as_problem.objective_problems import as_blocks, as_problem
-from objective_bank import OBJECTIVES, PER_POSITIVE, estimate, make, make_data, same, state
+from objective_bank import OBJECTIVES, PER_POSITIVE, SUMS, estimate, make, make_data, same, state
 
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-6}
-PER_TASK = [name for name in OBJECTIVES if name not in (*PER_POSITIVE, "new")]
+PER_TASK = [name for name in OBJECTIVES if name not in (*PER_POSITIVE, *SUMS, "new")]
 
 
 def score_of(data):

@@ -135,7 +135,7 @@ class HeadCompositionalAUC(MinMaxAUC):
             under = upper if below is features else At(below.detach().to(own.weight.dtype), upper.apart)
             entries = self.entries(upper.logits(head, tasks), batch.labels, tasks, batch.weights)
             sought = self.entries(under.logits(own, tasks), lower.labels, tasks, lower.weights)
-            value, ((_, by_logits), *means) = self.estimate(entries)
+            value, ((_, by_logits), *means) = self.adjusted_estimate(entries)
             by_features, by_below, by_head, inner = self._see_through(
                 upper, under, head, own, by_logits, sought
             )

@@ -203,7 +203,8 @@ class CompositionalAUC(MinMaxAUC):
         with torch.enable_grad():
             logits = at.logits(leaves)
         with torch.no_grad():
-            value, ((_, by_logits), *own) = self.estimate(replace(at.entries, logits=logits.detach().T))
+            entries = replace(at.entries, logits=logits.detach().T)
+            value, ((_, by_logits), *own) = self.adjusted_estimate(entries)
         by_logits = by_logits.T.to(logits.dtype)
         return value, torch.autograd.grad(logits, leaves, by_logits, materialize_grads=True), own
 

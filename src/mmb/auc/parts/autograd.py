@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 Gradients = list[tuple[Tensor, Tensor]]  # pairs of an input and the derivative by it
+Result = tuple[Tensor, Gradients]  # the value of a loss and its derivatives, that by the logits first
 
 
 @torch.library.custom_op("mmb::keep", mutates_args=())
