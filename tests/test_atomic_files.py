@@ -1,11 +1,12 @@
 """Files are written whole or not at all, by any number of writers, wherever their path leads."""
 
 import os
+import shutil
 import threading
 
 import pytest
 
-from mmb._atomic_files import WriteError, replacing, sync, whole_file, write_new, write_whole
+from mmb._atomic_files import WriteError, replacing, sync, sync_all, whole_file, write_new, write_whole
 
 
 def test_a_failure_leaves_the_old_content_and_nothing_else(tmp_path):
@@ -81,3 +82,41 @@ def test_a_folder_that_cannot_be_opened_is_left_alone(tmp_path, monkeypatch):
     sync(tmp_path)
     with pytest.raises(WriteError, match="file"):
         sync(tmp_path / "file")
+
+
+def test_what_killed_writers_left_is_removed_and_what_living_ones_write_is_not(tmp_path):
+    path = tmp_path / "out[1].csv"
+    with whole_file(path) as file:
+        file.write("killed")
+        for found in tmp_path.iterdir():  # as a kill leaves it: nothing holds the lock
+            shutil.copy(found, found.with_name(found.name.replace(".part", "00.part")))
+        assert len(list(tmp_path.iterdir())) == 4
+        write_whole(path, "other")
+        assert len(list(tmp_path.iterdir())) == 3
+        write_whole(tmp_path / "unrelated", "text")
+        file.write(" not")
+    assert path.read_text() == "killed not"
+    assert {found.name for found in tmp_path.iterdir()} == {path.name, "unrelated"}
+
+
+def test_file_systems_without_locks(tmp_path, monkeypatch):
+    def no_locks(*_, **__):
+        raise NotImplementedError
+
+    monkeypatch.setattr("filelock.FileLock.acquire", no_locks)
+    with pytest.raises(WriteError), whole_file(tmp_path / "no" / "file"):
+        pass
+    with whole_file(tmp_path / "file") as file:
+        file.write("text")
+        write_whole(tmp_path / "file", "other")
+    assert [found.read_text() for found in tmp_path.iterdir()] == ["text"]
+
+
+def test_a_folder_is_brought_to_the_disk_with_all_in_it(tmp_path, monkeypatch):
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    for name in ("a/1", "a/b/2", "3"):
+        (tmp_path / name).touch()
+    synced = []
+    monkeypatch.setattr("mmb._atomic_files.sync", lambda path: synced.append(path))
+    sync_all(tmp_path)
+    assert {path.name for path in synced} == {"1", "2", "3", "a", "b", tmp_path.name}

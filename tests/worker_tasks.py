@@ -3,7 +3,9 @@
 import os
 import threading
 from functools import partial
+from pathlib import Path
 
+from mmb.data.inputs.featurize import Featurizer
 from mmb.training.processes.workers import Workers
 
 
@@ -30,6 +32,28 @@ def do(folder, task):
     (folder / f"{task}.part").rename(folder / task)
     if task == "forever":
         threading.Event().wait()
+
+
+class SlowFeaturizer(Featurizer):
+    """Leaves the number of each of its processes in a folder, and never ends."""
+
+    def _piece(self, smiles):
+        do(Path(smiles[0]), f"worker-{os.getpid()}")
+        threading.Event().wait()
+
+
+def featurize_forever(folder):
+    """Be the parent of two processes."""
+    SlowFeaturizer()([str(folder)] * 2001, workers=2)
+
+
+def has_ended(process):
+    """Whether there is no process of a number."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return True
+    return False
 
 
 class HereWorkers:

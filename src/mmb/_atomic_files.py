@@ -1,11 +1,17 @@
 """Files that are there whole or not at all, whatever happens while they are written."""
 
+import glob
 import os
 import secrets
+import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
+
+from filelock import FileLock, Timeout
+
+_MANY = 1000  # files of a folder, from which on the system is asked once to bring all it has to the disk
 
 
 class WriteError(OSError):
@@ -40,14 +46,10 @@ def replacing(path: Path) -> Iterator[Path]:
             yield path
         return
     target = path.resolve()
-    temporary = _temporary(target)
-    try:
-        with writing(path):
-            yield temporary
-            sync(temporary)
-            os.replace(temporary, target)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with temporary_beside(target) as temporary, writing(path):
+        yield temporary
+        sync(temporary)
+        os.replace(temporary, target)
     sync(target.parent)
 
 
@@ -66,10 +68,10 @@ def write_whole(path: Path, text: str) -> None:
 
 def write_new(path: Path, text: str) -> None:
     """Write a text file as a whole; FileExistsError if it exists, so that of many processes one succeeds."""
-    temporary = _temporary(path)
-    try:
+    with temporary_beside(path) as temporary:
         with writing(path):
-            write_whole(temporary, text)
+            temporary.write_text(text, encoding="utf-8", newline="")
+            sync(temporary)
         try:
             os.link(temporary, path)
         except FileExistsError:
@@ -77,8 +79,6 @@ def write_new(path: Path, text: str) -> None:
         except OSError:  # a file system without links
             path.touch(exist_ok=False)
             os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
     sync(path.parent)
 
 
@@ -98,6 +98,65 @@ def sync(path: Path) -> None:
             os.close(descriptor)
 
 
-def _temporary(path: Path) -> Path:
-    """A name beside a file that no other writer has."""
-    return path.with_name(f".{secrets.token_hex(8)}.part")
+def sync_all(path: Path) -> None:
+    """Wait until a file, or a folder with all that is in it, is on the disk."""
+    files = [found for found in path.rglob("*") if found.is_file()] if path.is_dir() else [path]
+    if len(files) > _MANY and hasattr(os, "sync"):
+        os.sync()
+        return
+    for file in files:
+        sync(file)
+    for folder in {file.parent for file in files} if path.is_dir() else ():
+        sync(folder)
+
+
+@contextmanager
+def temporary_beside(path: Path) -> Iterator[Path]:
+    """A name beside a path for a file or folder that is to take its place; what is still there is removed.
+
+    No other writer has this name. A lock on a file beside it says that its writer lives: what writers that
+    were killed have left here is removed.
+    """
+    _remove_leftovers(path)
+    temporary, lock = _locked_name(path)
+    try:
+        yield temporary
+    finally:
+        _remove(temporary)
+        lock.release()
+        with suppress(OSError):
+            os.unlink(lock.lock_file)
+
+
+def _locked_name(path: Path) -> tuple[Path, FileLock]:
+    while True:
+        temporary = path.with_name(f".{path.name[:40]}.{secrets.token_hex(8)}.part")
+        lock = FileLock(f"{temporary}.lock")
+        if not path.parent.is_dir():  # locking would make it
+            return temporary, lock
+        try:
+            lock.acquire(blocking=False)
+        except Timeout:  # taken for a leftover while it was made
+            continue
+        except (OSError, NotImplementedError):  # without locks, nobody removes leftovers
+            pass
+        return temporary, lock
+
+
+def _remove_leftovers(path: Path) -> None:
+    """Remove what writers of a path have left that were killed."""
+    for found in path.parent.glob(f".{glob.escape(path.name[:40])}.*.part*"):
+        temporary = found.with_name(found.name.removesuffix(".lock"))
+        lock = FileLock(f"{temporary}.lock")
+        with suppress(OSError, NotImplementedError), lock.acquire(blocking=False):
+            _remove(temporary)
+        if not temporary.exists():
+            with suppress(OSError):
+                os.unlink(lock.lock_file)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)

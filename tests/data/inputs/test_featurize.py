@@ -5,6 +5,9 @@ from mmb.data.inputs import featurize
 from mmb.data.inputs.featurize import Featurizer, parse
 from mmb.data.inputs.graphs import ATOM_DIMS, BOND_DIMS, GraphInputs
 from mmb.data.inputs.molecule_cache import PackedBits
+from processes import fork_server
+from tiny_runs import wait_until
+from worker_tasks import featurize_forever, has_ended
 
 np = pytest.importorskip("numpy")
 Chem = pytest.importorskip("rdkit.Chem")
@@ -59,6 +62,16 @@ def test_two_processes_do_what_one_does(monkeypatch):
     )
     assert all(np.array_equal(one[key], two[key]) and one[key].dtype == two[key].dtype for key in one)
     assert seen == [(10, 11), (11, 11)]
+
+
+def test_processes_end_with_the_one_that_started_them(tmp_path):
+    parent = fork_server().Process(target=featurize_forever, args=(tmp_path,))
+    parent.start()
+    wait_until(lambda: len(list(tmp_path.glob("worker-*[0-9]"))) == 2)
+    workers = [int(path.name.split("-")[1]) for path in tmp_path.glob("worker-*[0-9]")]
+    parent.kill()
+    parent.join()
+    wait_until(lambda: all(has_ended(worker) for worker in workers), 20)
 
 
 def test_what_cannot_be_read_keeps_its_place():

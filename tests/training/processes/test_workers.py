@@ -11,7 +11,7 @@ import pytest
 from mmb.training.processes.rendezvous import ProcessError
 from mmb.training.processes.workers import Workers
 from tiny_runs import wait_until
-from worker_tasks import do
+from worker_tasks import do, has_ended
 
 
 def ended(workers):
@@ -61,12 +61,4 @@ def test_they_end_with_the_process_that_started_them(tmp_path):
     worker = int((tmp_path / "forever").read_text())
     parent.kill()
     parent.join()
-
-    def gone():
-        try:
-            os.kill(worker, 0)
-        except ProcessLookupError:
-            return True
-        return False
-
-    wait_until(gone, 20)
+    wait_until(lambda: has_ended(worker), 20)

@@ -6,7 +6,6 @@ import lzma
 import re
 import shutil
 import tarfile
-import uuid
 import zipfile
 import zlib
 from collections.abc import Collection, Iterator
@@ -14,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from mmb._atomic_files import sync, sync_all, temporary_beside
 from mmb.data.errors import DamagedDataError
 
 _NAMES = {"md5": "MD5", "sha256": "SHA-256"}
@@ -40,15 +40,11 @@ def verify(path: Path, checksum: str) -> Path:
 def atomic_path(target: Path) -> Iterator[Path]:
     """A temporary path, of a file or folder: it becomes `target` if the block succeeds, else is removed."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
-    try:
+    with temporary_beside(target) as temporary:
         yield temporary
+        sync_all(temporary)
         temporary.replace(target)
-    finally:
-        if temporary.is_dir():
-            shutil.rmtree(temporary, ignore_errors=True)
-        else:
-            temporary.unlink(missing_ok=True)
+    sync(target.parent)
 
 
 def copy_file(path: Path, target: Path) -> None:

@@ -12,6 +12,7 @@ from itertools import chain
 from typing import Any, Literal
 
 from mmb._extras import require
+from mmb._processes import end_with_parent
 from mmb.data.dataset import Progress
 from mmb.data.inputs.graphs import ATOM_DIMS, BOND_DIMS
 
@@ -60,9 +61,7 @@ class Featurizer:
         if workers < 2 or len(pieces) < 2:
             yield from map(self._piece, pieces)
             return
-        # Collecting garbage would walk everything a forked worker shares with this process, again and again;
-        # a piece makes no reference cycles.
-        with ProcessPoolExecutor(min(workers, len(pieces)), initializer=gc.disable) as pool:
+        with ProcessPoolExecutor(min(workers, len(pieces)), initializer=_become_worker) as pool:
             yield from pool.map(self._piece, pieces)
 
     def _piece(self, smiles: Sequence[str]) -> dict[str, Any]:
@@ -104,6 +103,13 @@ class Featurizer:
             largest = joined["neighbours"].max(initial=0)
             joined["neighbours"] = joined["neighbours"].astype(np.uint8 if largest < 256 else np.int16)
         return joined
+
+
+def _become_worker() -> None:
+    end_with_parent()
+    # Collecting garbage would walk everything a forked worker shares with its parent, again and again;
+    # a piece makes no reference cycles.
+    gc.disable()
 
 
 def parse(smiles: str, strict: bool) -> Any:

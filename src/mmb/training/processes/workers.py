@@ -2,7 +2,6 @@
 
 import gc
 import multiprocessing
-import os
 import pickle
 import signal
 import threading
@@ -10,12 +9,12 @@ from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import Connection
-from multiprocessing.connection import wait as wait_for
 from typing import Any, Generic, NoReturn, Self, TypeVar
 
 import torch
 
 from mmb._cores import available_cores
+from mmb._processes import end_with_parent
 from mmb.training.processes.rendezvous import ProcessError
 
 _Task = TypeVar("_Task")
@@ -91,15 +90,7 @@ class Workers(Generic[_Task]):
 
 def _become_worker(alive: Connection, threads: int) -> None:
     """Let this process live no longer than the context, or the process, that it works for."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-
-    def end() -> None:
-        wait_for([parent.sentinel, alive])
-        os._exit(1)
-
-    threading.Thread(target=end, daemon=True).start()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; the parent decides
+    end_with_parent(alive)
     torch.set_num_threads(threads)
 
 
