@@ -157,6 +157,11 @@ OBJECTIVES: dict[str, Callable[[Data], Callable[[MultiTask], auc.Objective]]] = 
     "MiniBatchPartialAUC": lambda data: lambda model: auc.MiniBatchPartialAUC(data.labels, max_fpr=0.1),
     "SOPA": lambda data: lambda model: auc.SOPA(data.labels, max_fpr=0.1),
     "SOPAs": lambda data: lambda model: auc.SOPAs(data.labels),
+    "Sum of CrossEntropy and PartialAUC": lambda data: (
+        lambda model: auc.Sum(
+            [(1.0, auc.CrossEntropy(data.labels)), (0.3, auc.PartialAUC(data.labels, max_fpr=0.1))]
+        )
+    ),
 }
 COMPOSITIONAL = {
     "CompositionalAUC, exact": {"gradient": "exact"},

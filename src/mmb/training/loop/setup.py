@@ -27,10 +27,11 @@ from mmb.training.processes.group import ONE, Ranks
 from mmb.training.processes.rendezvous import ProcessError
 from mmb.training.processes.sharded_state import Division
 from mmb.training.recipes.components import (
+    chosen_objectives,
     complete_model,
     load_data,
     make_objective,
-    objective_class,
+    weights_per_task,
 )
 from mmb.training.recipes.nested import difference, flatten
 from mmb.training.recipes.recipe import OptimizerSettings, Recipe
@@ -196,11 +197,11 @@ def training_labels(dataset: Dataset) -> Labels:
 
 def divided_objective(recipe: Recipe, labels: Labels, model: nn.Module, ranks: Ranks) -> Objective:
     """The objective of a recipe, after a check that its memory is free; each process has its own tasks."""
-    kind = objective_class(recipe.method)
-    if ranks.size > 1 and kind.evaluates_model:
+    chosen = chosen_objectives(recipe)
+    if ranks.size > 1 and any(kind.evaluates_model for kind, _ in chosen):
         model = owned_heads(model, Shard.of_this_process(labels.num_tasks))
-    # torchrun sets the number of processes that share the host
-    kind.check_memory(model, recipe.objective, sharers=int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+    for kind, options in chosen:  # torchrun sets the number of processes that share the host
+        kind.check_memory(model, options, sharers=int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
     ranks.barrier()  # no process takes memory before all have looked
     if ranks.size == 1:
         return make_objective(recipe, labels, model)
@@ -224,7 +225,10 @@ def check_capture(recipe: Recipe, device: torch.device, ranks: Ranks = ONE) -> N
     """Refuse `training.capture` where a step cannot be captured."""
     if not recipe.training.capture:
         return
-    problem = objective_class(recipe.method).capture_problem(recipe.objective)
+    chosen = chosen_objectives(recipe)
+    problem = next(filter(None, (kind.capture_problem(options) for kind, options in chosen)), None)
+    if len(chosen) > 1 and weights_per_task(recipe):
+        problem = "does not work for compositional training as part of a sum: leave it out"
     if device.type != "cuda":
         problem = f"needs a GPU, and the device is {device}: use one"
     elif ranks.size > 1:
@@ -241,7 +245,7 @@ def rows_per_step(recipe: Recipe) -> int:
     if sampler.kind == "rows":
         return sampler.batch_size
     drawn = sampler.tasks_per_step * sampler.rows_per_task
-    return 2 * drawn if objective_class(recipe.method).weights_per_task else drawn
+    return 2 * drawn if weights_per_task(recipe) else drawn
 
 
 def make_sampler(recipe: Recipe, labels: Labels) -> Draws:
@@ -261,7 +265,7 @@ def make_sampler(recipe: Recipe, labels: Labels) -> Draws:
         tasks,
         settings.rows_per_task * settings.tasks_per_step // tasks,  # as many rows in all
         settings.positive_fraction,
-        independent_lower=objective_class(recipe.method).weights_per_task,
+        independent_lower=weights_per_task(recipe),
         steps_per_epoch=math.ceil(labels.num_rows / rows_per_step(recipe)),
         generator=seed,
     )

@@ -17,9 +17,12 @@ from mmb.training.recipes.recipe import Recipe
 NOT_OPTIONS = {
     "data": {"self", "root"},
     "model": {"num_inputs", "num_tasks", "channels"},
-    "objective": {"labels", "model"},
+    "objective": {"labels", "model", "parts", "names"},
 }
 """Arguments of these functions that do not come from the recipe."""
+
+PART_KEYS = ("method", "weight")
+"""Keys of one of `objective.parts` that are not options of its objective."""
 
 
 def data_loader(name: str) -> Callable[..., Dataset]:
@@ -45,8 +48,39 @@ def complete_model(section: Mapping[str, Any], dataset: Dataset) -> dict[str, An
     return {"name": section["name"], **model_registry.complete(dataset=dataset, **section)}
 
 
+def has_parts(method: str) -> bool:
+    """Whether a method is made of others, which a recipe states as `objective.parts`."""
+    return "parts" in inspect.signature(objective_class(method)).parameters
+
+
+def chosen_objectives(recipe: Recipe) -> list[tuple[type[Objective], Mapping[str, Any]]]:
+    """The classes of objectives that a recipe trains for, with their options: one, or the parts of a sum."""
+    if not has_parts(recipe.method):
+        return [(objective_class(recipe.method), recipe.objective)]
+    return [
+        (objective_class(part["method"]), {k: v for k, v in part.items() if k not in PART_KEYS})
+        for part in recipe.objective["parts"].values()
+    ]
+
+
+def weights_per_task(recipe: Recipe) -> bool:
+    """Whether an objective of a recipe evaluates every task with its own weights."""
+    return any(kind.weights_per_task for kind, _ in chosen_objectives(recipe))
+
+
 def make_objective(recipe: Recipe, labels: Labels, model: nn.Module) -> Objective:
     """Make the objective of a recipe's method."""
+    made = [_make(kind, options, labels, model) for kind, options in chosen_objectives(recipe)]
+    if not has_parts(recipe.method):
+        return made[0]
+    parts, options = recipe.objective["parts"], {k: v for k, v in recipe.objective.items() if k != "parts"}
+    weighed = [(part["weight"], one) for part, one in zip(parts.values(), made, strict=True)]
     kind: Callable[..., Objective] = objective_class(recipe.method)
+    return kind(weighed, names=list(parts), **options)
+
+
+def _make(
+    kind: Callable[..., Objective], options: Mapping[str, Any], labels: Labels, model: nn.Module
+) -> Objective:
     own = {"model": model} if "model" in inspect.signature(kind).parameters else {}
-    return kind(labels, **own, **recipe.objective)
+    return kind(labels, **own, **options)

@@ -51,7 +51,11 @@ METHODS: dict[str, Method] = {
     "mb": Method("MB", "mmb.auc:MiniBatchPartialAUC"),
     "sopa": Method("SOPA", "mmb.auc:SOPA"),
     "sopa-s": Method("SOPA-s", "mmb.auc:SOPAs"),
+    "sum": Method("Sum", "mmb.auc:Sum"),
 }
+
+DEFAULT_PARTS: Fragment = {"ce": {}, "pauc": {"weight": 0.3}}
+"""The parts of a sum for which a recipe states none, as `objective.parts`."""
 
 _FINGERPRINTS: Fragment = {
     "data": {"features": "fingerprint", "bits": 1024},

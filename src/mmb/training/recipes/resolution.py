@@ -18,12 +18,18 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from mmb._extras import require
 from mmb._names import nearest
 from mmb.models.registry import builder as model_builder
-from mmb.training.recipes.components import NOT_OPTIONS, data_loader, objective_class
+from mmb.training.recipes.components import (
+    NOT_OPTIONS,
+    data_loader,
+    has_parts,
+    objective_class,
+)
 from mmb.training.recipes.nested import Fragment, flatten, merge, nest
-from mmb.training.recipes.presets import DATA, METHODS, default_model
+from mmb.training.recipes.presets import DATA, DEFAULT_PARTS, METHODS, default_model
 from mmb.training.recipes.recipe import SETTINGS, Recipe
 from mmb.training.recipes.renamed import old_names
 
+_HYPHEN = "\u2011"  # in names of parts: of a plain one in a key, jsonargparse makes an underscore
 _NAMES = ("method", "data", "data.name", "model", "model.name")
 
 
@@ -160,8 +166,10 @@ def resolve(fragment: Fragment) -> Recipe:
         if not isinstance(merged.get(section, {}), Mapping):
             raise RecipeError(f"{section} must be a mapping of keys to values, got {merged[section]!r}")
     limit = (merged.get("training") or {}).get("max_fpr")
-    if limit is not None and "max_fpr" in inspect.signature(objective_class(merged["method"])).parameters:
-        merged = merge({"objective": {"max_fpr": limit}}, merged)  # train for the metric that is reported
+    if limit is not None:  # train for the metric that is reported
+        merged = merge(
+            {"objective": _with_limit(merged["method"], merged.get("objective", {}), limit)}, merged
+        )
     pretrain = merged.pop("pretrain", None)
     if pretrain is not None and not isinstance(pretrain, Mapping):
         raise RecipeError(f"pretrain must be a recipe, a mapping of keys to values, got {pretrain!r}")
@@ -184,16 +192,57 @@ def resolve(fragment: Fragment) -> Recipe:
     return replace(recipe, pretrain=resolve(merge(first, {**shared, "training": where})))
 
 
+def _with_limit(method: str, objective: Fragment, limit: Any) -> Fragment:
+    """`max_fpr` for the objective of a method, or for its parts, where they have it."""
+    if has_parts(method):
+        return {
+            "parts": {n: _with_limit(part["method"], {}, limit) for n, part in objective["parts"].items()}
+        }
+    return {"max_fpr": limit} if "max_fpr" in inspect.signature(objective_class(method)).parameters else {}
+
+
 def with_presets(fragment: Fragment) -> Fragment:
     """The fragment on top of the presets of its method and data set."""
-    method = fragment.get("method")
+    method = _known(fragment.get("method"))
+    name = _name(fragment, "data")
+    presets: Fragment = {"data": {"name": name}}
+    for part in (DATA.get(name, {}), METHODS[method].defaults):
+        presets = merge(presets, part)
+    if has_parts(method):
+        presets = _with_parts(presets, fragment)
+    merged = merge(presets, fragment)
+    return merge({"model": default_model(merged["data"])}, merged)
+
+
+def _known(method: Any) -> str:
     if not isinstance(method, str) or method not in METHODS:
         raise RecipeError(f"there is no method {method!r}{nearest(str(method), METHODS)}")
-    name = _name(fragment, "data")
-    merged: Fragment = {"data": {"name": name}}
-    for part in (DATA.get(name, {}), METHODS[method].defaults, fragment):
-        merged = merge(merged, part)
-    return merge({"model": default_model(merged["data"])}, merged)
+    return method
+
+
+def _with_parts(presets: Fragment, fragment: Fragment) -> Fragment:
+    """Presets of a sum: those of its parts, whose names are their methods unless they say otherwise."""
+    objectives = [one.get("objective") for one in (presets, fragment)]
+    stated: Fragment = {}
+    for objective in objectives:
+        parts = objective.get("parts") if isinstance(objective, Mapping) else None
+        if parts is None:
+            continue
+        if not isinstance(parts, Mapping) or not all(isinstance(part, Mapping) for part in parts.values()):
+            raise RecipeError(f"objective.parts: expected a mapping of names to options, got {parts!r}")
+        stated = merge(stated, parts)
+    stated = stated or DEFAULT_PARTS
+    if len(stated) < 2:
+        raise RecipeError(f"objective.parts: expected at least two, got {', '.join(stated)}")
+    found: Fragment = {}
+    for name, part in stated.items():
+        method = _known(part.get("method", name))
+        if has_parts(method):
+            raise RecipeError(f"objective.parts.{name}: a sum cannot be part of a sum")
+        own = dict(METHODS[method].defaults)
+        options = {"method": method, "weight": 1.0, **own.pop("objective", {}), **part}
+        found = merge(found, {**own, "objective": {"parts": {name: options}}})
+    return merge(found, presets)
 
 
 def make_parser(fragment: Fragment) -> Any:
@@ -203,12 +252,17 @@ def make_parser(fragment: Fragment) -> Any:
     except ValueError as error:
         raise RecipeError(str(error)) from error
     objective: Callable[..., Any] = objective_class(fragment["method"])
-    return _parser_for(loader, builder, objective)
+    parts = fragment["objective"]["parts"] if has_parts(fragment["method"]) else {}
+    kinds = tuple((name, objective_class(_known(part["method"]))) for name, part in parts.items())
+    return _parser_for(loader, builder, objective, kinds)
 
 
 @lru_cache(maxsize=64)  # studies resolve hundreds of recipes with a few of these
 def _parser_for(
-    loader: Callable[..., Any], builder: Callable[..., Any], objective: Callable[..., Any]
+    loader: Callable[..., Any],
+    builder: Callable[..., Any],
+    objective: Callable[..., Any],
+    parts: tuple[tuple[str, Callable[..., Any]], ...],
 ) -> Any:
     parser = require("jsonargparse", extra="training").ArgumentParser(exit_on_error=False)
     parser.add_class_arguments(Recipe, skip={"data", "model", "objective", "pretrain"})
@@ -216,6 +270,13 @@ def _parser_for(
     parser.add_function_arguments(loader, "data", skip=NOT_OPTIONS["data"])
     parser.add_argument("--model.name", type=str, help="Which network.")
     parser.add_function_arguments(builder, "model", skip=NOT_OPTIONS["model"])
+    for part, kind in parts:
+        name = part.replace("-", _HYPHEN)
+        parser.add_argument(f"--objective.parts.{name}.method", type=str, help="What this part trains for.")
+        parser.add_argument(
+            f"--objective.parts.{name}.weight", type=float, default=1.0, help="Relative to the first part."
+        )
+        parser.add_class_arguments(kind, f"objective.parts.{name}", skip=NOT_OPTIONS["objective"])
     parser.add_class_arguments(objective, "objective", skip=NOT_OPTIONS["objective"])
     return parser
 
@@ -232,7 +293,8 @@ def read_options(function: Callable[..., Any], overrides: Iterable[str], skip: s
 
 def describe_keys(fragment: Fragment) -> str:
     """Help on every key of recipes with the method, data set and network of a fragment."""
-    return make_parser(with_presets(fragment)).format_help()
+    text: str = make_parser(with_presets(fragment)).format_help()
+    return text.replace(_HYPHEN, "-")
 
 
 def to_plain(recipe: Recipe) -> Fragment:
@@ -263,18 +325,30 @@ def _parsed(parser: Any, fragment: Fragment) -> Fragment:
         if value is None and defaults.get(key) is not None:  # jsonargparse takes null for any type
             raise RecipeError(f"{key}: expected a value, got null; its default is {defaults[key]}")
     try:
-        values: Fragment = parser.parse_object(fragment).as_dict()
+        values: Fragment = parser.parse_object(_parts_renamed(fragment, "-", _HYPHEN)).as_dict()
     except ArgumentError as error:
         text = re.sub(r"<class '(?:\w+\.)*(\w+)'>|typing\.(Literal)", r"\1\2", str(error))
         text = text.replace("the following arguments are required:", "a value is needed for")
-        raise RecipeError(" ".join(text.replace("Parser key ", "").split())) from error
+        text = text.replace("Parser key ", "").replace(_HYPHEN, "-")
+        raise RecipeError(" ".join(text.split())) from error
+    values = _parts_renamed(values, _HYPHEN, "-")
     return {key: value for key, value in values.items() if not key.startswith("__")}
+
+
+def _parts_renamed(fragment: Fragment, old: str, new: str) -> Fragment:
+    """A fragment with other letters in the names of the parts of a sum."""
+    objective = fragment.get("objective") or {}
+    if "parts" not in objective:
+        return fragment
+    parts = {name.replace(old, new): part for name, part in objective["parts"].items()}
+    return {**fragment, "objective": {**objective, "parts": parts}}
 
 
 @lru_cache(maxsize=64)
 def _defaults(parser: Any) -> dict[str, Any]:
     """The default of every key that a parser knows."""
-    return {key: value for key, value in parser.get_defaults().items(branches=False) if key[:2] != "__"}
+    found = parser.get_defaults().items(branches=False)
+    return {key.replace(_HYPHEN, "-"): value for key, value in found if key[:2] != "__"}
 
 
 def _plain(value: Any) -> Any:

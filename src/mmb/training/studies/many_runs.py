@@ -10,7 +10,7 @@ from mmb.training.loop.loop import train
 from mmb.training.loop.observer import Observer
 from mmb.training.processes.rendezvous import ProcessError
 from mmb.training.processes.workers import Workers
-from mmb.training.recipes.components import objective_class
+from mmb.training.recipes.components import weights_per_task
 from mmb.training.runs.log import read_log
 from mmb.training.runs.run import Run, RunError
 
@@ -114,7 +114,7 @@ class RunQueue:
         """Put first phases first, then methods that compile for long."""
 
         def turn(one: PlannedRun) -> tuple[bool, bool]:
-            return one.after is not None, not objective_class(one.run.recipe.method).weights_per_task
+            return one.after is not None, not weights_per_task(one.run.recipe)
 
         self._waiting.sort(key=turn)
 
