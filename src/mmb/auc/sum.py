@@ -82,6 +82,10 @@ class Sum(Objective):
             self.register_buffer("size", first.task_weight.new_zeros(self.num_tasks, len(weights)))
         self._values = [first.task_weight.new_zeros(()) for _ in weights]  # the parts' losses on this batch
         self._first_size = first.task_weight  # n^2 of the first part on this batch
+        # those that may refuse a batch come first, before any state moves
+        self._order = sorted(
+            range(len(weights)), key=lambda index: not objectives[index].per_positive_state()
+        )
         _OWNERS.update(dict.fromkeys(objectives, ref(self)))
 
     def objectives(self) -> Iterator[Objective]:
@@ -96,13 +100,14 @@ class Sum(Objective):
         """The weighted sum of the parts' values, and of their gradients in units of the first one's."""
         weighed = [self._weighed(entries, part) for part in self.objectives()]
         found: dict[int, Result] = {}
-        # those that may refuse the batch come first, before any state moves
-        for index, part in sorted(enumerate(self.objectives()), key=lambda item: not _may_refuse(item[1])):
-            found[index] = _estimate(part, weighed[index])
-        total, own = torch.zeros_like(entries.logits), Gradients()
-        for index, part_entries in enumerate(weighed):
-            _, ((_, by_logits), *others) = self._adjusted(index, part_entries, found[index])
-            total, own = total.add_(by_logits), own + others
+        parts = list(self.objectives())
+        for index in self._order:
+            found[index] = _estimate(parts[index], weighed[index])
+        adjusted = [self._adjusted(index, part, found[index])[1] for index, part in enumerate(weighed)]
+        total = adjusted[0][0][1]
+        for gradients in adjusted[1:]:
+            total = total + gradients[0][1]
+        own = [pair for gradients in adjusted for pair in gradients[1:]]
         return self._value(), [(entries.logits, total), *own]
 
     def _weighed(self, entries: WeightedScores, part: Objective) -> WeightedScores:
@@ -120,8 +125,9 @@ class Sum(Objective):
         if not self.rescale:
             return value, [(to, weight * by) for to, by in result[1]]
         # of the task alone: without task weights, and whatever the number of tasks
-        norm = torch.linalg.vector_norm(by_logits, dim=0) / torch.where(entries.sampled, entries.scale, 1.0)
-        size = torch.lerp(entries.gather(self.size[:, index]).to(norm.dtype), norm * norm, self.beta)
+        alone = torch.where(entries.sampled, entries.scale, 1.0)
+        square = (by_logits * by_logits).sum(0) / (alone * alone)
+        size = torch.lerp(entries.gather(self.size[:, index]).to(square.dtype), square, self.beta)
         if self.training:
             entries.scatter_(self.size[:, index], size)
         if index == 0:
@@ -275,11 +281,6 @@ def _class_names(objectives: Sequence[Objective]) -> list[str]:
         kind, again = type(part).__name__, sum(type(part) is type(o) for o in objectives[: len(names)])
         names.append(f"{kind}-{again + 1}" if again else kind)
     return names
-
-
-def _may_refuse(part: Objective) -> bool:
-    """Whether a batch that fits together may still not suit the part: rows without a variable."""
-    return bool(part.per_positive_state())
 
 
 def _estimate(part: Objective, entries: WeightedScores) -> Result:
