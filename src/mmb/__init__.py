@@ -3,7 +3,7 @@
 State a problem with `Problem`, choose a hypergradient estimator, make steps with `Solver`.
 """
 
-from mmb import problems, projections, theory
+from mmb import problems, projections, soup, theory
 from mmb._renamed import renamed_names
 from mmb._version import __version__
 from mmb.block_sampling import BlockSampler
@@ -43,6 +43,7 @@ __all__ = [
     "problems",
     "projections",
     "solve",
+    "soup",
     "theory",
 ]
 
