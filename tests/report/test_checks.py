@@ -49,7 +49,7 @@ def facts(flip=False, shift=0.0, soft=0.1, dual_error=0.01, positives=60, spread
     log.append({"kind": "train", "step": 5, "dual_error": dual_error})
     tracked = {90: ThresholdReport(*torch.tensor([[0.0] * 3, [0.0] * 3, [0.1] * 3, [soft] * 3]))}
     run = SimpleNamespace(finished=True, recipe=recipe)
-    return RunFacts(run, log, scores, 0.1, tracked, torch.full((3,), 0.1 + shift), highest)
+    return RunFacts(run, run.finished, log, scores, 0.1, tracked, torch.full((3,), 0.1 + shift), highest)
 
 
 def test_a_good_run_is_said_to_work():

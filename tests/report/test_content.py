@@ -1,10 +1,12 @@
 import json
+import random
 import shutil
 
 import pytest
 import torch
 
 from mmb import metrics
+from mmb.report import content as page_content
 from mmb.report import selected_scores, write_report
 from mmb.report.run_groups import find_runs, methods_of, run_names
 from mmb.report.selected_scores import run_scores
@@ -82,6 +84,60 @@ def test_scores_of_other_weights_are_not_used(runs, tmp_path):
     )
 
 
+def test_scores_that_were_changed_are_not_used(runs, tmp_path):
+    run = Run.open(shutil.copytree(runs[1].path, tmp_path / "run"))
+    run_scores(run)
+    file, mark = run.path / "report.safetensors", selected_scores._mark(run.best_checkpoint())
+    whole = file.read_bytes()
+    assert selected_scores._read(file, mark) is not None
+    places = random.Random(0)
+    for place in [len(whole) - 1, *(places.randrange(len(whole)) for _ in range(200))]:
+        changed = bytearray(whole)
+        changed[place] ^= 1 << places.randrange(8)
+        file.write_bytes(changed)
+        assert selected_scores._read(file, mark) is None
+
+
+def test_a_run_in_training_is_read_although_its_checkpoints_come_and_go(runs, tmp_path, monkeypatch):
+    run = Run.open(shutil.copytree(runs[1].path, tmp_path / "run"))
+    for name in ("result.json", "report.safetensors"):
+        (run.path / name).unlink(missing_ok=True)
+    load, read = checkpoint.load_selected, []
+
+    def load_while_training(path, *ranks):
+        read.append(path)
+        if len(read) == 1:  # another process finds a better one, and deletes this
+            checkpoint.save(run.checkpoints, 50, load(path), best_step=50)
+            checkpoint.keep_only(run.checkpoints, 50)
+        return load(path, *ranks)
+
+    monkeypatch.setattr(checkpoint, "load_selected", load_while_training)
+    assert run_scores(run).step == 50
+    assert read[0].name != read[1].name == "00000050"
+    shutil.rmtree(run.checkpoints / "00000050")
+    (run.checkpoints / "00000050").mkdir()
+    with pytest.raises(checkpoint.CheckpointError, match="damaged"):  # which does not go away
+        run_scores(run)
+
+
+def test_a_run_that_finishes_meanwhile_is_shown_as_it_was(runs, tmp_path, monkeypatch):
+    run = Run.open(shutil.copytree(runs[0].path, tmp_path / "run"))
+    result = run.path / "result.json"
+    kept = result.read_bytes()
+    result.unlink()
+    score = page_content.run_scores
+
+    def score_while_training(run):
+        found = score(run)
+        result.write_bytes(kept)
+        return found
+
+    monkeypatch.setattr(page_content, "run_scores", score_while_training)
+    (shown,) = write_report([run], tmp_path / "report.html")["runs"]
+    assert "not finished" in shown["verdict"]
+    assert "device" not in shown["facts"]
+
+
 class Stop(Observer):
     def stepped(self, step, numbers):
         if step == 28:
@@ -156,10 +212,10 @@ def test_thresholds_over_training_are_recorded_and_read_back(tmp_path):
     with open(tmp_path / "thresholds.jsonl", "a") as file:
         file.write('{"step": 20, "tr')  # still being written, or cut short by a kill
     assert list(threshold_log.read(tmp_path)) == [0, 10]
-    for step in (30, 40):  # the first is lost with the line it is joined to
+    for step in (30, 40):
         threshold_log.record(tmp_path, setup, step)
     found = threshold_log.read(tmp_path)
-    assert list(found) == [0, 10, 40]
+    assert list(found) == [0, 10, 30, 40]
     negative = labels == 0
     for task in range(labels.shape[1]):
         scores = logits[negative[:, task], task].sort(descending=True).values
@@ -195,6 +251,16 @@ def test_runs_are_found_in_folders(runs):
     ]
     with pytest.raises(RunError, match="no run"):
         find_runs([folder / "ce-0" / "checkpoints"])
+
+
+def test_folders_without_permission_are_not_passed_over(runs, monkeypatch):
+    def refuse(path, *_, onerror):
+        onerror(PermissionError(13, "Permission denied", str(path)))
+        return iter(())
+
+    monkeypatch.setattr("os.walk", refuse)
+    with pytest.raises(PermissionError):
+        find_runs([runs[0].path.parent])
 
 
 def test_methods_are_named_by_what_differs(runs):

@@ -32,6 +32,7 @@ class RunFacts:
     """All that the checks look at."""
 
     run: Run
+    finished: bool  # whether it had its result when its scores were read
     log: Sequence[dict[str, Any]]  # the lines of its log
     scores: SelectedScores  # scores of its selected weights
     max_fpr: float  # limit of the partial AUC
@@ -57,7 +58,7 @@ def check_run(facts: RunFacts) -> dict[str, Any]:
 def _progress(facts: RunFacts) -> Iterator[Check]:
     """Whether it ran to its end, learned, leveled off, and generalizes to new rows."""
     run, log, logits, labels = facts.run, facts.log, facts.scores.logits, facts.scores.labels
-    if not run.finished:
+    if not facts.finished:
         text = (
             f"The log ends at step {log[-1]['step'] if log else 0}; the page shows the best weights so far, "
             f"of step {facts.scores.step}. Continue with `mmb resume`; if the run stopped with an error, its "
@@ -72,7 +73,7 @@ def _progress(facts: RunFacts) -> Iterator[Check]:
         return
     noise = area_samples(logits["valid"], labels["valid"], facts.max_fpr)[name].mean(labels["valid"])
     error = float(noise.estimate().variance.sqrt())
-    yield from _learning(curve, error, f"validation {TITLES[name]}", run.finished)
+    yield from _learning(curve, error, f"validation {TITLES[name]}", facts.finished)
     spread = float(logits["valid"].float().std(0).median())
     if spread < _SMALL_SPREAD:
         text = (

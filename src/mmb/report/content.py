@@ -31,6 +31,7 @@ def page_content(runs: Sequence[Run], max_fpr: float | None, say: Callable[[str]
     if not 0 < max_fpr <= 1:
         raise ValueError(f"max_fpr must be in (0, 1], got {max_fpr}")
     scores: list[SelectedScores] = []
+    finished = [run.finished for run in runs]  # a run in training may finish while the page is made
     for run in runs:
         say(f"scores of {run.path}")
         scores.append(run_scores(run))
@@ -52,8 +53,10 @@ def page_content(runs: Sequence[Run], max_fpr: float | None, say: Callable[[str]
     areas = [area_samples(found.logits["test"], labels, max_fpr) for found in scores]
     compared = compare_methods(areas, member, labels)
     shown = [
-        {"name": name, "method": kind, **run_content(run, found, area, max_fpr)}
-        for run, found, area, name, kind in zip(runs, scores, areas, names, member, strict=True)
+        {"name": name, "method": kind, **run_content(run, done, found, area, max_fpr)}
+        for run, done, found, area, name, kind in zip(
+            runs, finished, scores, areas, names, member, strict=True
+        )
     ]
     return {
         "data": runs[0].recipe.data["name"],
@@ -79,7 +82,9 @@ def page_content(runs: Sequence[Run], max_fpr: float | None, say: Callable[[str]
     }
 
 
-def run_content(run: Run, scores: SelectedScores, areas: dict[str, Sample], max_fpr: float) -> dict[str, Any]:
+def run_content(
+    run: Run, finished: bool, scores: SelectedScores, areas: dict[str, Sample], max_fpr: float
+) -> dict[str, Any]:
     """What the page shows of one run."""
     logits, labels = scores.logits["test"], scores.labels["test"]
     thresholds = decision_thresholds(scores.logits["valid"], scores.labels["valid"], [max_fpr])[0]
@@ -93,18 +98,20 @@ def run_content(run: Run, scores: SelectedScores, areas: dict[str, Sample], max_
     log = read_log(run.path)
     tracked = threshold_log.read(run.path) or scores.tracked
     return {
-        "facts": run_facts(run, scores, log),
+        "facts": run_facts(run, finished, scores, log),
         "recipe": require("yaml", extra="training").safe_dump(to_plain(run.recipe), sort_keys=False),
         "means": {name: rounded(values.nanmean()) for name, values in found.items()},
         "curves": _curves(log),
         "tasks": tasks,
         "roc": page_curves(logits, labels, max_fpr),
         "tracked": _tracked(tracked),
-        **check_run(RunFacts(run, log, scores, max_fpr, tracked, fpr, intervals["auc"][1])),
+        **check_run(RunFacts(run, finished, log, scores, max_fpr, tracked, fpr, intervals["auc"][1])),
     }
 
 
-def run_facts(run: Run, scores: SelectedScores, log: Sequence[dict[str, Any]]) -> dict[str, str]:
+def run_facts(
+    run: Run, finished: bool, scores: SelectedScores, log: Sequence[dict[str, Any]]
+) -> dict[str, str]:
     """What was run, where, when and with what."""
     recipe = run.recipe
     rows = ", ".join(f"{count} {part}" for part, count in scores.sizes.items())
@@ -121,7 +128,7 @@ def run_facts(run: Run, scores: SelectedScores, log: Sequence[dict[str, Any]]) -
     facts["steps"] = f"{done} of {planned}" if planned else str(done)
     facts["weights"] = f"of step {scores.step}, selected by validation {TITLES[recipe.training.select]}"
     seconds = next((record["seconds"] for record in reversed(log) if record.get("seconds")), None)
-    if run.finished:
+    if finished:
         result = run.result()
         seconds = result["seconds"]
         facts["device"] = result["device"]

@@ -1,6 +1,7 @@
 """Which runs a page is about, what they are called, and which of them repeat each other."""
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ def find_runs(paths: Sequence[Path]) -> list[Run]:
     order = list(METHODS)
     found: dict[Path, Run] = {}
     for path in paths:
-        inside = sorted(recipe.parent for recipe in path.rglob("recipe.yaml"))
+        inside = sorted(_folders_with_recipes(path))
         if path in inside:
             inside = [path]
         # The first phase of a run is part of it.
@@ -24,6 +25,16 @@ def find_runs(paths: Sequence[Path]) -> list[Run]:
         opened.sort(key=lambda run: (order.index(run.recipe.method), run.path))
         found |= {run.path.resolve(): run for run in opened}
     return list(found.values())
+
+
+def _folders_with_recipes(path: Path) -> Iterator[Path]:
+    """The folders in a folder, and itself, that have a recipe; OSError if one cannot be read."""
+
+    def refuse(error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError):
+            raise error
+
+    return (Path(folder) for folder, _, files in os.walk(path, onerror=refuse) if "recipe.yaml" in files)
 
 
 def methods_of(runs: Sequence[Run]) -> tuple[list[str], list[int]]:

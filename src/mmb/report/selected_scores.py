@@ -5,23 +5,27 @@ import json
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from mmb._atomic_files import replacing
+from mmb._checksums import with_checksum, without_checksum
 from mmb._extras import require
 from mmb.auc import ThresholdReport
 from mmb.training import Run, RunError
 from mmb.training.loop.evaluate import part_logits
-from mmb.training.loop.outcome import load_weights
+from mmb.training.loop.outcome import load_weights, put_weights
 from mmb.training.loop.randomness import own_randomness
 from mmb.training.loop.setup import find_device, make_setup
 from mmb.training.loop.threshold_log import training_scores
 from mmb.training.runs import checkpoint
+from mmb.training.runs.fingerprints import as_bytes, fingerprint
 from mmb.training.runs.run import command
 
 _FILE = "report.safetensors"
+_ATTEMPTS = 10  # to read a checkpoint of a run in training
 
 
 @dataclass(frozen=True)
@@ -44,20 +48,36 @@ def selected_checkpoint(run: Run) -> Path:
         return run.best_checkpoint()
     kept = checkpoint.steps(run.checkpoints)
     if not kept:
-        again = command("resume", run.path)
-        raise RunError(f"the run in {run.path} has no checkpoint yet: start it with `{again}`")
-    best = checkpoint.verify(kept[-1])["best_step"]
+        raise RunError(
+            f"the run in {run.path} has no checkpoint yet: wait for the process that trains it or, if there "
+            f"is none, start it with `{command('resume', run.path)}`"
+        )
+    best = checkpoint.verify(kept[-1], [])["best_step"]
     return run.checkpoints / f"{best:08d}"
 
 
 def run_scores(run: Run) -> SelectedScores:
-    """Scores of a run, from its folder if they were computed for these weights before."""
-    selected = selected_checkpoint(run)
-    mark = _mark(selected)
-    return _read(run.path / _FILE, mark) or _compute(run, selected, mark)
+    """Scores of a run, from its folder if they were computed for these weights before.
+
+    A run may be in training. A checkpoint that its process deletes while it is read here, because there are
+    better and newer ones, is no damage: then those are read.
+    """
+    for _ in range(_ATTEMPTS):
+        seen = run.finished, checkpoint.steps(run.checkpoints)
+        try:
+            selected = selected_checkpoint(run)
+            if found := _read(run.path / _FILE, mark := _mark(selected)):
+                return found
+            state = checkpoint.load_selected(selected)
+        except checkpoint.CheckpointError:
+            if (run.finished, checkpoint.steps(run.checkpoints)) == seen:
+                raise
+        else:
+            return _compute(run, selected, state, mark)
+    raise RunError(f"the run in {run.path} writes checkpoints faster than they can be read: try again later")
 
 
-def _compute(run: Run, selected: Path, mark: str) -> SelectedScores:
+def _compute(run: Run, selected: Path, state: dict[str, Any], mark: str) -> SelectedScores:
     with run.own_data(), own_randomness(run.recipe.seed, find_device(run.recipe.training.device)):
         setup = make_setup(run.recipe)
     tracked = {}
@@ -70,7 +90,7 @@ def _compute(run: Run, selected: Path, mark: str) -> SelectedScores:
             found = setup.objective.threshold_report(*training_scores(setup))
             if found is not None:
                 tracked[int(path.name)] = ThresholdReport(*(values.cpu() for values in found))
-    load_weights(setup, selected)
+    put_weights(setup, state, run.path)
     pairs = {"train": training_scores(setup)}
     pairs |= {part: part_logits(setup, part) for part in ("valid", "test")}
     labels = setup.dataset.labels[setup.dataset.split["train"].to(setup.dataset.device)]
@@ -93,30 +113,38 @@ def _mark(selected: Path) -> str:
     return hashlib.sha256(manifest.read_bytes()).hexdigest() if manifest.exists() else ""
 
 
+def _fingerprint(named: dict[str, Tensor]) -> str:
+    names = sorted(named)
+    return fingerprint([as_bytes(names), *(named[name] for name in names)])
+
+
 def _write(path: Path, mark: str, scores: SelectedScores) -> None:
     tensors = {"train_counts": scores.train_counts}
     tensors |= {f"logits/{part}": values.contiguous() for part, values in scores.logits.items()}
     tensors |= {f"labels/{part}": values.contiguous() for part, values in scores.labels.items()}
     tensors |= {f"tracked/{step}": torch.stack(list(found)) for step, found in scores.tracked.items()}
-    facts = {"mark": mark, "step": scores.step, "task_names": scores.task_names, "sizes": scores.sizes}
+    facts: dict[str, Any] = {"mark": mark, "step": scores.step, "sizes": scores.sizes}
+    facts |= {"task_names": scores.task_names, "tensors": _fingerprint(tensors)}
     save = require("safetensors.torch", extra="training").save_file
     # a read-only folder: compute them again next time
     with (
         suppress(OSError, require("safetensors", extra="training").SafetensorError),
         replacing(path) as place,
     ):
-        save(tensors, place, {"facts": json.dumps(facts)})
+        save(tensors, place, {"facts": json.dumps(with_checksum(facts))})
 
 
 def _read(path: Path, mark: str) -> SelectedScores | None:
-    """The scores in a file; None if they are of other weights or cannot be read."""
+    """The scores in a file; None if they are of other weights, damaged or cannot be read."""
     library = require("safetensors", extra="training")
     try:
         with library.safe_open(path, "pt") as file:
-            facts = json.loads(file.metadata()["facts"])
+            facts = without_checksum(json.loads(file.metadata()["facts"]))
             if facts.pop("mark") != mark:
                 return None
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 -- not a dict
+            if facts.pop("tensors") != _fingerprint(tensors):
+                return None
     except (OSError, library.SafetensorError, ValueError, KeyError, TypeError):
         return None
 

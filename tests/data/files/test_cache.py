@@ -91,3 +91,29 @@ def test_a_failed_write_leaves_nothing(tmp_path):
 def test_of_two_writers_one_wins(folder):
     cache.write(folder, {"a": np.zeros(1)}, {"tasks": ["other"]})
     assert cache.read(folder)[1] == {"tasks": ["t"]}
+
+
+def test_a_cache_without_permission_is_not_taken_for_damaged(folder, monkeypatch):
+    def refuse(path, *_):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(cache, "checksum_of", refuse)
+    with pytest.raises(PermissionError):
+        cache.is_intact(folder)
+    monkeypatch.undo()
+    monkeypatch.setattr(type(folder), "read_text", refuse)
+    for look in (cache.is_intact, cache.is_there, cache.read):
+        with pytest.raises(PermissionError):
+            look(folder)
+
+
+def test_changed_facts_are_noticed_and_old_ones_have_no_checksum(folder):
+    path = folder / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["facts"]["tasks"] = ["other"]
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(DamagedDataError, match="changed"):
+        cache.read(folder)
+    del manifest["sha256"]
+    path.write_text(json.dumps(manifest))
+    assert cache.read(folder)[1] == {"tasks": ["other"]}

@@ -73,3 +73,14 @@ def test_new_images_come_from_a_folder_or_a_list(folder):
     listed, usable = encoder.read(folder / "list.csv")
     assert usable.tolist() == [True, False, True, False]
     assert torch.equal(listed[torch.tensor([0, 2])], inputs[torch.tensor([3, 0])])
+
+
+def test_an_image_that_cannot_be_opened_now_is_not_called_damaged(tmp_path, monkeypatch):
+    pillow = pytest.importorskip("PIL.Image")
+
+    def refuse(*_):
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(pillow, "open", refuse)
+    with pytest.raises(OSError, match="Too many open files"):
+        ImageEncoder(Decoder(4))._readable(tmp_path, "x.png")

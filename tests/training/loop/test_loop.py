@@ -43,7 +43,7 @@ def test_a_run_leaves_a_full_folder(tmp_path):
     }
     assert list((run.path / "tensorboard").iterdir())
     assert Run.open(run.path).recipe == run.recipe
-    assert json.loads((run.path / "result.json").read_text()) == result
+    assert run.result() == result
     assert f"{result['test']['pauc']:.4f}" in (run.path / "table.txt").read_text()
     kinds = [(record["kind"], record["step"]) for record in read_log(run.path)]
     assert kinds[0] == ("start", 0)

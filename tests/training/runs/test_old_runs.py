@@ -8,6 +8,7 @@ import pytest
 import yaml
 from safetensors.torch import load_file, save_file
 
+from mmb._checksums import with_checksum, without_checksum
 from mmb.report.selected_scores import run_scores
 from mmb.training import CheckpointError, Run, RunError, evaluate_run, predict_file, train
 from mmb.training.runs import checkpoint
@@ -21,7 +22,7 @@ def age(path):
     (path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
     for folder in checkpoint.steps(path / "checkpoints"):
         manifest = json.loads((folder / "manifest.json").read_text())
-        del manifest["format"], manifest["version"]
+        del manifest["format"], manifest["version"], manifest["sha256"]
         tensors = load_file(folder / "tensors.safetensors")
         old = {name.replace("objective.tracked.", "objective.threshold."): t for name, t in tensors.items()}
         assert old.keys() != tensors.keys()
@@ -71,7 +72,8 @@ def test_an_unfinished_run_is_not_continued(old):
 def test_a_checkpoint_of_a_later_version_is_refused(new, tmp_path):
     copy = Run.open(shutil.copytree(new.path, tmp_path / "later"))
     manifest = checkpoint.steps(copy.checkpoints)[-1] / "manifest.json"
-    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "format": 99, "version": "9.0"}))
+    later = {**without_checksum(json.loads(manifest.read_text())), "format": 99, "version": "9.0"}
+    manifest.write_text(json.dumps(with_checksum(later)))
     with pytest.raises(CheckpointError, match=r"install mmb 9\.0"):
         checkpoint.load(manifest.parent)
     with pytest.raises(RunError, match=r"mmb 9\.0"):

@@ -144,8 +144,9 @@ def test_damaged_outcomes_are_named_and_made_anew(run, tmp_path, name, content):
 @pytest.mark.parametrize(
     ("name", "change", "problem"),
     [
-        ("result.json", lambda content: content.pop("best_step"), "best_step"),
-        ("predictor.json", lambda content: content.pop("thresholds"), "thresholds"),
+        ("result.json", lambda content: (content.pop("best_step"), content.pop("sha256")), "best_step"),
+        ("result.json", lambda content: content.update(steps=7), "changed"),
+        ("predictor.json", lambda content: (content.pop("thresholds"), content.pop("sha256")), "thresholds"),
         (
             "predictor.json",
             lambda content: content["thresholds"].update({"0.1": [0.0] * 4}),
@@ -164,9 +165,11 @@ def test_outcomes_that_are_not_whole_or_were_changed_are_named(run, tmp_path, na
 
 def test_outcomes_without_a_checksum_are_read(run, tmp_path):
     copy = Run.open(shutil.copytree(run.path, tmp_path / "run"))
-    content = json.loads((copy.path / "predictor.json").read_text())
-    del content["sha256"]
-    (copy.path / "predictor.json").write_text(json.dumps(content))
+    for name in ("result.json", "predictor.json"):
+        content = json.loads((copy.path / name).read_text())
+        del content["sha256"]
+        (copy.path / name).write_text(json.dumps(content))
+    assert copy.result() == run.result()
     assert Predictor.load(copy).thresholds == Predictor.load(run).thresholds
 
 

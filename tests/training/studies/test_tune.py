@@ -266,7 +266,7 @@ def test_a_damaged_journal_can_be_made_again_from_the_trials(tmp_path, quick):
     journal = tmp_path / "study.journal"
     first, *rest = journal.read_bytes().splitlines(keepends=True)
     journal.write_bytes(b"".join([first, b"x", *rest]))
-    with pytest.raises(RunError, match=r"study\.journal.*remove it"):
+    with pytest.raises(RunError, match=r"study\.journal.*move it"):
         TuningStudy(tmp_path, study.recipe)
     journal.unlink()
     again = TuningStudy(tmp_path, study.recipe)
@@ -291,7 +291,7 @@ def test_a_journal_that_a_crash_cut_off_is_mended(tmp_path, quick):
 def test_a_folder_of_other_values_is_not_taken_for_a_trial(tmp_path):
     other = with_values(recipe(optimizer={"lr": 0.5}), {}).untested()
     Run.create(tmp_path / "s" / "trial-0000", other)
-    with pytest.raises(RunError, match=r"trial-0000.*remove"):
+    with pytest.raises(RunError, match=r"trial-0000.*move"):
         TuningStudy(tmp_path / "s", recipe()).run(1)
 
 

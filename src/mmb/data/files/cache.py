@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mmb._checksums import is_no_damage, with_checksum, without_checksum
 from mmb._extras import require
 from mmb.data.errors import DamagedDataError
 from mmb.data.files.archives import atomic_path, checksum_of
@@ -36,7 +37,7 @@ def write(folder: Path, arrays: Mapping[str, Any], facts: Mapping[str, Any]) -> 
                 np.save(path, array, allow_pickle=False)
                 listed[name] = {"bytes": path.stat().st_size, "sha256": checksum_of(path)}
             manifest = {"version": VERSION, "arrays": listed, "facts": dict(facts)}
-            (temporary / _MANIFEST).write_text(json.dumps(manifest, indent=1))
+            (temporary / _MANIFEST).write_text(json.dumps(with_checksum(manifest), indent=1))
             if folder.exists() and not is_intact(folder):
                 shutil.rmtree(folder)
     except OSError:
@@ -46,11 +47,16 @@ def write(folder: Path, arrays: Mapping[str, Any], facts: Mapping[str, Any]) -> 
 
 
 def is_intact(folder: Path) -> bool:
-    """Whether a cache of this version is there and every checksum is right (reads all of it)."""
+    """Whether a cache of this version is there and every checksum is right (reads all of it).
+
+    OSError if it cannot be read, for lack of permission and the like: that is no damage.
+    """
     try:
         listed = _manifest(folder)["arrays"]
         return all(checksum_of(folder / f"{name}.npy") == listed[name]["sha256"] for name in listed)
-    except (DamagedDataError, OSError):
+    except (DamagedDataError, OSError) as error:
+        if is_no_damage(error):
+            raise
         return False
 
 
@@ -80,7 +86,7 @@ def read(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             raise _damaged(path, "its checksum differs from the one in the manifest")
         try:
             tensors[name] = torch.from_numpy(np.load(path, mmap_mode="c", allow_pickle=False))
-        except (ValueError, OSError) as error:
+        except (ValueError, EOFError) as error:
             raise _damaged(path, "it is not an array") from error
     return tensors, manifest["facts"]
 
@@ -88,10 +94,12 @@ def read(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 def _manifest(folder: Path) -> dict[str, Any]:
     path = folder / _MANIFEST
     try:
-        manifest: dict[str, Any] = json.loads(path.read_text())
-        version, complete = manifest.get("version"), {"arrays", "facts"} <= manifest.keys()
-    except (OSError, ValueError, AttributeError) as error:
+        manifest = without_checksum(json.loads(path.read_text()))
+    except (OSError, ValueError) as error:
+        if is_no_damage(error):
+            raise
         raise _damaged(path, str(error)) from error
+    version, complete = manifest.get("version"), {"arrays", "facts"} <= manifest.keys()
     if version != VERSION or not complete:
         raise _damaged(path, f"its version is {version!r}, expected {VERSION} with arrays and facts")
     return manifest

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from mmb._checksums import is_no_damage
 from mmb._cores import available_cores
 from mmb._extras import require
 from mmb.data.errors import DamagedDataError, DataError, MissingDataError
@@ -43,6 +44,8 @@ class Decoder:
             remedy = "complete the folder of images from its publisher's archive"
             raise MissingDataError(f"the image {path.name}", [path], remedy) from None
         except (OSError, SyntaxError, ValueError, image_module.DecompressionBombError) as error:
+            if is_no_damage(error):
+                raise
             raise DamagedDataError(path, str(error), "get this image again from its publisher") from error
         bilinear = image_module.Resampling.BILINEAR
         if self.fit == "crop":

@@ -1,6 +1,5 @@
 """The end of a run: metrics of the selected weights, decision thresholds, a table."""
 
-import json
 import math
 import os
 import platform
@@ -92,16 +91,20 @@ def finish(
         write_whole(run.path / "table.txt", result_table(result))
         if only_best and best_step is not None:
             checkpoint.keep_only(run.checkpoints, best_step)
-        write_whole(run.path / "result.json", json.dumps(result, indent=1))  # last: the run is finished
+        run.write_outcome("result.json", result)  # last: the run is finished
     setup.ranks.barrier()
     return result
 
 
 def load_weights(setup: Setup, path: Path) -> None:
     """Put the weights and block state of a checkpoint into a setup; warns if the data has changed since."""
-    saved = checkpoint.load_selected(path, setup.ranks)
+    put_weights(setup, checkpoint.load_selected(path, setup.ranks), path.parent.parent)
+
+
+def put_weights(setup: Setup, saved: dict[str, Any], run: Path) -> None:
+    """As `load_weights`, with the state in a checkpoint of the run in a folder."""
     if problem := changed(saved.get("data", {}), setup.data_facts):
-        warnings.warn(f"{path.parent.parent}: {problem}", stacklevel=2)
+        warnings.warn(f"{run}: {problem}", stacklevel=3)
     state = saved["job"]
     setup.model.load_state_dict(state["model"])
     setup.objective.load_state_dict(setup.division.own_blocks(state["objective"]))

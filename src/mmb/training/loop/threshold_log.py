@@ -1,17 +1,15 @@
 """Tracked thresholds and the quantiles they should be near, over training."""
 
-import json
 import math
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from mmb._atomic_files import writing
 from mmb.auc import ThresholdReport
 from mmb.training.loop.evaluate import row_logits
 from mmb.training.loop.setup import Setup
-from mmb.training.runs.log import read_lines
+from mmb.training.runs.log import append_record, read_lines
 from mmb.training.runs.scoring import plain
 
 _FILE = "thresholds.jsonl"
@@ -33,8 +31,7 @@ def record(folder: Path, setup: Setup, step: int) -> None:
     found = setup.objective.threshold_report(*training_scores(setup))
     if found is not None and setup.ranks.is_main:
         numbers = {name: plain(values) for name, values in found._asdict().items()}
-        with writing(folder / _FILE), open(folder / _FILE, "a", encoding="utf-8") as file:
-            file.write(json.dumps({"step": step, **numbers}) + "\n")
+        append_record(folder / _FILE, {"step": step, **numbers})
 
 
 def read(folder: Path) -> dict[int, ThresholdReport]:

@@ -1,8 +1,9 @@
 """Checkpoints: complete, written as a whole, checked when read, and never executed.
 
 A checkpoint is a folder `checkpoints/00000120` with the tensors (safetensors), everything else (JSON) and a
-manifest with the size and SHA-256 of both. It is written under another name, brought to the disk, and only
-then renamed. So a folder with a number is whole, unless the disk damages it later, which the manifest shows.
+manifest with the size and SHA-256 of both, and with its own checksum. It is written under another name,
+brought to the disk, and only then renamed. So a folder with a number is whole, unless the disk damages it
+later, which the manifest shows. What cannot be read for lack of permission does not count as damaged.
 
 Many processes write one safetensors file each, and any number of processes can read those. The manifest has
 the number of the format. Checkpoints of earlier formats serve to predict, evaluate and export, but not to
@@ -11,15 +12,18 @@ continue training.
 
 import hashlib
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import mmb
 from mmb._atomic_files import sync, write_whole
+from mmb._checksums import is_no_damage, with_checksum, without_checksum
 from mmb._extras import require
 from mmb.training.processes.group import ONE, Ranks
 from mmb.training.runs.run import RunError, command
@@ -64,7 +68,7 @@ def save(
         files[_REST] = _fingerprint(temporary / _REST)
         manifest = {"format": _FORMAT, "version": mmb.__version__, "step": step, "best_step": best_step}
         manifest["files"] = files
-        write_whole(temporary / _MANIFEST, json.dumps(manifest, indent=1))
+        write_whole(temporary / _MANIFEST, json.dumps(with_checksum(manifest), indent=1))
         shutil.rmtree(path, ignore_errors=True)  # a damaged one of the same step
         temporary.rename(path)
         sync(folder)
@@ -86,30 +90,38 @@ def save(
 
 
 def _together(ranks: Ranks, work: Callable[[], _T] | None) -> list[_T]:
-    """Do something in every process and return the results by rank; OSError in all if it fails in one."""
+    """Do something in every process and return the results by rank; if it fails in one, all raise.
+
+    They raise the CheckpointError of a damaged checkpoint, and an OSError in all other cases.
+    """
     known = (OSError, CheckpointError, require("safetensors", extra="training").SafetensorError)
-    found, problem = None, None
+    found, problem, damaged = None, None, False
     try:
         found = work() if work is not None else None
     except known as error:
-        problem = str(error)
-    answers = ranks.gather((found, problem))
-    for _, problem in answers:
+        problem, damaged = str(error), isinstance(error, CheckpointError)
+    answers = ranks.gather((found, problem, damaged))
+    for _, problem, damaged in answers:
         if problem is not None:
-            raise OSError(problem)
-    return [found for found, _ in answers]  # type: ignore[misc]
+            raise CheckpointError(problem) if damaged else OSError(problem)
+    return [found for found, _, _ in answers]  # type: ignore[misc]
 
 
 def verify(path: Path, names: Iterable[str] | None = None) -> dict[str, Any]:
-    """Compare the files of a checkpoint, or some of them, with its manifest, and return the manifest."""
+    """Compare the files of a checkpoint, or some of them, with its manifest, and return the manifest.
+
+    CheckpointError if one is damaged or missing; OSError if one cannot be read.
+    """
     try:
-        manifest: dict[str, Any] = {**_FIRST, **json.loads((path / _MANIFEST).read_text(encoding="utf-8"))}
+        manifest = {**_FIRST, **without_checksum(json.loads((path / _MANIFEST).read_text(encoding="utf-8")))}
         files = manifest["files"]
         for name in files if names is None else names:
             found, written = _fingerprint(path / name), files[name]
             if found != written:
                 raise CheckpointError(f"checkpoint {path} is damaged: {name} is {found}, not {written}")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        if is_no_damage(error):
+            raise
         raise CheckpointError(f"checkpoint {path} is damaged: {type(error).__name__}: {error}") from error
     return manifest
 
@@ -117,17 +129,14 @@ def verify(path: Path, names: Iterable[str] | None = None) -> dict[str, Any]:
 def load(path: Path, ranks: Ranks = ONE) -> dict[str, Any]:
     """The state in a checkpoint, after `verify`; nothing in it is executed.
 
-    All processes must call this; each verifies some of the files, and all raise if one is damaged.
+    All processes must call this; each verifies some of the files, and all raise as `verify` does.
     """
 
     def verify_share() -> dict[str, Any]:
         names = sorted(verify(path, [])["files"])
         return verify(path, names[ranks.rank :: ranks.size])
 
-    try:
-        manifest, *_ = _together(ranks, verify_share)
-    except OSError as error:
-        raise CheckpointError(str(error)) from error
+    manifest, *_ = _together(ranks, verify_share)
     if manifest["format"] > _FORMAT:
         raise CheckpointError(
             f"checkpoint {path} was written by mmb {manifest['version']}, and mmb {mmb.__version__} cannot "
@@ -154,8 +163,8 @@ def load_selected(path: Path, ranks: Ranks = ONE) -> dict[str, Any]:
     except CheckpointError as error:
         folder, run = path.parent, path.parent.parent
         raise CheckpointError(
-            f"{error}. It has the selected weights: to train them again, remove {folder} and "
-            f"{run / 'result.json'}, and run `{command('resume', run)}`"
+            f"{error}. It has the selected weights: to train them again, move {folder} and "
+            f"{run / 'result.json'} elsewhere, and run `{command('resume', run)}`"
         ) from error
 
 
@@ -163,11 +172,13 @@ def load_newest(folder: Path, say: Callable[[str], None], ranks: Ranks = ONE) ->
     """The state in the newest checkpoint that is whole, or None if there are no checkpoints.
 
     All processes must call this. `say` is called with a message for every damaged checkpoint that is skipped.
+    OSError if one cannot be read: to go back to the one before it, or to start again, would lose what may be
+    good.
     """
     if ranks.is_main:
         for leftover in folder.glob(f"{_UNFINISHED}*"):
             shutil.rmtree(leftover, ignore_errors=True)
-    paths = ranks.from_main(steps(folder))
+    paths, *_ = _together(ranks, lambda: steps(folder) if ranks.is_main else [])
     for path in reversed(paths):
         try:
             manifest = verify(path, [])
@@ -219,8 +230,14 @@ def _delete(paths: Iterable[Path]) -> None:
 
 
 def steps(folder: Path) -> list[Path]:
-    """The checkpoints in a folder, oldest first."""
-    return sorted((path for path in folder.glob("[0-9]*") if path.name.isdigit()), key=lambda p: int(p.name))
+    """The checkpoints in a folder, oldest first; none if there is no folder, OSError if it cannot be read."""
+    with suppress(FileNotFoundError):
+        return sorted((folder / name for name in os.listdir(folder) if name.isdigit()), key=_step)
+    return []
+
+
+def _step(path: Path) -> int:
+    return int(path.name)
 
 
 def _fingerprint(path: Path) -> dict[str, Any]:

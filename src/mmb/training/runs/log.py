@@ -1,9 +1,7 @@
 """The log of a run: one JSON line per event, and the same numbers for TensorBoard."""
 
-import json
 import math
 import os
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -11,6 +9,7 @@ import torch
 from torch import Tensor
 
 from mmb._atomic_files import writing
+from mmb._checksums import checked_line, read_line
 from mmb._extras import require
 
 
@@ -46,7 +45,7 @@ class RunLog:
         record: dict[str, Any] = {"kind": kind, "step": step}
         record |= {k: v if math.isfinite(v) else None for k, v in numbers.items()}
         with writing(self._file.name):
-            self._file.write(json.dumps(record).encode() + b"\n")
+            self._file.write(checked_line(record))
             self._file.flush()
         if self._events is not None:
             for name, value in numbers.items():
@@ -117,9 +116,16 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
     Lines that are still being written, were cut short or are damaged are left out.
     """
-    records = []
     lines = path.read_text(encoding="utf-8", errors="replace").split("\n") if path.exists() else []
-    for line in lines:
-        with suppress(json.JSONDecodeError):
-            records.append(json.loads(line))
-    return [record for record in records if isinstance(record, dict)]
+    return [record for line in lines if (record := read_line(line)) is not None]
+
+
+def append_record(path: Path, record: dict[str, Any]) -> None:
+    """Append a record to a file of such lines; a last line that a kill cut short stays apart from it."""
+    with writing(path), open(path, "a+b") as file:
+        file.seek(max(file.tell() - 1, 0))
+        if file.read() not in (b"", b"\n"):
+            file.write(b"\n")
+        file.write(checked_line(record))
+        file.flush()
+        os.fsync(file.fileno())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shlex
 import shutil
@@ -15,14 +14,15 @@ from typing import Any, Self
 from filelock import FileLock, Timeout
 
 from mmb._atomic_files import sync, write_new, write_whole
+from mmb._checksums import check_signed, is_no_damage, signed, with_checksum, without_checksum
 from mmb._extras import require
 from mmb.data import MissingDataError
+from mmb.training.recipes.nested import Fragment
 from mmb.training.recipes.recipe import Recipe
 from mmb.training.recipes.renamed import translate
 from mmb.training.recipes.resolution import RecipeError, read_recipe, resolve, to_plain
 
 _RECIPE, _LOCK = "recipe.yaml", ".lock"
-_CHECKSUM = "sha256"  # of all else in a file
 _RESULT = (  # keys of result.json
     *("method", "data", "seed", "steps", "best_step", "selected_by"),
     *("max_fpr", "seconds", "valid", "tasks"),
@@ -54,7 +54,7 @@ class Run:
         sync(path.parent)
         text = require("yaml", extra="training").safe_dump(to_plain(recipe), sort_keys=False)
         try:
-            write_new(path / _RECIPE, text)
+            write_new(path / _RECIPE, signed(text))
         except FileExistsError as error:
             raise RunError(
                 f"there is a run in {path} already: continue it with `{command('resume', path)}`, or choose "
@@ -70,7 +70,7 @@ class Run:
         run = cls.open(path)
         if run.recipe != recipe:
             raise RunError(
-                f"{path} has a run of another recipe: remove it, or choose another folder with --output"
+                f"{path} has a run of another recipe: choose another folder with --output, or move it away"
             )
         return run
 
@@ -78,10 +78,10 @@ class Run:
     def open(cls, path: Path | str) -> Self:
         """Open the folder of an existing run; RunError if there is none, or its recipe cannot be used."""
         path = Path(path)
-        if not (path / _RECIPE).exists():
-            raise RunError(f"there is no run in {path}: it has no {_RECIPE}")
         try:
-            return cls(path, resolve(translate(read_recipe(path / _RECIPE))))
+            return cls(path, resolve(translate(read_run_recipe(path))))
+        except FileNotFoundError as error:
+            raise RunError(f"there is no run in {path}: it has no {_RECIPE}") from error
         except RecipeError as error:
             raise RunError(
                 f"the recipe of the run in {path} cannot be used: {error}; correct {path / _RECIPE}, or "
@@ -121,38 +121,43 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether the run has its result."""
-        return (self.path / "result.json").exists()
+        """Whether the run has its result; OSError if that cannot be seen, for lack of permission."""
+        with suppress(FileNotFoundError):
+            (self.path / "result.json").stat()
+            return True
+        return False
 
     def result(self) -> dict[str, Any]:
         """The content of `result.json`; RunError if the run is not finished, or the file is damaged."""
         return self.outcome("result.json", _RESULT)
 
     def outcome(self, name: str, keys: Iterable[str]) -> dict[str, Any]:
-        """The content of a JSON file of a finished run; RunError if it lacks one of these keys."""
+        """The content of a JSON file of a finished run; RunError if it lacks one of these keys.
+
+        OSError if it cannot be read, for lack of permission and the like: that is no damage.
+        """
         again = command("resume", self.path)
         if not self.finished:
-            raise RunError(f"the run in {self.path} is not finished: finish it with `{again}`")
+            raise RunError(
+                f"the run in {self.path} is not finished: wait for the process that trains it or, if there "
+                f"is none, finish it with `{again}`"
+            )
         try:
-            content: dict[str, Any] = json.loads((self.path / name).read_text(encoding="utf-8"))
-            if not isinstance(content, dict) or not content:
-                raise ValueError(f"expected a dict with entries, got {content!r:.40}")
+            content = read_outcome(self.path / name)
             if missing := [key for key in keys if key not in content]:
                 raise ValueError(f"it lacks {', '.join(missing)}")
-            found = _checksum(content)
-            if content.pop(_CHECKSUM, found) != found:  # files of earlier versions have none
-                raise ValueError("it was changed after it was written")
         except (OSError, ValueError) as error:
+            if is_no_damage(error):
+                raise
             raise RunError(
-                f"{self.path / name} is damaged ({error}): remove {self.path / 'result.json'}, and "
+                f"{self.path / name} is damaged ({error}): move {self.path / 'result.json'} elsewhere, and "
                 f"`{again}` makes it again from the checkpoints"
             ) from error
         return content
 
     def write_outcome(self, name: str, content: dict[str, Any]) -> None:
         """Write a JSON file that `outcome` reads, with a checksum."""
-        plain = json.loads(json.dumps(content))
-        write_whole(self.path / name, json.dumps({**plain, _CHECKSUM: _checksum(plain)}, indent=1))
+        write_whole(self.path / name, json.dumps(with_checksum(content), indent=1))
 
     def best_checkpoint(self) -> Path:
         """The checkpoint of the selected weights; RunError if the run is not finished."""
@@ -171,7 +176,7 @@ class Run:
                 f"the file {path}, data of the run in {self.path},",
                 [path.absolute()],
                 "go to the folder from which the run was trained, or change data.path in "
-                f"{self.path / _RECIPE}",
+                f"{self.path / _RECIPE} (and remove its first line, a checksum)",
             ) from error
 
     @contextmanager
@@ -193,7 +198,16 @@ def command(*words: object) -> str:
     return shlex.join(["mmb", *map(str, words)])
 
 
-def _checksum(content: dict[str, Any]) -> str:
-    """A checksum of all but the checksum in a plain dict."""
-    rest = {key: value for key, value in content.items() if key != _CHECKSUM}
-    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+def read_run_recipe(path: Path) -> Fragment:
+    """The recipe in the folder of a run, or of its log, not resolved; RecipeError if it is damaged."""
+    file = path / _RECIPE
+    try:
+        check_signed(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise RecipeError(f"{file}: {error}; if the change is intended, remove the first line") from error
+    return read_recipe(file)
+
+
+def read_outcome(path: Path) -> dict[str, Any]:
+    """The content of a file of `write_outcome`; ValueError if it is damaged."""
+    return without_checksum(json.loads(path.read_text(encoding="utf-8")))

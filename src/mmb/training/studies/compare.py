@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from mmb._atomic_files import replacing
 from mmb._extras import require
 from mmb.metrics import SHORT_NAMES
 from mmb.metrics.titles import TITLES, column_titles, definition, value_text
@@ -137,7 +138,8 @@ def plot_curves(runs: Sequence[Run], path: Path) -> None:
         panel.grid(alpha=0.3)
     axes[0].legend()
     figure.suptitle(f"{runs[0].recipe.data['name']}: mean and range over seeds")
-    figure.savefig(path, dpi=120)
+    with replacing(path) as place:
+        figure.savefig(place, dpi=120, format="png")
     plt.close(figure)
 
 

@@ -83,8 +83,8 @@ class TuningStudy:
             self._storage = self._optuna.storages.JournalStorage(journal.JournalFileBackend(str(path), lock))
         except (ValueError, KeyError) as error:
             raise RunError(
-                f"{path} is damaged ({error}): remove it, and the same command makes it again from the "
-                f"trials in {self.folder}"
+                f"{path} is damaged ({error}): move it elsewhere, and the same command makes it again from "
+                f"the trials in {self.folder}"
             ) from error
         study = self._optuna.create_study(
             study_name="mmb",
@@ -233,7 +233,9 @@ class TuningStudy:
             run = Run.open(path)
             # where it starts from is not a choice of the study
             if replace(run.recipe, pretrain=recipe.pretrain, init_from=recipe.init_from) != recipe:
-                raise RunError(f"{path} has a run of other values than that trial: remove that folder")
+                raise RunError(
+                    f"{path} has a run of other values than that trial: move that folder elsewhere"
+                )
             return run
         if recipe.pretrain is not None and recipe.init_from is None:
             text = json.dumps(to_plain(recipe.pretrain))

@@ -76,7 +76,7 @@ def test_checking_finds_what_was_changed_by_hand(folder, capsys):
 @pytest.mark.parametrize(
     ("damaged", "content", "message"),
     [
-        ("start/seed-0/result.json", None, "cannot be read.*delete"),
+        ("start/seed-0/result.json", None, "cannot be read.*elsewhere"),
         ("table2/ce/seed-1/result.json", "{", "cannot be read"),
         ("start/seed-1/metrics.jsonl", None, ".*missing"),
         ("table2/pauc/seed-0/metrics.jsonl", "", ".*empty"),

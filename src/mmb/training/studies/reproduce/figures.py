@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from mmb._atomic_files import replacing
 from mmb._extras import require
 from mmb.metrics.titles import TITLES
 from mmb.training.studies.reproduce.logs import LoggedRun
@@ -25,7 +26,8 @@ def plot(study: TableStudy, runs: Runs, path: Path) -> None:
     plt = require("matplotlib.pyplot", extra="training")
     figure = (_panels if study.panels else _methods)(plt, study, runs)
     figure.suptitle(study.title)
-    figure.savefig(path, dpi=120)
+    with replacing(path) as place:
+        figure.savefig(place, dpi=120, format="png")
     plt.close(figure)
 
 

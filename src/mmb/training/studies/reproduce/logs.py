@@ -1,26 +1,24 @@
 """The logs of a study's runs: kept in a folder of results, and read there."""
 
-import json
 import shutil
 from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from mmb._atomic_files import write_whole
+from mmb._atomic_files import replacing, write_whole
 from mmb.metrics.titles import TITLES
 from mmb.training.loop.evaluate import TrainingError
 from mmb.training.recipes.nested import Fragment
 from mmb.training.recipes.renamed import translate
-from mmb.training.recipes.resolution import read_recipe
 from mmb.training.runs.log import read_log
-from mmb.training.runs.run import RunError
+from mmb.training.runs.run import RunError, read_outcome, read_run_recipe
 from mmb.training.studies.many_runs import ERROR, PlannedRun
 from mmb.training.studies.reproduce.study import TableStudy
 
 _FAILED = "failed.txt"  # stands for the result of a run whose training failed
 _RECIPE, _LOG, _RESULT = "recipe.yaml", "metrics.jsonl", "result.json"
-_REMEDY = "put it back, or delete the folder and run `mmb reproduce` again"
+_REMEDY = "put it back, or move the folder elsewhere and run `mmb reproduce` again"
 
 
 def keep_logs(planned: Iterable[PlannedRun], results: Path) -> None:
@@ -32,7 +30,8 @@ def keep_logs(planned: Iterable[PlannedRun], results: Path) -> None:
             continue
         kept.mkdir(parents=True, exist_ok=True)
         for name in (_RECIPE, _LOG, _RESULT) if one.run.finished else (_RECIPE,):
-            shutil.copyfile(one.run.path / name, kept / name)
+            with replacing(kept / name) as place:
+                shutil.copyfile(one.run.path / name, place)
         if problem is None:
             (kept / _FAILED).unlink(missing_ok=True)
         else:
@@ -71,17 +70,16 @@ class LoggedRun:
     @cached_property
     def recipe(self) -> Fragment:
         """Its recipe, not resolved."""
-        return translate(read_recipe(self.path / _RECIPE))
+        return translate(read_run_recipe(self.path))
 
     @cached_property
     def result(self) -> dict[str, Any]:
         """What the run came to."""
         file = self.path / _RESULT
         try:
-            result: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+            return read_outcome(file)
         except (OSError, ValueError) as error:
             raise RunError(f"{file}: cannot be read ({error}): {_REMEDY}") from None
-        return result
 
     @property
     def seconds(self) -> float:
