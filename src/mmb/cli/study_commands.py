@@ -45,6 +45,12 @@ def compare_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--jobs", type=positive, help="runs at a time; by default one per core, or one on a GPU"
     )
+    parser.add_argument(
+        "--no-controls",
+        dest="controls",
+        action="store_false",
+        help="compare soup without CE, and without averaged and longer CE of as many steps",
+    )
     parser.add_argument("--output", type=Path, help="folder of the comparison; by default runs/compare-DATA")
 
 
@@ -56,10 +62,10 @@ def run_compare(options: argparse.Namespace, console: Console) -> None:
     fragment = chosen_fragment(options, "data")
     name = fragment["data"]["name"]
     folder = options.output or Path("runs") / f"compare-{name}"
-    planned = plan_comparison(fragment, methods, options.seeds, folder)
+    planned = plan_comparison(fragment, methods, options.seeds, folder, options.controls)
     runs = [one.run for one in planned]
     recipe = runs[0].recipe
-    console.say(f"{len(methods)} methods, {options.seeds} seeds, in {folder}")
+    console.say(f"{len(planned) // options.seeds} methods, {options.seeds} seeds, in {folder}")
     jobs = options.jobs
     if jobs is None:
         jobs = 1 if find_device(recipe.training.device).type == "cuda" else available_cores()

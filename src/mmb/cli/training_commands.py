@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mmb.cli.console import Console
-from mmb.cli.parser import UsageError, add_overrides
+from mmb.cli.parser import UsageError, add_overrides, positive
 from mmb.cli.watching import ProgressObserver
 from mmb.training import METHODS, Recipe, Run, RunError, merge, read_recipe, resolve, with_overrides
 from mmb.training.loop.loop import train_together
@@ -27,8 +27,16 @@ def train_options(parser: argparse.ArgumentParser) -> None:
     add_overrides(parser)
     add_choice_options(parser)
     parser.add_argument("--output", type=Path, help="folder of the run; by default a new one below runs/")
+    add_jobs(parser)
     parser.add_argument(
         "--keys", action="store_true", help="list all keys of the recipe, with help, and stop"
+    )
+
+
+def add_jobs(parser: argparse.ArgumentParser) -> None:
+    """The option that says how many branches are trained at a time."""
+    parser.add_argument(
+        "--jobs", type=positive, default=1, help="branches at a time, for methods that have branches"
     )
 
 
@@ -52,7 +60,7 @@ def run_train(options: argparse.Namespace, console: Console) -> None:
         if ranks.is_main:
             console.say(f"training in {made.path}")
         try:
-            train_one(made, console, ranks)
+            train_one(made, console, ranks, options.jobs)
         except Exception:
             if ranks.is_main:
                 made.discard_unstarted()  # so that the corrected command can be run again
@@ -95,7 +103,7 @@ def default_folders(recipe: Recipe) -> Iterator[Path]:
     yield from (path.with_name(f"{path.name}-{number}") for number in count(2))
 
 
-def train_one(run: Run, console: Console, ranks: Ranks) -> None:
+def train_one(run: Run, console: Console, ranks: Ranks, jobs: int) -> None:
     """Train a run to its end; the main process shows progress and result."""
     if not ranks.is_main:
         warnings.simplefilter("ignore", UserWarning)  # the main process says the same
@@ -103,7 +111,7 @@ def train_one(run: Run, console: Console, ranks: Ranks) -> None:
         return
     try:
         with console.progress() as progress:
-            result = train_together(run, ranks, ProgressObserver(progress, console))
+            result = train_together(run, ranks, ProgressObserver(progress, console), jobs=jobs)
     except OSError as error:
         if run.checkpoints.exists():
             error.add_note(f"continue with `{command('resume', run.path)}`")
@@ -132,6 +140,7 @@ def chosen_fragment(options: argparse.Namespace, *required: str) -> dict[str, An
 def resume_options(parser: argparse.ArgumentParser) -> None:
     """Options of `mmb resume`."""
     parser.add_argument("run", type=Path, help="folder of the run")
+    add_jobs(parser)
 
 
 def run_resume(options: argparse.Namespace, console: Console) -> None:
@@ -141,4 +150,4 @@ def run_resume(options: argparse.Namespace, console: Console) -> None:
         if opened.finished and ranks.is_main:
             console.say(f"the run in {opened.path} is finished already")
         with opened.own_data():
-            train_one(opened, console, ranks)
+            train_one(opened, console, ranks, options.jobs)

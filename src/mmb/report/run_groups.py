@@ -1,6 +1,7 @@
 """Which runs a page is about, what they are called, and which of them repeat each other."""
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,9 @@ from typing import Any
 from mmb.training import METHODS, Run, RunError
 from mmb.training.recipes.nested import flatten
 from mmb.training.recipes.resolution import to_plain
+
+# keys that may differ between runs of one method, also in their phases
+_OF_ONE_RUN = re.compile(r"((pretrain|branches\.[^.]+)\.)?(seed|note|init_from)")
 
 
 def find_runs(paths: Sequence[Path]) -> list[Run]:
@@ -18,13 +22,17 @@ def find_runs(paths: Sequence[Path]) -> list[Run]:
         inside = sorted(_folders_with_recipes(path))
         if path in inside:
             inside = [path]
-        # The first phase of a run is part of it.
-        opened = [Run.open(one) for one in inside if one == path or one.name != "pretrain"]
+        opened = [Run.open(one) for one in inside if one == path or not _is_phase(one)]
         if not opened:
             raise RunError(f"no run in {path}, nor in its folders; give the folder of a run")
         opened.sort(key=lambda run: (order.index(run.recipe.method), run.path))
         found |= {run.path.resolve(): run for run in opened}
     return list(found.values())
+
+
+def _is_phase(path: Path) -> bool:
+    """Whether a run is the first phase or a branch of another, and so a part of it."""
+    return path.name == "pretrain" or path.parent.name == "branches"
 
 
 def _folders_with_recipes(path: Path) -> Iterator[Path]:
@@ -45,9 +53,7 @@ def methods_of(runs: Sequence[Run]) -> tuple[list[str], list[int]]:
     kinds: list[dict[str, Any]] = []
     member = []
     for run in runs:
-        keys = flatten(to_plain(run.recipe))
-        for key in ("seed", "pretrain.seed", "note", "pretrain.note"):
-            keys.pop(key, None)
+        keys = {k: v for k, v in flatten(to_plain(run.recipe)).items() if not _OF_ONE_RUN.fullmatch(k)}
         if keys not in kinds:
             kinds.append(keys)
         member.append(kinds.index(keys))

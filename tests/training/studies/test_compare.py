@@ -1,4 +1,4 @@
-"""A comparison in several processes ends as a whole at the first interrupt, and continues later."""
+"""What a comparison brings along; in several processes it ends as a whole at the first interrupt."""
 
 import os
 import signal
@@ -8,7 +8,27 @@ import time
 
 import pytest
 
+from mmb.training import plan_comparison, summarize, train_many
 from tiny_runs import TINY, is_free, wait_until
+
+
+def test_soups_bring_their_controls_and_share_the_first_phase(tmp_path):
+    planned = plan_comparison({**TINY, "soup": {"share": 0.5}}, ["soup"], 2, tmp_path)
+    methods = [one.run.recipe.method for one in planned[:4]]
+    assert methods == ["ce", "soup", "ce-average", "ce-longer"]
+    assert [one.after for one in planned] == [None, *["ce/seed-0"] * 3, None, *["ce/seed-1"] * 3]
+    train_many(planned)
+    assert not any((one.run.path / "pretrain").exists() for one in planned)
+    summary = summarize([one.run for one in planned])
+    assert [summary[method]["steps"] for method in methods] == [40, 140, 140, 140]
+    again = plan_comparison({**TINY, "soup": {"share": 0.5}}, ["soup"], 2, tmp_path)
+    assert all(one.run.finished for one in again)
+
+
+def test_soups_can_be_compared_without_controls(tmp_path):
+    planned = plan_comparison(TINY, ["auc", "soup"], 1, tmp_path, controls=False)
+    assert [one.run.recipe.method for one in planned] == ["auc", "soup"]
+    assert planned[1].run.recipe.pretrain is not None
 
 
 @pytest.mark.skipif(os.name == "nt", reason="a terminal's interrupt, sent to a group of processes")

@@ -1,6 +1,8 @@
 """Scores and metrics of a run's current weights on a part of the data."""
 
 import math
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -45,11 +47,22 @@ def row_logits(setup: Setup, rows: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def recalibrate(setup: Setup) -> None:
-    """Estimate the statistics of batch normalization on uniformly drawn training rows, always the same ones.
+    """Estimate the statistics of batch normalization again, on the rows of `CalibrationInputs`."""
+    with autocast(setup.dataset.device, getattr(torch, setup.recipe.training.precision)):
+        recalibrate_batch_norm(setup.model, CalibrationInputs(setup))
+
+
+class CalibrationInputs:
+    """Inputs of uniformly drawn training rows in batches, always the same, as often as they are iterated.
 
     Batches that are rich in positives have other statistics than new rows.
     """
-    settings, rows = setup.recipe.training, setup.some_training_rows("batch_norm", _RECALIBRATION_ROWS)
-    batches = rows.tensor_split(math.ceil(len(rows) / min(settings.evaluation_batch_size, 1024)))
-    with autocast(setup.dataset.device, getattr(torch, settings.precision)):
-        recalibrate_batch_norm(setup.model, (inputs for _, inputs in setup.dataset.stream(batches)))
+
+    def __init__(self, setup: Setup) -> None:
+        rows = setup.some_training_rows("batch_norm", _RECALIBRATION_ROWS)
+        size = min(setup.recipe.training.evaluation_batch_size, 1024)
+        self._dataset, self._batches = setup.dataset, rows.tensor_split(math.ceil(len(rows) / size))
+
+    def __iter__(self) -> Iterator[Any]:
+        """The inputs, batch by batch."""
+        return (inputs for _, inputs in self._dataset.stream(self._batches))

@@ -1,22 +1,23 @@
 """The training loop, the same for every objective."""
 
 import math
-import time
 import warnings
-from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import islice
 from typing import Any
 
 from mmb._renamed import renamed_arguments
-from mmb.training.loop import threshold_log
-from mmb.training.loop.evaluate import diverged, evaluate_part, recalibrate
+from mmb.training.loop.branch_average import conclude
+from mmb.training.loop.evaluate import diverged
 from mmb.training.loop.initial_weights import prepare_start
 from mmb.training.loop.observer import Observer
 from mmb.training.loop.outcome import finish
+from mmb.training.loop.progress import Progress, evaluate, save
 from mmb.training.loop.randomness import own_randomness
 from mmb.training.loop.setup import Setup, find_device, make_setup
 from mmb.training.loop.step import make_step
 from mmb.training.processes.group import Ranks, joined
+from mmb.training.processes.workers import Workers
 from mmb.training.runs import checkpoint
 from mmb.training.runs.fingerprints import changed, first_change, recipe_facts
 from mmb.training.runs.log import NoLog, RunLog
@@ -24,29 +25,9 @@ from mmb.training.runs.predict import columns_for
 from mmb.training.runs.run import Run, RunError
 
 
-@dataclass
-class Progress:
-    """The counters of the loop, part of every checkpoint."""
-
-    step: int = 0  # steps done
-    best_step: int | None = None  # step of the best evaluation so far
-    best: float = -math.inf  # its value
-    since_best: int = 0  # evaluations since then
-    stopped: bool = False  # whether training ended early
-    seconds: float = 0.0  # time spent, by all processes that worked on the run one after the other
-    log_position: int = 0  # length of the log
-
-    def __post_init__(self) -> None:
-        self._started = time.perf_counter() - self.seconds
-
-    def take_time(self) -> None:
-        """Bring the time spent up to date."""
-        self.seconds = time.perf_counter() - self._started
-
-
 @renamed_arguments(watch="observer")
 def train(
-    run: Run, observer: Observer | None = None, *, at_once: int = 1, only_best: bool = False
+    run: Run, observer: Observer | None = None, *, at_once: int = 1, only_best: bool = False, jobs: int = 1
 ) -> dict[str, Any]:
     """Train a run to its end, from its newest checkpoint if it has one.
 
@@ -57,6 +38,7 @@ def train(
         observer: Follows the training.
         at_once: Number of runs that share this machine at the time; part of the result if it is not one.
         only_best: Whether the finished run keeps only the checkpoint of its selected weights.
+        jobs: Branches at a time, each in its own process, if the run has branches.
 
     Returns:
         The result, as in `result.json`.
@@ -72,15 +54,22 @@ def train(
     if run.finished:
         return run.result()
     with joined(find_device(run.recipe.training.device)) as ranks:
-        return train_together(run, ranks, observer, at_once, only_best)
+        return train_together(run, ranks, observer, at_once, only_best, jobs)
 
 
 def train_together(
-    run: Run, ranks: Ranks, observer: Observer | None = None, at_once: int = 1, only_best: bool = False
+    run: Run,
+    ranks: Ranks,
+    observer: Observer | None = None,
+    at_once: int = 1,
+    only_best: bool = False,
+    jobs: int = 1,
 ) -> dict[str, Any]:
     """As `train`, in processes that have already joined."""
     if run.finished:
         return run.result()
+    if run.recipe.branches:
+        return train_branches(run, ranks, observer, at_once, only_best, jobs)
     settings = run.recipe.training
     with run.locked(ranks.is_main), own_randomness(run.recipe.seed, find_device(settings.device)):
         observer = observer if observer is not None and ranks.is_main else Observer()
@@ -137,9 +126,36 @@ def train_together(
                 if progress.stopped:
                     break
         facts = {"at_once": at_once} if at_once > 1 else {}
+        facts |= {"stopped_early": True} if progress.stopped else {}
         result = finish(run, setup, progress.step, progress.best_step, progress.seconds, facts, only_best)
         observer.end(run, result)
         return result
+
+
+def train_branches(
+    run: Run, ranks: Ranks, observer: Observer | None, at_once: int, only_best: bool, jobs: int
+) -> dict[str, Any]:
+    """Train the first phase and all branches of a run, and average the branches.
+
+    Each of them is a run in its own folder, which continues from its newest checkpoint.
+    """
+    observer = observer if observer is not None and ranks.is_main else Observer()
+    with run.locked(ranks.is_main):
+        start = ranks.main_first(run.start)
+        train_together(start, ranks, observer, at_once)
+        branches = ranks.main_first(lambda: run.branches(start))
+        waiting = [branch for branch in branches.values() if not branch.finished]
+        if jobs > 1 and len(waiting) > 1 and ranks.size == 1:
+            with Workers(partial(_train, at_once=jobs), min(jobs, len(waiting))) as workers:
+                workers.do_all(waiting)
+        for branch in branches.values():
+            train_together(branch, ranks, observer, at_once)
+        facts = {"at_once": at_once} if at_once > 1 else {}
+        return conclude(run, start, branches, ranks, observer, facts, only_best)
+
+
+def _train(run: Run, at_once: int) -> None:
+    train(run, at_once=at_once)
 
 
 def warn_of_names(setup: Setup) -> None:
@@ -149,43 +165,3 @@ def warn_of_names(setup: Setup) -> None:
             columns_for(setup.dataset.task_names)
         except RunError as error:
             warnings.warn(f"`mmb predict` will refuse this run: {error}", stacklevel=2)
-
-
-def evaluate(run: Run, setup: Setup, progress: Progress, log: RunLog, observer: Observer) -> bool:
-    """Evaluate on the validation rows; True if that is the best so far."""
-    settings = setup.recipe.training
-    setup.objective.average_running_statistics(setup.model)
-    if settings.batch_norm == "recalibrate":
-        recalibrate(setup)
-    valid = setup.ranks.from_main(evaluate_part(setup, "valid"))
-    value = valid[settings.select]
-    if math.isnan(value):
-        raise ValueError(
-            "no task has both a positive and a negative among the validation rows, so no weights can be "
-            "selected: give the data another split"
-        )
-    log.write("valid", progress.step, {**valid, "seconds": progress.seconds})
-    threshold_log.record(run.path, setup, progress.step)
-    observer.evaluated(progress.step, valid)
-    better = value > progress.best
-    if better:
-        progress.best, progress.best_step, progress.since_best = value, progress.step, 0
-    else:
-        progress.since_best += 1
-    progress.stopped = settings.patience is not None and progress.since_best >= settings.patience
-    return better
-
-
-def save(run: Run, setup: Setup, progress: Progress, log: RunLog) -> None:
-    """Write a checkpoint, and delete those that are no longer needed."""
-    progress.log_position = log.sync()
-    setup.objective.average_running_statistics(setup.model)
-    state = {
-        "job": setup.state_dict(),
-        "progress": asdict(progress),
-        "data": setup.data_facts,
-        "recipe": recipe_facts(run.recipe),
-    }
-    checkpoint.save(run.checkpoints, progress.step, state, progress.best_step, setup.ranks)
-    if setup.ranks.is_main:
-        checkpoint.prune(run.checkpoints, run.recipe.training.keep_checkpoints, progress.step)

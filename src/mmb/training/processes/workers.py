@@ -5,7 +5,7 @@ import multiprocessing
 import pickle
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import Connection
@@ -18,6 +18,7 @@ from mmb._processes import end_with_parent
 from mmb.training.processes.rendezvous import ProcessError
 
 _Task = TypeVar("_Task")
+_LOOK_EVERY = 0.5  # seconds
 
 
 class Workers(Generic[_Task]):
@@ -67,6 +68,16 @@ class Workers(Generic[_Task]):
         threads = max(1, available_cores() // self._count)
         context = multiprocessing.get_context("spawn")
         return ProcessPoolExecutor(1, context, _become_worker, (self._alive, threads))
+
+    def do_all(self, tasks: Sequence[_Task]) -> None:
+        """Do all tasks, as many at a time as there are processes; the first exception ends the others."""
+        waiting = list(reversed(tasks))
+        while waiting or self._busy:
+            while waiting and self.busy < self._count:
+                self.start(waiting.pop())
+            for _, error in self.wait(_LOOK_EVERY):
+                if error is not None:
+                    raise error
 
     def wait(self, seconds: float) -> list[tuple[_Task, Exception | None]]:
         """Wait until tasks end, at most `seconds`; returns each with the exception that `work` raised.

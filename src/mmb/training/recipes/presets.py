@@ -52,6 +52,28 @@ METHODS: dict[str, Method] = {
     "sopa": Method("SOPA", "mmb.auc:SOPA"),
     "sopa-s": Method("SOPA-s", "mmb.auc:SOPAs"),
     "sum": Method("Sum", "mmb.auc:Sum"),
+    # One network from branches of one CE start; its controls have as many steps.
+    "soup": Method(
+        "Soup",
+        "mmb.auc:CrossEntropy",
+        {
+            "branches": {
+                "ce": {},
+                "auc": {},
+                "pauc": {"objective": {"max_fpr": 0.3}},
+                "ce+auc": {"method": "sum", "objective": {"parts": {"ce": {}, "auc": {}}}},
+                "ce+pauc": {"method": "sum", "objective": {"parts": {"ce": {}, "pauc": {}}}},
+            }
+        },
+    ),
+    "ce-average": Method(
+        "CE, average",
+        "mmb.auc:CrossEntropy",
+        {"branches": {f"ce-{k}": {"method": "ce"} for k in range(1, 6)}, "soup": {"rule": "uniform"}},
+    ),
+    "ce-longer": Method(
+        "CE, longer", "mmb.auc:CrossEntropy", {"branches": {"ce": {}}, "soup": {"share": 0.5}}
+    ),
 }
 
 DEFAULT_PARTS: Fragment = {"ce": {}, "pauc": {"weight": 0.3}}

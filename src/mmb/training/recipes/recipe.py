@@ -113,6 +113,8 @@ class TrainingSettings:
         test: Whether the selected weights are evaluated on the test rows at the end. Turn it off for runs
             that serve to choose settings: the test rows then stay unseen.
         patience: Evaluations in a row without a better one after which to stop; null never stops early.
+        stop_below: From the middle of the run on, stop at an evaluation this much worse than that of the
+            initial weights; null never does.
         checkpoint_every: Steps between checkpoints; null is at every evaluation.
         keep_checkpoints: How many of the newest checkpoints to keep beside the best.
         log_every: Steps between lines in the log.
@@ -136,6 +138,7 @@ class TrainingSettings:
     max_fpr: Rate = 0.1
     test: bool = True
     patience: Count | None = None
+    stop_below: Positive | None = None
     checkpoint_every: Count | None = None
     keep_checkpoints: Count = 2
     log_every: Count = 50
@@ -146,6 +149,23 @@ class TrainingSettings:
     warm_start: bool = False
     evaluation_batch_size: Count = 4096
     device: str = "auto"
+
+
+@dataclass(frozen=True)
+class SoupSettings:
+    """How branches become one network, in recipes that have branches.
+
+    Attributes:
+        share: Steps of each branch, as a share of those of the first phase.
+        rule: "greedy" averages the weights of the branches that raise the validation metric, "uniform" those
+            of all.
+        guard: With "greedy": how many standard errors the average must be above the first branch; if it is
+            not, that branch is taken.
+    """
+
+    share: Positive = 0.1
+    rule: Literal["greedy", "uniform"] = "greedy"
+    guard: NotNegative = 0.0
 
 
 @dataclass(frozen=True)
@@ -161,10 +181,14 @@ class Recipe:
         optimizer: How the gradient estimate moves the weights.
         schedule: How step sizes change over the run.
         training: How long to train, when to look, what to keep.
+        soup: How branches become one network.
         seed: The one seed that all randomness in training comes from.
         init_from: Folder of a run whose selected encoder weights are the start.
         init_heads: Whether to start from its heads, too.
         pretrain: A whole recipe that is run first, in the folder `pretrain` of this run, to start from.
+        branches: Whole recipes by name, each of which is trained from the same start, in the folder
+            `branches` of this run. The run is then the average of their weights, and its other settings are
+            those of the first phase.
         grid: Values to try when tuning, for a key or for several keys (with spaces) that take the same value;
             training ignores it.
         note: Free text about where the recipe comes from.
@@ -181,10 +205,12 @@ class Recipe:
     optimizer: OptimizerSettings = OptimizerSettings()
     schedule: ScheduleSettings = ScheduleSettings()
     training: TrainingSettings = TrainingSettings()
+    soup: SoupSettings = SoupSettings()
     seed: int = 0
     init_from: str | None = None
     init_heads: bool = False
     pretrain: Recipe | None = None
+    branches: Mapping[str, Recipe] = field(default_factory=dict)
     grid: Mapping[str, list[Any]] = field(default_factory=dict)
     note: str = ""
 
@@ -198,7 +224,8 @@ class Recipe:
     def untested(self) -> Recipe:
         """The same recipe without an evaluation on test rows, for runs that serve to choose settings."""
         first = None if self.pretrain is None else self.pretrain.untested()
-        return replace(self, training=replace(self.training, test=False), pretrain=first)
+        branches = {name: branch.untested() for name, branch in self.branches.items()}
+        return replace(self, training=replace(self.training, test=False), pretrain=first, branches=branches)
 
 
 SETTINGS: dict[str, type] = {
@@ -206,6 +233,7 @@ SETTINGS: dict[str, type] = {
     "optimizer": OptimizerSettings,
     "schedule": ScheduleSettings,
     "training": TrainingSettings,
+    "soup": SoupSettings,
 }
 """The sections of a recipe whose keys are always the same."""
 

@@ -26,7 +26,7 @@ from mmb.training.recipes.components import (
 )
 from mmb.training.recipes.nested import Fragment, flatten, merge, nest
 from mmb.training.recipes.presets import DATA, DEFAULT_PARTS, METHODS, default_model
-from mmb.training.recipes.recipe import SETTINGS, Recipe
+from mmb.training.recipes.recipe import SETTINGS, Recipe, SoupSettings
 from mmb.training.recipes.renamed import old_names
 
 _HYPHEN = "\u2011"  # in names of parts: of a plain one in a key, jsonargparse makes an underscore
@@ -173,6 +173,9 @@ def resolve(fragment: Fragment) -> Recipe:
     pretrain = merged.pop("pretrain", None)
     if pretrain is not None and not isinstance(pretrain, Mapping):
         raise RecipeError(f"pretrain must be a recipe, a mapping of keys to values, got {pretrain!r}")
+    branches = merged.pop("branches", {})
+    if not isinstance(branches, Mapping) or not all(isinstance(one, Mapping) for one in branches.values()):
+        raise RecipeError(f"branches: expected a mapping of names to recipes, got {branches!r}")
     for message in old_names(merged):
         raise RecipeError(message)
     values = {"objective": {}, **_parsed(make_parser(merged), merged)}
@@ -183,6 +186,16 @@ def resolve(fragment: Fragment) -> Recipe:
         recipe = Recipe(**_plain(values), **sections)
     except ValueError as error:
         raise RecipeError(str(error)) from error
+    if branches:
+        made = {
+            name: _branch(recipe, fragment, name, branch, number)
+            for number, (name, branch) in enumerate(branches.items(), 1)
+        }
+        recipe = replace(recipe, branches=made)
+        if recipe.init_from is None:
+            pretrain = merge({**_choices(fragment), "method": "ce"}, pretrain or {})
+    else:
+        recipe = replace(recipe, soup=SoupSettings())  # there is nothing that it could be about
     if pretrain is None:
         return recipe
     # The first phase may train in another way (also with another dropout), but on the same data and device.
@@ -190,6 +203,38 @@ def resolve(fragment: Fragment) -> Recipe:
     where = {key: getattr(recipe.training, key) for key in ("device", "precision", "tensorboard")}
     first = merge({"model": dict(recipe.model)}, pretrain)
     return replace(recipe, pretrain=resolve(merge(first, {**shared, "training": where})))
+
+
+def _choices(fragment: Fragment) -> Fragment:
+    """What the phases of a recipe with branches have in common."""
+    sections = ("data", "model", "sampler", "optimizer", "schedule", "training")
+    return {key: fragment[key] for key in sections if key in fragment}
+
+
+def _branch(recipe: Recipe, fragment: Fragment, name: str, branch: Fragment, number: int) -> Recipe:
+    """A branch of a recipe, whose method is its name unless it says otherwise.
+
+    It starts from the heads too, with its block variables placed by the start's scores, and its step size
+    falls to zero.
+    """
+    if not re.fullmatch(r"[\w+.-]+", name) or name.startswith("."):
+        raise RecipeError(f"branches: {name!r} cannot be the name of a folder: use letters, digits, + - _ .")
+    share, training = recipe.soup.share, recipe.training
+    length: Fragment = {"epochs": training.epochs * share, "steps": None}
+    if training.steps is not None:
+        length["steps"] = max(1, round(training.steps * share))
+    defaults: Fragment = {
+        "method": name,
+        "model": dict(recipe.model),
+        "schedule": {"name": "cosine", "warmup": 0},
+        "training": {**length, "patience": None, "stop_below": 0.02, "warm_start": True},
+        "init_heads": True,
+        "seed": 1000 * recipe.seed + number,
+    }
+    found = resolve(merge(merge(_choices(fragment), defaults), branch))
+    if found.branches or found.pretrain is not None:
+        raise RecipeError(f"branches.{name}: all branches have one start, so a branch has no phases")
+    return found
 
 
 def _with_limit(method: str, objective: Fragment, limit: Any) -> Fragment:
@@ -210,6 +255,8 @@ def with_presets(fragment: Fragment) -> Fragment:
         presets = merge(presets, part)
     if has_parts(method):
         presets = _with_parts(presets, fragment)
+    if "branches" in fragment:
+        presets.pop("branches", None)  # a recipe's own branches replace those of its method
     merged = merge(presets, fragment)
     return merge({"model": default_model(merged["data"])}, merged)
 
@@ -265,7 +312,7 @@ def _parser_for(
     parts: tuple[tuple[str, Callable[..., Any]], ...],
 ) -> Any:
     parser = require("jsonargparse", extra="training").ArgumentParser(exit_on_error=False)
-    parser.add_class_arguments(Recipe, skip={"data", "model", "objective", "pretrain"})
+    parser.add_class_arguments(Recipe, skip={"data", "model", "objective", "pretrain", "branches"})
     parser.add_argument("--data.name", type=str, help="Which data set.")
     parser.add_function_arguments(loader, "data", skip=NOT_OPTIONS["data"])
     parser.add_argument("--model.name", type=str, help="Which network.")
@@ -299,10 +346,13 @@ def describe_keys(fragment: Fragment) -> str:
 
 def to_plain(recipe: Recipe) -> Fragment:
     """The recipe as plain data that can be written as YAML or JSON, and resolved to the same recipe."""
-    plain: Fragment = _plain(asdict(recipe))
-    if plain["pretrain"] is None:
-        del plain["pretrain"]
-    return plain
+    plain: Fragment = _plain(asdict(replace(recipe, pretrain=None, branches={})))
+    del plain["pretrain"], plain["branches"]
+    if recipe.branches:
+        plain["branches"] = {name: to_plain(branch) for name, branch in recipe.branches.items()}
+    else:
+        del plain["soup"]
+    return plain if recipe.pretrain is None else {**plain, "pretrain": to_plain(recipe.pretrain)}
 
 
 def _name(fragment: Fragment, section: str) -> str:

@@ -7,7 +7,7 @@ import shlex
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -113,6 +113,25 @@ class Run:
             return Run.open(path)
         assert self.recipe.pretrain is not None
         return Run.create(path, self.recipe.pretrain)
+
+    def start(self) -> Run:
+        """The run whose selected weights branches start from."""
+        return self.pretraining() if self.recipe.init_from is None else Run.open(self.recipe.init_from)
+
+    def branches(self, start: Run) -> dict[str, Run]:
+        """The runs of the branches by name, in folders of this one, which all begin at `start`."""
+        found = {}
+        for name, recipe in self.recipe.branches.items():
+            path = self.path / "branches" / name
+            recipe = replace(recipe, init_from=str(start.path.resolve()))
+            if (path / _RECIPE).exists():
+                known = Run.open(path).recipe  # in its time, the start may have had another place
+                if replace(known, init_from=recipe.init_from) != recipe:
+                    raise RunError(f"{path} has a run of another recipe than that branch of {self.path}")
+                found[name] = Run(path, recipe)
+            else:
+                found[name] = Run.create(path, recipe)
+        return found
 
     @property
     def checkpoints(self) -> Path:

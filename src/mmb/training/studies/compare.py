@@ -3,6 +3,7 @@
 import json
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,9 @@ from mmb.training.studies.many_runs import PlannedRun
 _PANELS = {"pauc": "validation partial AUC (FPR <= {max_fpr:g})", "auc": "validation AUC"}
 
 
-def plan_comparison(fragment: Fragment, methods: Sequence[str], seeds: int, folder: Path) -> list[PlannedRun]:
+def plan_comparison(
+    fragment: Fragment, methods: Sequence[str], seeds: int, folder: Path, controls: bool = True
+) -> list[PlannedRun]:
     """Make, or find again, the folders of all runs of a comparison.
 
     Args:
@@ -31,23 +34,47 @@ def plan_comparison(fragment: Fragment, methods: Sequence[str], seeds: int, fold
         methods: Names of the methods.
         seeds: Seeds 0 to `seeds - 1` are used.
         folder: Folder of the comparison; each run is in `METHOD/seed-N`.
+        controls: Whether methods with branches bring their start and controls with as many steps along:
+            without these, one cannot tell the gain of an objective from that of averaging or longer training.
 
     Returns:
-        The runs, seed by seed, for `train_many`.
+        The runs, seed by seed, for `train_many`. The branches of a seed share their first phase.
 
     Raises:
         RecipeError: If a key or a value is wrong; no folder is made then.
         RunError: If a folder has a run of another recipe, or methods would see different numbers of rows.
     """
+    fragments = {method: merge(fragment, {"method": method}) for method in methods}
+    branched = [recipe for recipe in map(resolve, fragments.values()) if recipe.branches]
+    if controls and branched:
+        fragments = {"ce": merge(fragment, {"method": "ce"}), **fragments, **_controls(branched[0], fragment)}
     wanted = {
-        f"{method}/seed-{seed}": resolve(merge(fragment, {"method": method, "seed": seed}))
+        f"{method}/seed-{seed}": resolve(merge(chosen, {"seed": seed}))
         for seed in range(seeds)
-        for method in methods
+        for method, chosen in fragments.items()
     }
     check_fair(list(wanted.values()))
     if not all(recipe.training.test for recipe in wanted.values()):
         raise RunError("methods are compared on test rows: set training.test=true")
-    return [PlannedRun(name, Run.find(folder / name, recipe)) for name, recipe in wanted.items()]
+    planned = []
+    for name, recipe in wanted.items():
+        start = next((other for other, one in wanted.items() if one == recipe.pretrain), None)
+        if start is not None:  # one of the others is its first phase
+            recipe = replace(recipe, pretrain=None, init_from=str((folder / start).resolve()))
+        planned.append(PlannedRun(name, Run.find(folder / name, recipe), after=start))
+    return planned
+
+
+def _controls(recipe: Recipe, fragment: Fragment) -> dict[str, Fragment]:
+    """CE with as many steps as a recipe with branches: the average of as many, and one that is as long."""
+    count, share = len(recipe.branches), recipe.soup.share
+    average = {f"ce-{number}": {"method": "ce"} for number in range(1, count + 1)}
+    soups = {
+        "ce-average": {"branches": average, "soup": {"share": share, "rule": "uniform"}},
+        "ce-longer": {"branches": {"ce": {}}, "soup": {"share": count * share}},
+    }
+    shared = {key: value for key, value in fragment.items() if key not in ("branches", "soup")}
+    return {method: {**shared, "method": method, **own} for method, own in soups.items()}
 
 
 def check_fair(recipes: Sequence[Recipe], same_rows: bool = True) -> None:
@@ -99,19 +126,20 @@ def summarize(runs: Sequence[Run]) -> dict[str, Any]:
 def comparison_table(summary: dict[str, Any], recipe: Recipe) -> Any:
     """The table (rich) of a comparison: a line per method, mean and standard deviation over seeds."""
     settings = recipe.training
-    columns = ["method", *column_titles(settings.max_fpr), "s/run"]
+    columns = ["method", *column_titles(settings.max_fpr), "steps", "s/run"]
     rows = [
         [
             entry["title"],
             *(f"{value_text(entry[m]['mean'])} ({value_text(entry[m]['std'])})" for m in TITLES),
+            f"{entry['steps']:,.0f}",
             f"{entry['seconds']:.0f}",
         ]
         for entry in summary.values()
     ]
     seeds = next(iter(summary.values()))["seeds"]
     caption = (
-        f"Mean (standard deviation) over {seeds} seeds of the mean over tasks. Same network, rows per step "
-        f"and steps for all; weights selected by validation {settings.select}. "
+        f"Mean (standard deviation) over {seeds} seeds of the mean over tasks. Same network and rows per "
+        f"step for all; weights selected by validation {settings.select}. "
         f"{definition(settings.max_fpr)}."
     )
     return make_table(f"{recipe.data['name']}: test rows", columns, rows, caption)

@@ -1,0 +1,112 @@
+"""One network from the branches of a run: the average of their weights, chosen on the validation rows."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mmb import soup
+from mmb.training.loop.evaluate import CalibrationInputs
+from mmb.training.loop.observer import Observer
+from mmb.training.loop.outcome import finish
+from mmb.training.loop.progress import Progress, evaluate, save
+from mmb.training.loop.randomness import own_randomness
+from mmb.training.loop.setup import Setup, find_device, make_setup
+from mmb.training.processes.group import Ranks
+from mmb.training.runs import checkpoint
+from mmb.training.runs.log import NoLog, RunLog, read_log
+from mmb.training.runs.run import Run
+from mmb.training.runs.scoring import autocast, predict_logits, task_metrics
+
+_ENOUGH_TASKS = 10  # for the spread between tasks to tell how sure their mean is
+
+
+def conclude(
+    run: Run,
+    start: Run,
+    branches: Mapping[str, Run],
+    ranks: Ranks,
+    observer: Observer,
+    facts: dict[str, Any],
+    only_best: bool,
+) -> dict[str, Any]:
+    """Average the finished branches of a run, evaluate the average, and write its checkpoint and result.
+
+    Steps and seconds are those of the first phase and all branches; the log begins with the first phase.
+    """
+    results = [one.result() for one in (start, *branches.values())]
+    steps, seconds = (sum(result[key] for result in results) for key in ("steps", "seconds"))
+    progress = Progress(steps, seconds=seconds)
+    with own_randomness(run.recipe.seed, find_device(run.recipe.training.device)):
+        setup = make_setup(run.recipe, ranks)
+        observer.begin(run, steps, steps)
+        found = average_branches(setup, branches)
+        setup.model.load_state_dict(found.model.state_dict())
+        log_from = (run.path, 0, 0, run.recipe.training.tensorboard)
+        with RunLog(*log_from) if ranks.is_main else NoLog() as log:
+            log.write("start", 0, {"steps": steps, "steps_per_epoch": setup.steps_per_epoch})
+            for record in read_log(start.path):
+                if record.pop("kind") == "valid":
+                    log.write("valid", record.pop("step"), record)
+            progress.take_time()
+            evaluate(run, setup, progress, log, observer)
+            save(run, setup, progress, log)
+        facts = {**facts, "branches": branch_facts(found, branches)}
+        result = finish(run, setup, steps, progress.best_step, progress.seconds, facts, only_best)
+    observer.end(run, result)
+    return result
+
+
+def average_branches(setup: Setup, branches: Mapping[str, Run]) -> soup.Soup:
+    """Average the last weights of finished branches, as the recipe of the setup says.
+
+    Branches that were stopped early are left out, except for the first, the one to fall back to.
+    """
+    settings, names = setup.recipe.soup, list(branches)
+    kept = [name for name in names if name == names[0] or not branches[name].result().get("stopped_early")]
+    states = {name: last_weights(branches[name], setup) for name in kept}
+    frozen = setup.recipe.training.batch_norm == "frozen"
+    options: dict[str, Any] = {"like": setup.model, "batches": None if frozen else CalibrationInputs(setup)}
+    with autocast(setup.dataset.device, getattr(torch, setup.recipe.training.precision)):
+        if settings.rule == "uniform":
+            return soup.uniform(states, **options)
+        return soup.greedy(states, validation_values(setup), guard=settings.guard, **options)
+
+
+def last_weights(branch: Run, setup: Setup) -> dict[str, Tensor]:
+    """The weights at the end of a branch, where its step size is zero."""
+    state = checkpoint.load_selected(checkpoint.steps(branch.checkpoints)[-1], setup.ranks)
+    weights: dict[str, Tensor] = state["job"]["model"]
+    return {name: value.to(setup.dataset.device) for name, value in weights.items()}
+
+
+def validation_values(setup: Setup) -> Callable[[nn.Module], Tensor]:
+    """The metric that selects weights, of any network on the validation rows: of each task, or of folds."""
+    dataset, settings = setup.dataset, setup.recipe.training
+    rows = dataset.split["valid"]
+    labels = dataset.labels[rows.to(dataset.device)]
+    precision = getattr(torch, settings.precision)
+
+    def metric(logits: Tensor, labels: Tensor) -> Tensor:
+        return task_metrics(logits, labels, settings.max_fpr)[settings.select]
+
+    def values(model: nn.Module) -> Tensor:
+        size = settings.evaluation_batch_size
+        logits = predict_logits(model, dataset, rows, size, precision, setup.ranks)
+        found = metric(logits, labels)
+        if int(found.isfinite().sum()) < _ENOUGH_TASKS:
+            found = soup.jackknife(metric, logits, labels)
+        return setup.ranks.from_main(found)
+
+    return values
+
+
+def branch_facts(found: soup.Soup, branches: Mapping[str, Run]) -> dict[str, dict[str, Any]]:
+    """What a result says of each branch: its share of the average, its length, time and metrics."""
+    facts = {}
+    for name, branch in branches.items():
+        result = branch.result()
+        kept = ("method", "steps", "seconds", "valid", "test", "stopped_early")
+        facts[name] = {"share": found.weights.get(name, 0.0)} | {k: result[k] for k in kept if k in result}
+    return facts

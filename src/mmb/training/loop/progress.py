@@ -1,0 +1,80 @@
+"""How far a run is, and what happens now and then: evaluations and checkpoints."""
+
+import math
+import time
+from dataclasses import asdict, dataclass
+
+from mmb.training.loop import threshold_log
+from mmb.training.loop.evaluate import evaluate_part, recalibrate
+from mmb.training.loop.observer import Observer
+from mmb.training.loop.setup import Setup
+from mmb.training.runs import checkpoint
+from mmb.training.runs.fingerprints import recipe_facts
+from mmb.training.runs.log import RunLog
+from mmb.training.runs.run import Run
+
+
+@dataclass
+class Progress:
+    """The counters of the loop, part of every checkpoint."""
+
+    step: int = 0  # steps done
+    best_step: int | None = None  # step of the best evaluation so far
+    best: float = -math.inf  # its value
+    first: float = math.nan  # value of the initial weights
+    since_best: int = 0  # evaluations since then
+    stopped: bool = False  # whether training ended early
+    seconds: float = 0.0  # time spent, by all processes that worked on the run one after the other
+    log_position: int = 0  # length of the log
+
+    def __post_init__(self) -> None:
+        self._started = time.perf_counter() - self.seconds
+
+    def take_time(self) -> None:
+        """Bring the time spent up to date."""
+        self.seconds = time.perf_counter() - self._started
+
+
+def evaluate(run: Run, setup: Setup, progress: Progress, log: RunLog, observer: Observer) -> bool:
+    """Evaluate on the validation rows; True if that is the best so far."""
+    settings = setup.recipe.training
+    setup.objective.average_running_statistics(setup.model)
+    if settings.batch_norm == "recalibrate":
+        recalibrate(setup)
+    valid = setup.ranks.from_main(evaluate_part(setup, "valid"))
+    value = valid[settings.select]
+    if math.isnan(value):
+        raise ValueError(
+            "no task has both a positive and a negative among the validation rows, so no weights can be "
+            "selected: give the data another split"
+        )
+    log.write("valid", progress.step, {**valid, "seconds": progress.seconds})
+    threshold_log.record(run.path, setup, progress.step)
+    observer.evaluated(progress.step, valid)
+    better = value > progress.best
+    if better:
+        progress.best, progress.best_step, progress.since_best = value, progress.step, 0
+    else:
+        progress.since_best += 1
+    if progress.step == 0:
+        progress.first = value
+    impatient = settings.patience is not None and progress.since_best >= settings.patience
+    in_second_half = progress.step >= setup.steps / 2
+    weak = settings.stop_below is not None and value < progress.first - settings.stop_below
+    progress.stopped = impatient or (weak and in_second_half)
+    return better
+
+
+def save(run: Run, setup: Setup, progress: Progress, log: RunLog) -> None:
+    """Write a checkpoint, and delete those that are no longer needed."""
+    progress.log_position = log.sync()
+    setup.objective.average_running_statistics(setup.model)
+    state = {
+        "job": setup.state_dict(),
+        "progress": asdict(progress),
+        "data": setup.data_facts,
+        "recipe": recipe_facts(run.recipe),
+    }
+    checkpoint.save(run.checkpoints, progress.step, state, progress.best_step, setup.ranks)
+    if setup.ranks.is_main:
+        checkpoint.prune(run.checkpoints, run.recipe.training.keep_checkpoints, progress.step)

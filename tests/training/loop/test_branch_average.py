@@ -1,0 +1,174 @@
+"""A run with branches: one start, branches for different objectives, the average of what they learn."""
+
+import shutil
+from dataclasses import replace
+
+import pytest
+import torch
+
+from mmb.training import Observer, Run, RunError, evaluate_run, export_run, resolve, train
+from mmb.training.loop.evaluate import part_logits, recalibrate
+from mmb.training.loop.outcome import load_weights
+from mmb.training.loop.setup import make_setup
+from mmb.training.recipes.resolution import to_plain
+from mmb.training.runs import checkpoint
+from mmb.training.runs.log import read_log
+from processes import in_processes
+from tiny_runs import molecule_recipe, newest_step, tiny_recipe
+
+BRANCHES = {"ce": {}, "auc": {}, "pauc": {}, "ce+auc": {"method": "sum"}}
+
+
+def soup_recipe(**changes):
+    return tiny_recipe("soup", **{"branches": BRANCHES, "soup": {"share": 0.5, "guard": 0.0}, **changes})
+
+
+def last_weights(run):
+    return checkpoint.load(checkpoint.steps(run.checkpoints)[-1])["job"]["model"]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    run = Run.create(tmp_path_factory.mktemp("soup") / "run", soup_recipe())
+    train(run)
+    return run
+
+
+def test_the_weights_are_the_average_of_the_picked_branches(undisturbed):
+    result = undisturbed.result()
+    branches = {name: Run.open(undisturbed.path / "branches" / name) for name in BRANCHES}
+    assert list(result["branches"]) == list(BRANCHES)
+    shares = {name: facts["share"] for name, facts in result["branches"].items()}
+    assert sum(shares.values()) == pytest.approx(1)
+    found = last_weights(undisturbed)
+    for entry, value in found.items():
+        expected = sum(shares[name] * last_weights(run)[entry] for name, run in branches.items())
+        torch.testing.assert_close(value, expected)
+
+
+def test_branches_start_where_the_first_phase_was_best(undisturbed):
+    start = Run.open(undisturbed.path / "pretrain")
+    first = next(
+        r for r in read_log(start.path) if r.get("step") == start.result()["best_step"] and "auc" in r
+    )
+    for name in BRANCHES:
+        at_start = next(r for r in read_log(undisturbed.path / "branches" / name) if r["kind"] == "valid")
+        assert at_start["step"] == 0
+        assert at_start["pauc"] == pytest.approx(first["pauc"])
+
+
+def test_steps_count_all_phases_and_the_log_begins_with_the_first(undisturbed):
+    result = undisturbed.result()
+    assert result["steps"] == 40 + 4 * 20
+    assert newest_step(undisturbed) == result["steps"] == result["best_step"]
+    records = [record for record in read_log(undisturbed.path) if record["kind"] == "valid"]
+    assert [record["step"] for record in records] == [0, 10, 20, 30, 40, 120]
+    assert records[-1]["pauc"] == pytest.approx(result["valid"]["pauc"])
+
+
+@pytest.mark.parametrize("phase", ["pretrain", "ce", "pauc", "ce+auc", "run"])
+def test_killed_in_any_phase_it_continues_bit_for_bit(undisturbed, tmp_path, phase):
+    class Killer(Observer):
+        def evaluated(self, step, valid):
+            if self.phase == phase and step > 0:
+                raise KeyboardInterrupt
+
+        def begin(self, run, step, steps):
+            self.phase = run.path.name
+
+    run = Run.create(tmp_path / "run", soup_recipe())
+    with pytest.raises(KeyboardInterrupt):
+        train(run, Killer())
+    assert not run.finished
+    train(run)
+    for entry, value in last_weights(run).items():
+        assert torch.equal(value, last_weights(undisturbed)[entry])
+    results = [one.result() for one in (run, undisturbed)]
+    assert results[0]["test"] == results[1]["test"]
+    assert [f["share"] for f in results[0]["branches"].values()] == [
+        f["share"] for f in results[1]["branches"].values()
+    ]
+
+
+def test_a_folder_that_is_moved_between_branches_continues(undisturbed, tmp_path):
+    class Killer(Observer):
+        def begin(self, run, step, steps):
+            if run.path.name == "auc":
+                raise KeyboardInterrupt
+
+    run = Run.create(tmp_path / "here", soup_recipe())
+    with pytest.raises(KeyboardInterrupt):
+        train(run, Killer())
+    shutil.move(run.path, tmp_path / "there")
+    moved = Run.open(tmp_path / "there")
+    assert train(moved)["test"] == undisturbed.result()["test"]
+
+
+def test_branches_side_by_side_are_the_same(undisturbed, tmp_path):
+    run = Run.create(tmp_path / "run", soup_recipe())
+    train(run, jobs=2)
+    for entry, value in last_weights(run).items():
+        assert torch.equal(value, last_weights(undisturbed)[entry])
+
+
+def train_here(path):
+    return train(Run.open(path))["test"]
+
+
+def test_many_processes_train_the_same(tmp_path):
+    recipe = soup_recipe(model={"dropout": 0.0})  # each process drops other units
+    alone, together = (Run.create(tmp_path / name, recipe) for name in ("alone", "together"))
+    expected = train(alone)
+    found = in_processes(2, train_here, together.path)
+    assert found[0] == found[1] == pytest.approx(expected["test"], abs=1e-6)
+    for entry, value in last_weights(together).items():
+        torch.testing.assert_close(value, last_weights(alone)[entry], rtol=1e-3, atol=1e-4)
+
+
+def test_a_weak_branch_is_stopped_and_left_out(tmp_path):
+    wild = {"method": "ce", "optimizer": {"lr": 1.0}, "schedule": {"name": "constant"}}
+    changes = {"branches": {"ce": {}, "wild": wild}, "soup": {"share": 0.5, "rule": "uniform"}}
+    run = Run.create(tmp_path / "run", soup_recipe(**changes, optimizer={"lr": 0.01}, data={"noise": 0.0}))
+    facts = train(run)["branches"]
+    assert facts["wild"]["stopped_early"]
+    assert facts["wild"]["steps"] < facts["ce"]["steps"]
+    assert (facts["wild"]["share"], facts["ce"]["share"]) == (0, 1)
+
+
+def test_batch_normalization_is_computed_again_for_the_average(tmp_path):
+    pytest.importorskip("rdkit")
+    branches = {"ce": {}, "auc": {}}
+    recipe = molecule_recipe(tmp_path, "soup", branches=branches, soup={"share": 0.5, "rule": "uniform"})
+    run = Run.create(tmp_path / "run", recipe)
+    train(run)
+    setup = make_setup(recipe)
+    load_weights(setup, run.best_checkpoint())
+    before = part_logits(setup, "valid")[0]
+    recalibrate(setup)
+    torch.testing.assert_close(part_logits(setup, "valid")[0], before)
+
+
+def test_it_is_evaluated_and_exported_as_any_run(undisturbed, tmp_path):
+    assert evaluate_run(undisturbed, "test")["mean"] == undisturbed.result()["test"]
+    export_run(undisturbed, tmp_path / "model.pt2")
+    assert (tmp_path / "model.pt2").exists()
+
+
+def test_a_branch_of_another_recipe_is_refused(tmp_path):
+    class Killer(Observer):
+        def begin(self, run, step, steps):
+            if run.path.name == "auc":
+                raise KeyboardInterrupt
+
+    recipe = soup_recipe()
+    run = Run.create(tmp_path / "run", recipe)
+    with pytest.raises(KeyboardInterrupt):
+        train(run, Killer())
+    auc = recipe.branches["auc"]
+    other = replace(recipe, branches={**recipe.branches, "auc": replace(auc, objective={"margin": 2.0})})
+    with pytest.raises(RunError, match=r"auc.*another recipe"):
+        train(Run(run.path, other))
+
+
+def test_a_written_recipe_resolves_to_the_same(undisturbed):
+    assert resolve(to_plain(undisturbed.recipe)) == undisturbed.recipe

@@ -1,0 +1,81 @@
+"""Branches of a recipe: what they share with the first phase, and what is their own."""
+
+import pytest
+
+from mmb.training import METHODS, RecipeError, resolve
+from mmb.training.recipes.resolution import to_plain
+from tiny_runs import TINY, tiny_recipe
+
+
+def total_steps(recipe):
+    return recipe.training.steps + sum(branch.training.steps for branch in recipe.branches.values())
+
+
+def test_the_first_phase_is_cross_entropy_with_the_settings_of_the_recipe():
+    recipe = tiny_recipe("soup", optimizer={"lr": 0.02})
+    assert recipe.pretrain == tiny_recipe("ce", optimizer={"lr": 0.02})
+
+
+@pytest.mark.parametrize("method", ["soup", "ce-average", "ce-longer"])
+def test_the_default_costs_half_as_much_again_as_cross_entropy(method):
+    assert total_steps(tiny_recipe(method)) == 1.5 * tiny_recipe("ce").training.steps
+
+
+def test_branches_follow_the_settings_of_the_recipe_and_their_own():
+    changes = {"optimizer": {"lr": 0.02}, "seed": 3, "training": {"select": "auc"}}
+    own = {"ce": {}, "far": {"method": "pauc", "objective": {"max_fpr": 0.5}, "optimizer": {"lr": 0.1}}}
+    recipe = tiny_recipe("soup", branches=own, **changes)
+    ce, far = recipe.branches["ce"], recipe.branches["far"]
+    assert (ce.method, far.method) == ("ce", "pauc")
+    assert (ce.optimizer.lr, far.optimizer.lr) == (0.02, 0.1)
+    assert far.objective["max_fpr"] == 0.5
+    assert {ce.training.select, far.training.select} == {"auc"}
+    assert (ce.training.steps, ce.schedule.name, ce.init_heads, ce.training.warm_start) == (
+        4,
+        "cosine",
+        True,
+        True,
+    )
+    assert len({recipe.seed, ce.seed, far.seed}) == 3
+    assert ce.data == far.data == recipe.data
+
+
+def test_the_defaults_of_a_branch_s_method_hold_in_it():
+    recipe = tiny_recipe("soup", branches={"ce": {}, "auc-ct": {}})
+    assert recipe.branches["auc-ct"].sampler.kind == METHODS["auc-ct"].defaults["sampler"]["kind"]
+    assert recipe.branches["ce"].sampler.kind == "rows"
+
+
+def test_a_recipe_in_epochs_has_branches_in_epochs():
+    recipe = resolve({"method": "soup", "data": {"name": "synthetic"}, "training": {"epochs": 20}})
+    assert {branch.training.epochs for branch in recipe.branches.values()} == {2.0}
+    assert {branch.training.steps for branch in recipe.branches.values()} == {None}
+
+
+def test_without_test_rows_no_phase_sees_them():
+    recipe = tiny_recipe("soup").untested()
+    assert not any(r.training.test for r in (recipe, recipe.pretrain, *recipe.branches.values()))
+
+
+def test_only_recipes_with_branches_write_them():
+    plain = to_plain(tiny_recipe("soup"))
+    assert resolve(plain) == tiny_recipe("soup")
+    assert plain["soup"]["share"] == 0.1
+    assert not {"soup", "branches", "pretrain"} & to_plain(tiny_recipe("ce")).keys()
+
+
+@pytest.mark.parametrize(
+    ("branches", "message"),
+    [
+        (["ce"], "branches.*mapping"),
+        ({"ce": "auc"}, "branches.*mapping"),
+        ({"../ce": {"method": "ce"}}, "folder"),
+        ({"no-such": {}}, "no method 'no-such'"),
+        ({"ce": {}, "soup": {}}, "branches.soup"),
+        ({"ce": {"pretrain": {"method": "ce"}}}, "branches.ce"),
+        ({"ce": {"optimizer": {"rl": 1}}}, "optimizer.lr"),
+    ],
+)
+def test_bad_branches_are_named(branches, message):
+    with pytest.raises(RecipeError, match=message):
+        resolve({"method": "soup", **TINY, "branches": branches})
