@@ -267,6 +267,63 @@ def test_a_network_as_x():
     assert all(torch.equal(start[name], parameter) for name, parameter in model.named_parameters())  # copied
 
 
+def neumann(**options):
+    return lambda problem: mmb.Solver(problem, mmb.Neumann(terms=3, smoothness=9.0), **SETTINGS | options)
+
+
+def same_state(state, before):
+    found = state.state_dict()
+    tensors = zip(mmb.trees.tree_leaves(found), mmb.trees.tree_leaves(before), strict=True)
+    return all(torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b for a, b in tensors)
+
+
+class Fails(torch.optim.Adam):
+    """Fails in its third step, after it has moved."""
+
+    def step(self):
+        super().step()
+        if next(iter(self.state.values()))["step"] == 3:
+            raise RuntimeError("failed")
+
+
+def test_an_optimizer_that_raises_leaves_the_state_as_it_was():
+    quadratic, blocks = Quadratic.make(), torch.tensor([0, 4])
+    solver, state = started(neumann(lr=None, optimizer=partial(Fails, lr=0.1)), quadratic)
+    for _ in range(2):
+        before = copy.deepcopy(state.state_dict())
+        solver.step(state, blocks, *quadratic.batches(blocks))
+        assert not torch.equal(state.generator.get_state(), before["generator"])
+    before = copy.deepcopy(state.state_dict())
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="failed"):
+            solver.step(state, blocks, *quadratic.batches(blocks))
+        assert same_state(state, before)
+
+
+@pytest.mark.parametrize(
+    ("options", "quantity", "block"),
+    [
+        ({"lr": 1e308, "beta": 1.0}, "x_overflow", None),
+        ({"lr_dual": 1e308}, "dual_residual", 4),
+        ({"lr_lower": 1e308}, "overflow", 4),
+        ({"lr": None, "optimizer": partial(torch.optim.SGD, lr=1e308)}, "x_overflow", None),
+    ],
+)
+def test_an_update_that_overflows_is_not_written(options, quantity, block):
+    quadratic, blocks = Quadratic.make(), torch.tensor([4, 0])
+    upper_batch, lower_batch = (
+        mmb.trees.tree_map(lambda t: 1e3 * t, batch) for batch in quadratic.batches(blocks)
+    )
+    solver, state = started(neumann(**options), quadratic)
+    before = copy.deepcopy(state.state_dict())
+    with pytest.raises(mmb.BrokenStepError, match=r"finite.*as before") as caught:
+        solver.step(state, blocks, upper_batch, lower_batch)
+    assert (caught.value.quantity, caught.value.block) == (quantity, block)
+    assert same_state(state, before)
+    unchecked, state = started(neumann(**options, check_every=0), quadratic)
+    unchecked.step(state, blocks, upper_batch, lower_batch)
+
+
 def test_callbacks_see_every_step_and_can_stop():
     quadratic = Quadratic.make()
     solver, state = started(v2(), quadratic)

@@ -128,6 +128,21 @@ def temporary_beside(path: Path) -> Iterator[Path]:
             os.unlink(lock.lock_file)
 
 
+def replace_folder(new: Path, path: Path) -> None:
+    """Let a folder take the place of another one, which is removed, or stays if that fails."""
+    if not path.exists():
+        os.replace(new, path)
+    else:
+        with temporary_beside(path) as old:
+            os.replace(path, old)
+            try:
+                os.replace(new, path)
+            except OSError:
+                os.replace(old, path)
+                raise
+    sync(path.parent)
+
+
 def _locked_name(path: Path) -> tuple[Path, FileLock]:
     while True:
         temporary = path.with_name(f".{path.name[:40]}.{secrets.token_hex(8)}.part")

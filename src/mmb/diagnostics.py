@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from mmb.trees import Tree, norm, tree_leaves
+from mmb.trees import Tree, all_finite, norm, tree_leaves
 
 if TYPE_CHECKING:
     from mmb.state import State
@@ -51,6 +51,9 @@ class Info:
         lower_residual: `|grad_y g_i|`: zero at the lower solution, [k].
         hypergradient_residual: How far the estimator is from what it tracks, [k]; see the estimator.
         indefinite: Whether a Hessian that is not positive definite was met, [k].
+        overflow: Whether the dual, the lower variable or the estimator's memory of a block would not be
+            finite after the step, [k]; not measured with `check_every=0`.
+        x_overflow: The same of `x`, unless an optimizer moves it.
         broken_peers: How many processes met something bad, if blocks are divided among processes.
     """
 
@@ -64,6 +67,8 @@ class Info:
     lower_residual: Tensor | None = None
     hypergradient_residual: Tensor | None = None
     indefinite: Tensor | None = None
+    overflow: Tensor | None = None
+    x_overflow: Tensor | None = None
     broken_peers: Tensor | None = None
 
     @property
@@ -89,7 +94,7 @@ class Info:
         block = None if position is None else int(self.blocks[position])
         where = f"step {self.step}" if block is None else f"block {block}, step {self.step}"
         what = _MEANINGS[name]
-        if name not in ("indefinite", "broken_peers"):
+        if name not in _FLAGS:
             value = float(measured[name] if position is None else measured[name][position])
             what += f" ({name}) is {value}; expected a finite number: {self._cause(position, batches)}"
         where += "; the state is as before this step" if unwritten else ""
@@ -117,7 +122,18 @@ _MEANINGS = {
     "hypergradient_residual": "the hypergradient estimator",
     "broken_peers": "another process met NaN, infinity or an indefinite Hessian; its message says where",
     "z_norm": "the gradient estimate of x",
+    "overflow": "the dual, the lower variable or the estimator's memory is not finite after the update: "
+    "lower lr_dual, lr_lower or the step size of the estimator",
+    "x_overflow": "x is not finite after the update: lower its step size",
 }
+_FLAGS = ("indefinite", "broken_peers", "overflow", "x_overflow")
+
+
+def check_moved(x: Tree, step: int) -> None:
+    """Raise if an optimizer moved x to where it is not finite; waits for the device."""
+    if not all_finite(x):
+        message = f"{_MEANINGS['x_overflow']} [step {step}; the state is as before this step]"
+        raise BrokenStepError(message, "x_overflow", None, step)
 
 
 def any_bad(measures: dict[str, Tensor]) -> Tensor:
@@ -126,10 +142,7 @@ def any_bad(measures: dict[str, Tensor]) -> Tensor:
 
 
 def _bad(measures: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {
-        name: value > 0 if name in ("indefinite", "broken_peers") else ~torch.isfinite(value)
-        for name, value in measures.items()
-    }
+    return {name: value > 0 if name in _FLAGS else ~torch.isfinite(value) for name, value in measures.items()}
 
 
 @dataclass

@@ -1,5 +1,6 @@
 """The paper's two single-loop algorithms, and the loop that runs them."""
 
+import copy
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -10,7 +11,7 @@ from torch import Tensor
 from mmb import validation
 from mmb._compile import compile_alone
 from mmb._renamed import renamed_arguments
-from mmb.diagnostics import Info, any_bad
+from mmb.diagnostics import Info, any_bad, check_moved
 from mmb.distributed import Shard
 from mmb.hypergradients import Hypergradient
 from mmb.oracles import Oracles
@@ -20,7 +21,9 @@ from mmb.state import State
 from mmb.trees import (
     Tree,
     add_scaled,
+    all_finite,
     block_norm,
+    blocks_finite,
     gather,
     norm,
     scatter_,
@@ -87,7 +90,8 @@ class Solver:
         inner_steps: More than 1 makes the naive double loop: that many updates of the sampled blocks on the
             same batches before every step of `x`.
         check_every: Steps between checks for NaN, infinity and indefinite Hessians, each made before anything
-            is written; 0 is never. On a GPU a check waits for the device.
+            is written; 0 is never. On a GPU a check waits for the device. With `optimizer`, a checked step
+            copies `x` and the optimizer's state, to put them back if `x` is not finite after it.
         compile: Compile the computation of a step with `torch.compile`.
         shard: The blocks of this process if blocks are divided among processes (`mmb.distributed.Shard`);
             None if this process has them all.
@@ -178,7 +182,8 @@ class Solver:
         """Make one step on the sampled blocks.
 
         Args:
-            state: The state, changed in place; left as it was if anything raises.
+            state: The state, changed in place; left as it was if anything raises (except for what an
+                optimizer that raises has moved in a step that is not checked).
             blocks: `I_t`: different block numbers, a LongTensor [k]. With a shard: the drawn blocks that it
                 owns, perhaps none; every process must make the step.
             upper_batch: Batches of `f`: a tensor or nested dicts, lists, tuples of tensors, leading axis k.
@@ -225,11 +230,14 @@ class Solver:
             staleness=state.step - state.last_visit[own],
             **update.measures,
         )
-        if self.check_every and state.step % self.check_every == 0:
+        checked = self.check_every > 0 and state.step % self.check_every == 0
+        if checked:
             info.check(unwritten=True, upper_batch=upper_batch, lower_batch=lower_batch)
+        if state.optimizer is not None:  # first: it is the user's, and may raise
+            _move_with(state.optimizer, state.x, update.estimate, state.step, checked)
+        self._write(state, own, update)
         if draw is not None:
             state.generator.set_state(generator.get_state())
-        self._write(state, own, update)
         return info
 
     def _update(
@@ -264,6 +272,8 @@ class Solver:
                 moved = self._project(add_scaled(dual, rates.dual, at.upper.grad_dual))  # alpha_i^{t+1}
                 measures["dual_residual"] = block_norm(add_scaled(moved, -1, dual)) / (rates.dual + _TINY)
                 dual = moved
+        if self.check_every and count:
+            measures["overflow"] = ~blocks_finite((dual, lower, memory), measures["values"])
         if self.shard is None:
             delta = tree_map(lambda leaf: leaf / count, grad_x)  # Delta^{t+1}
         else:
@@ -272,6 +282,8 @@ class Solver:
             beta = rates.beta
             z = tree_map(lambda old, new: (1 - beta) * old + beta * new, z, delta)  # z_{t+1}
             x = add_scaled(x, -rates.x, z)  # x_{t+1}
+            if self.check_every:
+                measures["x_overflow"] = ~all_finite(x)
         measures["z_norm"] = norm(delta if z is None else z)
         return Update(dual, lower, memory, delta, z, x, measures)
 
@@ -308,9 +320,6 @@ class Solver:
         if state.optimizer is None:
             tree_map(lambda old, new: old.copy_(new), state.z, update.z)
             tree_map(lambda old, new: old.copy_(new), state.x, update.x)
-        else:
-            tree_map(lambda leaf, gradient: setattr(leaf, "grad", gradient), state.x, update.estimate)
-            state.optimizer.step()  # first: it is the user's, and may raise
         scatter_(state.dual, blocks, update.dual)
         scatter_(state.lower, blocks, update.lower)
         scatter_(state.memory, blocks, update.memory)
@@ -379,6 +388,22 @@ def solve(
 def _no_blocks(x: Tree) -> dict[str, Tensor]:
     """The measures of a step in which none of this process's blocks were drawn."""
     return {"values": tree_leaves(x)[0].new_zeros(0)}
+
+
+def _move_with(optimizer: torch.optim.Optimizer, x: Tree, gradient: Tree, step: int, checked: bool) -> None:
+    """Let an optimizer move x; in a checked step, both are put back if it raises or x overflows."""
+    tree_map(lambda leaf, part: setattr(leaf, "grad", part), x, gradient)
+    if not checked:
+        optimizer.step()
+        return
+    before, memory = tree_map(torch.clone, x), copy.deepcopy(optimizer.state_dict())
+    try:
+        optimizer.step()
+        check_moved(x, step)
+    except BaseException:
+        tree_map(lambda leaf, old: leaf.copy_(old), x, before)
+        optimizer.load_state_dict(memory)
+        raise
 
 
 def _scalar(rate: float) -> Tensor:

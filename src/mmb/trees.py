@@ -24,8 +24,10 @@ Tree: TypeAlias = Any  # Tensor | dict[str, Tree]; None where a problem has no s
 __all__ = [
     "Tree",
     "add_scaled",
+    "all_finite",
     "block_dot",
     "block_norm",
+    "blocks_finite",
     "by_place",
     "gather",
     "map_tensors",
@@ -80,6 +82,21 @@ def block_dot(left: Tree, right: Tree) -> Tensor:
 def block_norm(tree: Tree) -> Tensor:
     """Euclidean norm per block."""
     return block_dot(tree, tree).sqrt()
+
+
+def all_finite(tree: Tree) -> Tensor:
+    """Whether there is no NaN and no infinity in a tree: a boolean scalar."""
+    return torch.stack([torch.isfinite(leaf).all() for leaf in tree_leaves(tree)]).all()
+
+
+def blocks_finite(tree: Tree, like: Tensor) -> Tensor:
+    """The same per block, [k]; `like` is any tensor with one entry per block."""
+    finite = torch.ones_like(like, dtype=torch.bool)
+    for leaf in tree_leaves(tree):
+        if leaf is not None:
+            good = torch.isfinite(leaf)
+            finite = finite & (good.flatten(1).all(1) if good.ndim > 1 else good)
+    return finite
 
 
 def norm(tree: Tree) -> Tensor:

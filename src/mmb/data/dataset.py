@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from torch import Tensor
 from mmb.label_values import MISSING
 
 SPLITS = ("train", "valid", "test")
+_CONTROL = ("Cc", "Cs", "Zl", "Zp")  # control characters, halves of characters, ends of lines and paragraphs
 Progress = Callable[[int, int], None]
 """Called with how much is done, and how much there is to do in all."""
 
@@ -75,6 +77,9 @@ class Dataset:
                 f"labels must be int8 of shape [{n}, {len(self.task_names)}] (rows, tasks), "
                 f"got {self.labels.dtype} of shape {list(self.labels.shape)}"
             )
+        for name in self.task_names:
+            if any(unicodedata.category(sign) in _CONTROL for sign in name):
+                raise ValueError(f"task_names: {name!r} has a control character: give that task another name")
         if set(self.split) != set(SPLITS):
             raise ValueError(f"split must have exactly the keys {SPLITS}, got {tuple(self.split)}")
         for part, rows in self.split.items():

@@ -48,3 +48,19 @@ def test_celeba_lists_must_agree(tmp_path):
     partition.unlink()
     with pytest.raises(MissingDataError, match=r"(?s)list_eval_partition.*mmb data get celeba --from DIR"):
         mmb.data.load("celeba", root)
+
+
+def test_unpacked_images_are_verified_again(tmp_path):
+    source = image_sets.write_celeba(tmp_path / "source", zipped=True)
+    root = tmp_path / "root"
+    mmb.data.get("celeba", root, source)
+    assert mmb.data.get("celeba", root, source) == mmb.data.get("celeba", root)
+    image = root / "celeba" / "raw" / "img_align_celeba" / "000002.jpg"
+    content = bytearray(image.read_bytes())
+    content[len(content) // 2] ^= 1
+    image.write_bytes(content)
+    with pytest.raises(DamagedDataError, match=r"000002\.jpg.*SHA-256"):
+        mmb.data.get("celeba", root)
+    image.unlink()
+    with pytest.raises(DamagedDataError, match=r"000002\.jpg.*SHA256SUMS"):
+        mmb.data.get("celeba", root)

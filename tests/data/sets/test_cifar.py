@@ -69,6 +69,21 @@ def test_an_unpacked_archive_is_verified(tmp_path, cifar10, damage, problem):
     assert not (tmp_path / "root").exists()
 
 
+def test_a_changed_pixel_of_an_unpacked_archive_is_noticed(tmp_path, cifar10):
+    _, unpacked, small, _ = cifar10
+    small.get(tmp_path, unpacked)
+    file = tmp_path / "cifar10" / "raw" / small.archives[0].folder / "data_batch_2.bin"
+    content = bytearray(file.read_bytes())
+    content[1000] ^= 1
+    file.write_bytes(content)
+    for use in (small.get, small.prepare, small.load):
+        with pytest.raises(DamagedDataError, match=r"data_batch_2\.bin.*SHA-256"):
+            use(tmp_path)
+    file.unlink()
+    shutil.copy(unpacked / "data_batch_2.bin", file)
+    small.load(tmp_path)
+
+
 @pytest.mark.parametrize("name", ["cifar10", "cifar100"])
 def test_a_python_archive_is_not_read_but_the_binary_one_is_named(tmp_path, name):
     archive, folder = image_sets.CIFAR[name][0].pickles

@@ -152,6 +152,48 @@ def test_graphs_with_batch_norm_resume_exactly(tmp_path, method):
     assert_same_run(undisturbed, stopped)
 
 
+class SignalAt(Observer):
+    """Sends signals to this process after some steps."""
+
+    def __init__(self, step, *numbers):
+        self.step, self.numbers = step, numbers
+
+    def stepped(self, step, numbers):
+        if step == self.step:
+            for number in self.numbers:
+                signal.raise_signal(number)
+
+
+@pytest.mark.parametrize(
+    ("number", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)]
+)
+def test_a_signal_ends_training_with_a_checkpoint_of_that_step(tmp_path, number, error):
+    recipe = tiny_recipe("pauc", training=SHORT)
+    undisturbed, stopped = (Run.create(tmp_path / name, recipe) for name in ("undisturbed", "stopped"))
+    train(undisturbed)
+    handler = signal.getsignal(number)
+    for step in (2, 6, 12):  # without a checkpoint otherwise, and at the end
+        with pytest.raises(error):
+            train(stopped, SignalAt(step, number))
+        assert newest_step(stopped) == step
+        assert signal.getsignal(number) is handler
+    train(stopped)
+    assert_same_run(undisturbed, stopped)
+
+
+def test_a_second_signal_ends_training_at_once(tmp_path):
+    run = Run.create(tmp_path / "run", tiny_recipe(training=SHORT))
+    with pytest.raises(KeyboardInterrupt):
+        train(run, SignalAt(6, signal.SIGINT, signal.SIGINT))
+    assert newest_step(run) == 4
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        train(run, SignalAt(8, signal.SIGINT))  # which this process ignores
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    assert run.finished
+
+
 def test_a_damaged_newest_checkpoint_falls_back_saying_so(tmp_path):
     recipe = tiny_recipe(training={"steps": 20})
     undisturbed, damaged = (Run.create(tmp_path / name, recipe) for name in ("undisturbed", "damaged"))

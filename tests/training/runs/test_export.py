@@ -1,5 +1,8 @@
 """Exported models compute what the model computes."""
 
+import os
+from pathlib import Path
+
 import onnxruntime
 import pytest
 import torch
@@ -64,7 +67,7 @@ def test_a_difference_is_noticed(exported, converted_before, tmp_path, monkeypat
     monkeypatch.setattr(torch.export, "load", load_another)
     with pytest.raises(ExportError, match="differs"):
         export_run(exported[0], tmp_path / "export")
-    assert not list((tmp_path / "export").iterdir())
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_export_that_fails_leaves_the_one_before(exported, converted_before):
@@ -76,3 +79,45 @@ def test_an_export_that_fails_leaves_the_one_before(exported, converted_before):
     ):
         export_run(run, folder)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    assert not list(folder.parent.glob(".export*"))
+
+
+def test_an_export_takes_the_place_of_the_one_before_as_a_whole(exported, converted_before, monkeypatch):
+    run, folder, *_ = exported
+    (folder / "model.onnx").write_bytes(b"old")
+    moved, replace = [], os.replace
+
+    def watch(source, target):
+        moved.append((Path(source).is_dir(), Path(target).name == folder.name))
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", watch)
+    export_run(run, folder)
+    assert moved == [(True, False), (True, True)]  # the old folder, and the new one
+    assert (folder / "model.onnx").read_bytes() != b"old"
+    assert not list(folder.parent.glob(".export*"))
+
+
+def test_a_failed_rename_brings_the_export_before_back(exported, converted_before, monkeypatch):
+    run, folder, *_ = exported
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    moved, replace = [], os.replace
+
+    def fail_second(source, target):
+        moved.append(source)
+        if len(moved) == 2:
+            raise PermissionError(13, "in use", str(source))
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", fail_second)
+    with pytest.raises(WriteError, match="in use"):
+        export_run(run, folder)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    assert not list(folder.parent.glob(".export*"))
+
+
+def test_a_folder_with_other_files_is_refused(exported, tmp_path):
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(ExportError, match=r"thesis\.tex.*--output"):
+        export_run(exported[0], tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]

@@ -53,6 +53,23 @@ def test_tasks_that_would_be_taken_for_other_columns_are_named(tmp_path, names):
         predict_file(run, path, tmp_path / "out.csv")
 
 
+def test_names_of_tasks_are_no_formulas(tmp_path):
+    names = ["=1+1", "+x", "-y", "@z", "a=b"]
+    path = tmp_path / "data.csv"
+    rows = (",".join([str(k % 7), *(str((k + j) % 2) for j in range(5))]) for k in range(90))
+    path.write_text("\n".join([f"x,{','.join(names)}", *rows]))
+    data = {"name": "csv", "path": str(path), "labels": names}
+    run = Run.create(tmp_path / "run", tiny_recipe("ce", data=data, training={"steps": 2}))
+    train(run)
+    found = predict_file(run, path, tmp_path / "out.csv")
+    assert list(found["positive"]) == names
+    header = (tmp_path / "out.csv").read_text().splitlines()[0].split(",")
+    assert header == [
+        *("row", "usable", "'=1+1", "'=1+1:decision", "'+x", "'+x:decision"),
+        *("'-y", "'-y:decision", "'@z", "'@z:decision", "a=b", "a=b:decision"),
+    ]
+
+
 def test_scores_and_decisions_are_those_of_the_selected_model(run, tmp_path):
     setup = make_setup(run.recipe)
     load_weights(setup, run.best_checkpoint())

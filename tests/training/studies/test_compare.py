@@ -1,4 +1,4 @@
-"""What a comparison brings along; in several processes it ends as a whole at the first interrupt."""
+"""What a comparison brings along; several processes end as a whole at the first signal, with checkpoints."""
 
 import os
 import signal
@@ -8,8 +8,11 @@ import time
 
 import pytest
 
-from mmb.training import plan_comparison, summarize, train_many
-from tiny_runs import TINY, is_free, wait_until
+from mmb.training import Run, plan_comparison, summarize, train_many
+from tiny_runs import TINY, is_free, newest_step, wait_until
+
+COMPARE = ["compare", "--methods", "ce,pauc", "--seeds", "2"]
+TUNE = ["tune", "--method", "ce", "--trials", "4"]
 
 
 def test_soups_bring_their_controls_and_share_the_first_phase(tmp_path):
@@ -31,34 +34,41 @@ def test_soups_can_be_compared_without_controls(tmp_path):
     assert planned[1].run.recipe.pretrain is not None
 
 
-@pytest.mark.skipif(os.name == "nt", reason="a terminal's interrupt, sent to a group of processes")
-def test_the_first_interrupt_ends_all_processes(tmp_path):
+@pytest.mark.skipif(os.name == "nt", reason="signals, and one that is sent to a group of processes")
+@pytest.mark.parametrize(
+    ("command", "number", "code"), [(COMPARE, signal.SIGINT, 130), (TUNE, signal.SIGTERM, 143)]
+)
+def test_the_first_signal_ends_all_processes(tmp_path, command, number, code):
     sections = {section: TINY[section] for section in ("data", "model")}
     overrides = [f"{name}.{key}={value}" for name, part in sections.items() for key, value in part.items()]
-    overrides += ["training.steps=1000000", "training.evaluate_every=100", "training.tensorboard=false"]
-    command = [sys.executable, "-m", "mmb", "compare", "--data", "synthetic", "--methods", "ce,pauc"]
-    command += ["--seeds", "2", "--jobs", "2", "--output", str(tmp_path), *overrides]
+    overrides += ["training.steps=1000000", "training.evaluate_every=1000000", "training.tensorboard=false"]
+    command = [sys.executable, "-m", "mmb", *command, "--data", "synthetic", "--jobs", "2"]
+    command += ["--output", str(tmp_path), *overrides]
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     process = subprocess.Popen(
         command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, start_new_session=True
     )
     signal.signal(signal.SIGINT, before)
-    paths = [tmp_path / method / "seed-0" for method in ("ce", "pauc")]
 
     def training():
-        return all(any((path / "checkpoints").glob("0*")) for path in paths) or process.poll() is not None
+        return [log.parent for log in tmp_path.glob("**/metrics.jsonl") if b'"train"' in log.read_bytes()]
 
     try:
-        wait_until(training)
+        wait_until(lambda: len(training()) == 2 or process.poll() is not None)
+        paths = training()
         assert not any(is_free(path) for path in paths)
         start = time.monotonic()
-        os.killpg(process.pid, signal.SIGINT)
+        if number == signal.SIGINT:  # as a terminal does
+            os.killpg(process.pid, number)
+        else:
+            process.send_signal(number)
         _, err = process.communicate(timeout=30)
         seconds = time.monotonic() - start
     finally:
         process.kill()
-    assert process.returncode == 130
+    assert process.returncode == code
     assert "Traceback" not in err
     assert seconds < 20
     assert all(is_free(path) for path in paths)
-    assert not (tmp_path / "ce" / "seed-1" / "metrics.jsonl").exists()  # what was queued
+    assert all(newest_step(Run.open(path)) > 0 for path in paths)  # written because of the signal
+    assert len(training()) == 2  # what was queued was not started

@@ -8,14 +8,16 @@ import shutil
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from mmb._atomic_files import sync, sync_all, temporary_beside
+from mmb._atomic_files import sync, sync_all, temporary_beside, write_whole
 from mmb.data.errors import DamagedDataError
 
+SUMS = "SHA256SUMS"
+"""The file in an unpacked folder that lists the checksums of the others, as `sha256sum` does."""
 _NAMES = {"md5": "MD5", "sha256": "SHA-256"}
 _AGAIN = "remove it and get the data set again"
 _BROKEN = (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError)
@@ -34,6 +36,23 @@ def verify(path: Path, checksum: str) -> Path:
     if found != checksum:
         raise DamagedDataError(path, f"its {_NAMES[algorithm]} is {found}, expected {checksum}", _AGAIN)
     return path
+
+
+def write_sums(folder: Path, sums: Mapping[str, str]) -> None:
+    """List the SHA-256 of a folder's files, by name, in it."""
+    write_whole(folder / SUMS, "".join(f"{sha256}  {name}\n" for name, sha256 in sums.items()))
+
+
+def verify_sums(folder: Path) -> bool:
+    """Compare the files of an unpacked folder with its list of checksums; False if it has none."""
+    if not (folder / SUMS).exists():
+        return False
+    for line in (folder / SUMS).read_text(encoding="utf-8").splitlines():
+        sha256, _, name = line.partition("  ")
+        if not (folder / name).is_file():
+            raise DamagedDataError(folder, f"it has no file {name!r}, which its {SUMS} lists", _AGAIN)
+        verify(folder / name, sha256)
+    return True
 
 
 @contextmanager
@@ -108,17 +127,22 @@ def read_members(archive: Path, members: Collection[str]) -> dict[str, bytes]:
 def unpack_zip(archive: Path, top: str, pattern: str, folder: Path) -> None:
     """Unpack the files `top/...` of a zip archive into `folder`, which appears whole or not at all.
 
-    What follows `top/` must match `pattern` as a whole; the pattern must not match a path that climbs.
+    The folder gets a list of their checksums. What follows `top/` must match `pattern` as a whole; the
+    pattern must not match a path that climbs.
     """
     wanted = re.compile(f"{re.escape(top)}/({pattern})")
     with atomic_path(folder) as temporary, _reading(archive), zipfile.ZipFile(archive) as bundle:
         names = [name for name in bundle.namelist() if wanted.fullmatch(name)]
         if not names:
             raise _lacking(archive, wanted.pattern)
+        sums = {}
         for name in names:
-            target = temporary / name.removeprefix(f"{top}/")
+            own = name.removeprefix(f"{top}/")
+            target = temporary / own
             target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(bundle.read(name))
+            target.write_bytes(content := bundle.read(name))
+            sums[own] = hashlib.sha256(content).hexdigest()
+        write_sums(temporary, sums)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
@@ -102,6 +103,7 @@ class ImageFiles:
             prefetch_factor=4 if workers else None,
             pin_memory=self.device.type == "cuda",
             generator=torch.Generator(),  # else it would draw from the global one
+            worker_init_fn=_leave_interrupts,
         )
         for rows, images in loader:
             if isinstance(images, DataError):
@@ -110,6 +112,11 @@ class ImageFiles:
 
     def _finish(self, images: Tensor, generator: torch.Generator | None) -> Tensor:
         return self.pixels(images.to(self.device, non_blocking=True), generator)
+
+
+def _leave_interrupts(_: int) -> None:
+    """Leave Ctrl-C, which a terminal sends to all processes, to the parent, which may still need a batch."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 class _Decoding(Dataset[Any]):

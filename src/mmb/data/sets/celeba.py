@@ -13,7 +13,7 @@ import torch
 
 from mmb.data.dataset import SPLITS, Dataset
 from mmb.data.errors import DamagedDataError
-from mmb.data.files.archives import unpack_zip
+from mmb.data.files.archives import unpack_zip, verify_sums
 from mmb.data.files.locate_files import find, link
 from mmb.data.inputs.image_files import Decoder, ImageEncoder, ImageFiles
 from mmb.data.inputs.images import Pixels
@@ -29,7 +29,10 @@ _REMEDY = (
 
 
 def get(root: Path, source: Path | None = None) -> Path:
-    """Link to the files of a folder from `root`; images in an archive are unpacked to `root`."""
+    """Link to the files of a folder from `root`; images in an archive are unpacked to `root`.
+
+    Unpacked images are compared with their checksums, also if they were unpacked before.
+    """
     raw = root / "celeba" / "raw"
     folder = raw if source is None else source
     for name in (_ATTRIBUTES, _PARTITION):
@@ -39,6 +42,7 @@ def get(root: Path, source: Path | None = None) -> Path:
         link(images, raw / _IMAGES)
     elif not (raw / _IMAGES).exists():
         unpack_zip(images, _IMAGES, r"\d+\.jpg", raw / _IMAGES)
+    verify_sums(raw / _IMAGES)
     return raw
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from mmb.data.dataset import SPLITS, Dataset
 from mmb.data.errors import DamagedDataError
-from mmb.data.files.archives import unpack_zip
+from mmb.data.files.archives import unpack_zip, verify_sums
 from mmb.data.files.delimited_text import read_table
 from mmb.data.files.locate_files import find, link
 from mmb.data.inputs.columns import numbers
@@ -49,7 +49,10 @@ _REMEDY = (
 
 
 def get(root: Path, source: Path | None = None) -> Path:
-    """Link from `root` to `CheXpert-v1.0-small`, the source or inside it, or unpack its archive there."""
+    """Link from `root` to `CheXpert-v1.0-small`, the source or inside it, or unpack its archive there.
+
+    Unpacked images are compared with their checksums, also if they were unpacked before.
+    """
     raw = root / "chexpert" / "raw"
     folder = source or raw
     if not (folder / "train.csv").exists():
@@ -61,6 +64,7 @@ def get(root: Path, source: Path | None = None) -> Path:
         link(folder, raw / _FOLDER)
     for name in ("train.csv", "valid.csv", "train", "valid"):
         find("chexpert", raw / _FOLDER, [name], _REMEDY)
+    verify_sums(raw / _FOLDER)
     return raw
 
 

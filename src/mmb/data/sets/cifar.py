@@ -14,7 +14,7 @@ from mmb._extras import require
 from mmb.data.dataset import Dataset, Progress
 from mmb.data.errors import DamagedDataError, MissingDataError
 from mmb.data.files import cache
-from mmb.data.files.archives import copy_file, read_members, verify
+from mmb.data.files.archives import checksum_of, copy_file, read_members, verify, verify_sums, write_sums
 from mmb.data.files.download import from_address, from_first, from_npm
 from mmb.data.inputs.image_files import Decoder, ImageEncoder
 from mmb.data.inputs.images import ImageTensor, Pixels
@@ -47,6 +47,7 @@ class Archive:
     def contents(self, place: Path) -> dict[str, bytes]:
         """Contents of the members of an archive, or of its unpacked folder."""
         if place.is_dir():
+            verify_sums(place)  # of what `get` has copied
             return {name: (place / name).read_bytes() for name in self.members}
         found = read_members(place, [f"{self.folder}/{name}" for name in self.members])
         return {name: found[f"{self.folder}/{name}"] for name in self.members}
@@ -82,8 +83,11 @@ class CifarSet:
         if source is not None and place.is_file():
             copy_file(place, raw / archive.file)
         elif source is not None:
+            sums = {name: checksum_of(place / name) for name in archive.members}
             for name in archive.members:
                 copy_file(place / name, raw / archive.folder / name)
+            write_sums(raw / archive.folder, sums)
+            verify_sums(raw / archive.folder)
         return raw
 
     def prepare(self, root: Path, *, progress: Progress | None = None) -> Path:

@@ -16,6 +16,7 @@ from mmb.training.loop.progress import Progress, evaluate, save
 from mmb.training.loop.randomness import own_randomness
 from mmb.training.loop.setup import Setup, find_device, make_setup
 from mmb.training.loop.step import make_step
+from mmb.training.loop.stopping import stop_requests
 from mmb.training.processes.group import Ranks, joined
 from mmb.training.processes.workers import Workers
 from mmb.training.runs import checkpoint
@@ -31,7 +32,8 @@ def train(
 ) -> dict[str, Any]:
     """Train a run to its end, from its newest checkpoint if it has one.
 
-    Processes that `torchrun` started, each of which must call this, train it together.
+    Processes that `torchrun` started, each of which must call this, train it together. In a single process,
+    Ctrl-C and SIGTERM end training after the step that is being made, with a checkpoint; again, at once.
 
     Args:
         run: The run.
@@ -103,28 +105,31 @@ def train_together(
                 evaluate(run, setup, progress, log, observer)
                 save(run, setup, progress, log)
             left = 0 if progress.stopped else max(0, setup.steps - progress.step)
-            for batch in islice(setup.feed, left):
-                setup.set_step_sizes(progress.step)
-                setup.window.add(take_step(batch))
-                progress.step += 1
-                last = progress.step == setup.steps
-                if progress.step % settings.log_every == 0 or last:
-                    means = setup.window.take()
-                    if not math.isfinite(means["loss"]):
-                        raise diverged(f"the loss is {means['loss']} at step {progress.step}", setup)
-                    progress.take_time()
-                    lr = float(setup.optimizer.param_groups[0]["lr"])
-                    log.write("train", progress.step, {**means, "lr": lr, "seconds": progress.seconds})
-                    observer.stepped(progress.step, means)
-                better = False
-                if progress.step % evaluate_every == 0 or last:
-                    progress.take_time()
-                    better = evaluate(run, setup, progress, log, observer)
-                if better or last or progress.stopped or progress.step % checkpoint_every == 0:
-                    progress.take_time()
-                    save(run, setup, progress, log)
-                if progress.stopped:
-                    break
+            with stop_requests(ranks.size == 1) as stop:
+                for batch in islice(setup.feed, left):
+                    setup.set_step_sizes(progress.step)
+                    setup.window.add(take_step(batch))
+                    progress.step += 1
+                    last = progress.step == setup.steps
+                    if progress.step % settings.log_every == 0 or last:
+                        means = setup.window.take()
+                        if not math.isfinite(means["loss"]):
+                            raise diverged(f"the loss is {means['loss']} at step {progress.step}", setup)
+                        progress.take_time()
+                        lr = float(setup.optimizer.param_groups[0]["lr"])
+                        log.write("train", progress.step, {**means, "lr": lr, "seconds": progress.seconds})
+                        observer.stepped(progress.step, means)
+                    better = False
+                    if progress.step % evaluate_every == 0 or last:
+                        progress.take_time()
+                        better = evaluate(run, setup, progress, log, observer)
+                    due = better or last or progress.stopped or progress.step % checkpoint_every == 0
+                    if due or stop:
+                        progress.take_time()
+                        save(run, setup, progress, log)
+                    stop.stop()
+                    if progress.stopped:
+                        break
         facts = {"at_once": at_once} if at_once > 1 else {}
         facts |= {"stopped_early": True} if progress.stopped else {}
         result = finish(run, setup, progress.step, progress.best_step, progress.seconds, facts, only_best)

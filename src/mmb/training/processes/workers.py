@@ -2,6 +2,7 @@
 
 import gc
 import multiprocessing
+import os
 import pickle
 import signal
 import threading
@@ -25,9 +26,10 @@ class Workers(Generic[_Task]):
     """A context in which some processes do tasks.
 
     A process does many tasks, so that code compiled for one serves the next; one that is killed takes only
-    its own task with it. All end with the context, busy or not, and with the process that started them.
-    Ctrl-C and SIGTERM to this process leave the context at once. The work, which does one task, and the tasks
-    must be picklable. Up to `count` processes are started, each when it is first needed.
+    its own task with it. All end with the context, busy or not, and with the process that started them; a run
+    in training gets a checkpoint first, if that takes no more than seconds. Ctrl-C and SIGTERM to this
+    process leave the context at once. The work, which does one task, and the tasks must be picklable. Up to
+    `count` processes are started, each when it is first needed.
     """
 
     def __init__(self, work: Callable[[_Task], None], count: int) -> None:
@@ -115,6 +117,8 @@ def _do(work: Callable[[_Task], None], task: _Task) -> None:
         except Exception:
             raise ProcessError(f"{type(error).__name__}: {error}") from error
         raise
+    except SystemExit:  # by a signal, after the checkpoint of a run
+        os._exit(1)
     finally:
         gc.collect()
         if torch.cuda.is_available():

@@ -4,17 +4,16 @@ import io
 import logging
 import os
 import shutil
-import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from mmb._atomic_files import sync, writing
+from mmb._atomic_files import replace_folder, sync_all, temporary_beside, writing
 from mmb._extras import require
 from mmb.data import Dataset
 from mmb.data.inputs.graphs import GraphBatch
@@ -26,6 +25,7 @@ TOLERANCE = 1e-5
 """Largest difference of a logit, relative where it is larger than one."""
 _SIZES = (2, 3, 64)  # rows of the batches that are compared; the export itself sees another number
 _EXAMPLE = 5
+_FILES = {"model.pt2", "model.onnx", "model.onnx.data", "predictor.json"}
 _ROWS = ("inputs",)
 _GRAPHS = ("atoms", "edges", "bonds", "graph", "graph_ptr", "edge_ptr")  # as in `GraphScores`
 
@@ -67,21 +67,24 @@ def export_run(run: Run, folder: Path) -> dict[str, Any]:
     """Export the selected model of a run, and compare with it on validation rows.
 
     Writes `model.pt2` (torch.export), `model.onnx` and `predictor.json` (names of the tasks, thresholds, how
-    files are read), all at once: if it fails, the files of an earlier export stay. Batches can have any
-    number of rows; of graphs, at least two.
+    files are read) to a new folder, which then takes the place of an earlier export: a reader never sees
+    files of two. If it fails, the earlier one stays. Batches can have any number of rows; of graphs, at least
+    two.
 
     Args:
         run: A finished run, whose data is present.
-        folder: Where to write.
+        folder: Where to write: a folder with an earlier export, an empty one, or none yet.
 
     Returns:
         The files, and the largest difference of a logit for each.
 
     Raises:
-        ExportError: If the model cannot be exported, or a logit differs by more than 1e-5.
+        ExportError: If the model cannot be exported, a logit differs by more than 1e-5, or the folder has
+            other files.
         RunError: If the run is not finished.
         WriteError: If a file cannot be written.
     """
+    _check_free(folder)
     model = Predictor.load(run).model
     with run.own_data():
         dataset = load_data(run.recipe.data)
@@ -97,11 +100,12 @@ def export_run(run: Run, folder: Path) -> dict[str, Any]:
         except (RuntimeError, torch.onnx.errors.OnnxExporterError) as error:
             name = run.recipe.model["name"]
             raise ExportError(f"the network {name!r} cannot be exported: {error}") from error
+        place = folder.resolve()
         with writing(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-            temporary = tempfile.TemporaryDirectory(prefix=".new-", dir=folder)
-        with temporary as own:
-            new = Path(own)
+            place.parent.mkdir(parents=True, exist_ok=True)
+        with temporary_beside(place) as new:
+            with writing(folder):
+                new.mkdir()
             with writing(files["torch"]):
                 (new / "model.pt2").write_bytes(saved.getbuffer())
             with writing(files["onnx"]):
@@ -109,17 +113,25 @@ def export_run(run: Run, folder: Path) -> dict[str, Any]:
             with writing(folder / "predictor.json"):
                 shutil.copyfile(run.path / "predictor.json", new / "predictor.json")
             differences = _compare(new, network, batches)
-            for path in new.iterdir():
-                sync(path)
-            for path in sorted(new.iterdir()):
-                os.replace(path, folder / path.name)
-    sync(folder)
+            sync_all(new)
+            with writing(folder):
+                replace_folder(new, place)
     return {
         "files": {kind: str(path) for kind, path in files.items()},
         "inputs": list(names),
         "largest_difference": differences,
         "rows_compared": sum(min(size, len(dataset.split["valid"])) for size in _SIZES),
     }
+
+
+def _check_free(folder: Path) -> None:
+    """Refuse a folder with files that are not of an export, which would be lost."""
+    with suppress(FileNotFoundError):
+        if others := sorted({*os.listdir(folder)} - _FILES):
+            raise ExportError(
+                f"{folder} has other files than those of an export, such as {others[0]}: name another folder "
+                "with --output"
+            )
 
 
 def _convert(model: nn.Module, example: tuple[Tensor, ...], names: Sequence[str]) -> tuple[io.BytesIO, Any]:

@@ -20,6 +20,7 @@ from mmb.training.runs import checkpoint
 from mmb.training.runs.run import Run, RunError
 from mmb.training.runs.scoring import predict_logits
 
+_FORMULA = ("=", "+", "-", "@")  # how a formula starts
 _FACTS = ("task_names", "max_fpr", "thresholds", "model", "encoder")
 
 
@@ -76,7 +77,8 @@ def predict_file(run: Run, source: Path, target: Path, fpr: float | None = None)
     or 0 for a row that could not be read, whose other cells are blank), and for each task its score (the
     sigmoid of the logit) and, as `TASK:decision`, 1 if the logit is above the task's threshold, else 0;
     blank if the threshold is not known. Both are blank for a task that had no positives or no negatives to
-    train on.
+    train on. A task whose name starts with `=`, `+`, `-` or `@` is written with a quote in front, as in
+    `'=name`, so that no spreadsheet takes it for a formula.
 
     Args:
         run: A finished run.
@@ -129,10 +131,14 @@ def predict_file(run: Run, source: Path, target: Path, fpr: float | None = None)
 
 
 def columns_for(task_names: Sequence[str]) -> list[str]:
-    """The columns of a table of predictions; RunError if names of tasks clash with those of other columns."""
+    """The columns of a table of predictions; RunError if names of tasks clash with those of other columns.
+
+    A name that a spreadsheet would run as a formula gets a quote in front.
+    """
     header = ["row", "usable"]
     for name in task_names:
-        header += [name, f"{name}:decision"]
+        shown = f"'{name}" if name.startswith(_FORMULA) else name
+        header += [shown, f"{shown}:decision"]
     if twice := sorted({name for name in header if header.count(name) > 1}):
         raise RunError(
             f"a table of predictions would have columns {twice} twice: rename the tasks and train again"
