@@ -569,7 +569,17 @@ def test_state_has_a_row_per_task_or_per_positive(name, data):
 def test_capture_is_refused_with_a_reason_or_allowed(name, data):
     reason = type(make(name, data)).capture_problem({})
     assert reason is None or "pairs" in reason
-    assert reason is not None or not name.startswith(("sopa", "pairwise"))
+    assert reason is not None or not name.startswith("sopa")
+
+
+def test_room_for_positives_changes_nothing_while_it_suffices(name, data):
+    batch = data.dense()
+    free = make(name, data)
+    reserved = copy.deepcopy(free)
+    reserved.reserve(int((batch.labels == 1).sum()) + 7)
+    expected, found = (estimate(objective, data, batch) for objective in (free, reserved))
+    for key, value in expected.items():
+        torch.testing.assert_close(found[key], value)
 
 
 def test_an_optimizer_without_the_objectives_parameters_gets_a_warning(name, data):

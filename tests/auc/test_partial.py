@@ -198,3 +198,7 @@ def test_capacity_changes_nothing_while_it_suffices():
     for key, value in ours.items():
         torch.testing.assert_close(value, theirs[key], atol=1e-12, rtol=0)
     assert all(v.isfinite().all() for v in estimate(tight, data, batch).values())
+    reserved = auc.PairwisePartialAUC(data.labels, gradient="full")
+    reserved.reserve(300)
+    capped.reserve(300)
+    assert (reserved.capacity, capped.capacity) == (300, 200)  # a capacity that was given stays

@@ -264,6 +264,12 @@ class Objective(nn.Module):
         """Why a step with these options cannot be captured as a CUDA graph; None if it can."""
         return None
 
+    def reserve(self, positives: int) -> None:
+        """Make room for this many positives per batch, so that no shape depends on the data of a batch.
+
+        It is called before a step is captured, with a number well above what occurs.
+        """
+
     # -- What is logged and reported ---------------------------------------------------------------------
 
     def loss_parts(self) -> dict[str, Tensor]:

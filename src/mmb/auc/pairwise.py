@@ -1,8 +1,5 @@
 """PairwisePartialAUC: partial AUC by a pairwise surrogate on logits above a tracked threshold."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from torch import Tensor
 
 from mmb._numbers import check_choice, check_sizes
@@ -43,7 +40,8 @@ class PairwisePartialAUC(ThresholdObjective):
         tau2: Strong convexity of the lower problem; biases the rate by `tau2 * threshold`.
         task_weighting: See [`Objective`][mmb.auc.objective.Objective].
         capacity: Most positives used per batch; None is all. A number makes all shapes fixed, so that nothing
-            waits for a GPU; positives beyond it are dropped, so choose it well above what occurs.
+            waits for a GPU; positives beyond it are dropped, so choose it well above what occurs. The
+            trainer chooses it for steps that are captured.
     """
 
     def __init__(
@@ -100,9 +98,6 @@ class PairwisePartialAUC(ThresholdObjective):
         value = (entries.scale[pairs.columns] * (selected * loss).sum(1)).sum()
         return value, [(logits, d_logits * entries.scale)]
 
-    @classmethod
-    def capture_problem(cls, options: Mapping[str, Any]) -> str | None:
-        """A step can be captured if the number of pairs is fixed."""
-        if options.get("capacity") is None:
-            return "needs a fixed number of pairs: set objective.capacity"
-        return None
+    def reserve(self, positives: int) -> None:
+        """Compare this many positives of every batch, unless a capacity was given."""
+        self.capacity = positives if self.capacity is None else self.capacity

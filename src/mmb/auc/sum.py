@@ -211,6 +211,11 @@ class Sum(Objective):
         for part in self.objectives():
             part.prefetch(tasks)
 
+    def reserve(self, positives: int) -> None:
+        """Make room for this many positives per batch in all parts."""
+        for part in self.objectives():
+            part.reserve(positives)
+
     def memory_note(self) -> str | None:
         """Those of the parts."""
         return "; ".join(filter(None, (part.memory_note() for part in self.objectives()))) or None

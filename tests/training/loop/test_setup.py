@@ -10,7 +10,14 @@ from mmb import memory
 from mmb.auc import Labels
 from mmb.memory import NoRoomError
 from mmb.training import Run, train
-from mmb.training.loop.setup import check_capture, make_optimizer, make_sampler, make_setup, rows_per_step
+from mmb.training.loop.setup import (
+    check_capture,
+    make_optimizer,
+    make_sampler,
+    make_setup,
+    most_positives,
+    rows_per_step,
+)
 from mmb.training.recipes.recipe import OptimizerSettings
 from mmb.training.recipes.resolution import resolve, to_plain
 from tiny_runs import tiny_recipe
@@ -52,7 +59,6 @@ def test_steps_have_as_many_rows_where_tasks_are_few(method):
         ({}, "cpu", "GPU.*cpu"),
         ({"method": "auc-ct", "objective": {"copies_device": "cpu"}}, "cuda", "copies_device=null"),
         ({"schedule": {"decay_blocks": True}}, "cuda", r"schedule\.decay_blocks=false"),
-        ({"method": "pauc-pairwise"}, "cuda", r"objective\.capacity"),
         ({"method": "sopa-s"}, "cuda", "number of pairs"),
     ],
 )
@@ -60,6 +66,17 @@ def test_refused_where_it_cannot_work(changes, device, message):
     recipe = tiny_recipe(**{**changes, "training": {"capture": True}})
     with pytest.raises(ValueError, match=message):
         check_capture(recipe, torch.device(device))
+
+
+@pytest.mark.parametrize("kind", ["rows", "tasks"])
+def test_room_for_positives_is_more_than_batches_have(kind):
+    labels = Labels((torch.rand(400, 6, generator=torch.Generator().manual_seed(0)) < 0.1).long())
+    recipe = tiny_recipe(sampler={"kind": kind})
+    counts = [
+        int((d.batch(labels.values, labels.values).labels == 1).sum()) for d in make_sampler(recipe, labels)
+    ]
+    room = most_positives(make_sampler(recipe, labels), labels)
+    assert max(counts) < room <= 1.5 * max(counts) + 32
 
 
 def compositional(**options):

@@ -6,7 +6,8 @@ import platform
 import warnings
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any
+from itertools import islice
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 import mmb
 from mmb._names import first_few
 from mmb.auc import Labels, Objective, RichRowSampler, ShardedObjective, TaskSampler
+from mmb.auc.sampling import Draw
 from mmb.auc.sharded import owned_heads
 from mmb.data import Dataset
 from mmb.distributed import Shard
@@ -41,6 +43,7 @@ from mmb.trees import tensors
 
 _NAMED = 20  # tasks, in a message
 _COMPARED = 16  # rows of the data, between processes
+_COUNTED = 64  # draws
 
 
 @dataclass
@@ -145,6 +148,8 @@ def make_setup(recipe: Recipe, ranks: Ranks = ONE) -> Setup:
         freeze_batch_norm(model)
     objective = divided_objective(recipe, labels, model, ranks).to(device)
     sampler = make_sampler(recipe, labels)
+    if recipe.training.capture:
+        objective.reserve(most_positives(make_sampler(recipe, labels), labels))
     steps = recipe.training.steps or max(1, round(recipe.training.epochs * sampler.steps_per_epoch))
     augmentation = torch.Generator().manual_seed(derive_seed(recipe.seed, "augmentation"))
     separate_streams(recipe.seed, ranks.rank, device, augmentation)
@@ -237,6 +242,15 @@ def check_capture(recipe: Recipe, device: torch.device, ranks: Ranks = ONE) -> N
         problem = "fixes the step sizes of block variables: set schedule.decay_blocks=false"
     if problem is not None:
         raise ValueError(f"training.capture {problem}, or training.capture=false")
+
+
+def most_positives(sampler: Draws, labels: Labels) -> int:
+    """A number of positives that batches of a sampler hardly ever exceed."""
+    counts = [
+        int((cast(Draw, draw).batch(labels.values, labels.values).labels == 1).sum())
+        for draw in islice(iter(sampler), _COUNTED)
+    ]
+    return max(counts) + max(counts) // 2 + 32
 
 
 def rows_per_step(recipe: Recipe) -> int:

@@ -25,7 +25,7 @@ from mmb.training.recipes.components import (
     objective_class,
 )
 from mmb.training.recipes.nested import Fragment, flatten, merge, nest
-from mmb.training.recipes.presets import DATA, DEFAULT_PARTS, METHODS, default_model
+from mmb.training.recipes.presets import DATA, DEFAULT_PARTS, METHODS, NETWORKS, default_model
 from mmb.training.recipes.recipe import SETTINGS, Recipe, SoupSettings
 from mmb.training.recipes.renamed import old_names
 
@@ -258,7 +258,8 @@ def with_presets(fragment: Fragment) -> Fragment:
     if "branches" in fragment:
         presets.pop("branches", None)  # a recipe's own branches replace those of its method
     merged = merge(presets, fragment)
-    return merge({"model": default_model(merged["data"])}, merged)
+    merged = merge({"model": default_model(merged["data"])}, merged)
+    return merge(NETWORKS.get(_name(merged, "model"), {}), merged)
 
 
 def _known(method: Any) -> str:

@@ -1,0 +1,93 @@
+"""The data sets of `transfer.py`, as fragments of recipes: what a user would type, and no more."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn import datasets
+
+from mmb.data.splits import stratified_split
+from mmb.training import read_recipe
+
+_RECIPES = Path(__file__).parents[1] / "recipes" / "reproduce"
+
+
+def _synthetic(**options: Any) -> Callable[[int, Path], dict[str, Any]]:
+    return lambda seed, folder: {"data": {"name": "synthetic", **options, "seed": seed}}
+
+
+def _named(name: str) -> Callable[[int, Path], dict[str, Any]]:
+    return lambda seed, folder: {"data": {"name": name}}
+
+
+def _digits(seed: int, folder: Path) -> dict[str, Any]:
+    return {"data": {"name": "digits", "seed": seed}}
+
+
+def _rare_table(load: Callable[[], Any], target: Callable[[Any], Any], keep: float) -> Any:
+    """A table of scikit-learn as a CSV file, in which most training positives of each task are gaps."""
+
+    def fragment(seed: int, folder: Path) -> dict[str, Any]:
+        bunch = load()
+        labels = target(bunch.target)
+        generator = torch.Generator().manual_seed(seed)
+        split = stratified_split(torch.as_tensor(bunch.target), (0.5, 0.2, 0.3), generator)
+        part = np.empty(len(labels), dtype=object)
+        for name, rows in split.items():
+            part[rows.numpy()] = name
+        cells = labels.astype(object)
+        for task in range(labels.shape[1]):
+            positives = torch.as_tensor((labels[:, task] == 1) & (part == "train")).nonzero().squeeze(1)
+            shuffled = positives[torch.randperm(len(positives), generator=generator)]
+            cells[shuffled[max(6, round(keep * len(shuffled))) :].numpy(), task] = ""
+        tasks = [f"task_{task}" for task in range(labels.shape[1])]
+        path = folder / "table.csv"
+        with path.open("w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow([*(f"x{column}" for column in range(bunch.data.shape[1])), *tasks, "part"])
+            writer.writerows([*x, *y, p] for x, y, p in zip(bunch.data, cells, part, strict=True))
+        names = {"labels": ",".join(tasks), "split_column": "part"}
+        return {"data": {"name": "csv", "path": str(path), **names}}
+
+    return fragment
+
+
+def _reproduced(name: str) -> Callable[[int, Path], dict[str, Any]]:
+    """A study of recipes/reproduce: its first phase, and as much for each branch as for its rows."""
+
+    def fragment(seed: int, folder: Path) -> dict[str, Any]:
+        rows = read_recipe(_RECIPES / name / "rows.yaml")
+        return {**{key: value for key, value in rows.items() if key != "method"}, "soup": {"share": 1.0}}
+
+    return fragment
+
+
+SETS: dict[str, Callable[[int, Path], dict[str, Any]]] = {
+    "digits": _digits,
+    "synthetic, rare": _synthetic(rows=8000, tasks=20, features=30, positive_rate=0.01, noise=0.5),
+    "synthetic, noisy": _synthetic(rows=6000, tasks=10, features=20, positive_rate=0.05, noise=2.0),
+    "synthetic, many tasks": _synthetic(
+        rows=6000, tasks=200, features=40, positive_rate=0.02, noise=0.7, missing_rate=0.5
+    ),
+    "breast cancer, rare": _rare_table(
+        datasets.load_breast_cancer, lambda y: (y == 0).astype(int)[:, None], keep=0.1
+    ),
+    "wine, rare": _rare_table(
+        datasets.load_wine, lambda y: np.stack([y == k for k in range(3)], 1).astype(int), keep=0.2
+    ),
+    "Tox21": _named("tox21"),
+    "SIDER": _named("sider"),
+    "BBBP": _named("bbbp"),
+    "ClinTox": _named("clintox"),
+    "HIV": _named("hiv"),
+    "MUV": _named("muv"),
+    "ToxCast": _named("toxcast"),
+    "CIFAR-10": _reproduced("cifar10"),
+    "CIFAR-10, rare": _reproduced("cifar10-rare"),
+    "molpcba": _reproduced("molpcba"),
+}

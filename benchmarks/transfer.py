@@ -1,0 +1,266 @@
+"""Does the default soup beat cross-entropy on data it was not chosen on? Leave one data set out.
+
+    python benchmarks/transfer.py run --output runs/transfer --log results/transfer/runs.jsonl [--sets ...]
+    python benchmarks/transfer.py table results/transfer/runs.jsonl
+
+`run` trains, for each data set and seed, one start by cross-entropy and all branches that any pool has, with
+the settings that `mmb train --method soup` uses, and writes metrics of every branch, control and soup.
+`table` takes for each data set the pool and the rule that are best on the others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import multiprocessing
+import statistics
+import time
+import warnings
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from _transfer_sets import SETS
+from mmb.soup import Soup
+from mmb.training import Run, merge, resolve, train
+from mmb.training.loop.branch_average import average_branches, last_weights
+from mmb.training.loop.evaluate import part_logits, recalibrate
+from mmb.training.loop.outcome import commit
+from mmb.training.loop.randomness import own_randomness
+from mmb.training.loop.setup import Setup, find_device, make_setup
+from mmb.training.recipes.recipe import SoupSettings
+from mmb.training.runs.scoring import mean_metrics, task_metrics
+
+BRANCHES: dict[str, dict[str, Any]] = {
+    **{f"ce-{number}": {"method": "ce"} for number in range(1, 6)},
+    "auc-1": {"method": "auc"},
+    "auc-2": {"method": "auc"},
+    "auc-ct-heads": {},
+    "pauc-0.1": {"method": "pauc"},
+    "pauc-0.3": {"method": "pauc", "objective": {"max_fpr": 0.3}},
+    "pauc-0.5": {"method": "pauc", "objective": {"max_fpr": 0.5}},
+    "pairwise-0.3": {"method": "pauc-pairwise", "objective": {"max_fpr": 0.3}},
+    "sopa-s": {"training": {"capture": False}},
+    "ce+auc": {"method": "sum", "objective": {"parts": {"ce": {}, "auc": {}}}},
+    "ce+pauc": {"method": "sum", "objective": {"parts": {"ce": {}, "pauc": {"max_fpr": 0.3}}}},
+}
+
+POOLS: dict[str, list[str]] = {
+    "A": ["ce-1", "auc-1", "auc-2", "pauc-0.3", "pairwise-0.3"],
+    "B": ["ce-1", "auc-1", "auc-2", "pauc-0.5", "pairwise-0.3"],
+    "C": ["ce-1", "auc-1", "pauc-0.5", "pairwise-0.3", "ce+auc"],
+    "D": ["ce-1", "auc-1", "auc-2", "pauc-0.5", "ce+auc"],
+    "E": ["ce-1", "auc-1", "pauc-0.3", "pauc-0.5", "pairwise-0.3"],
+    "F": ["ce-1", "ce-2", "auc-1", "pauc-0.5", "pairwise-0.3"],
+    "G": ["ce-1", "ce+auc", "ce+pauc", "auc-1", "pauc-0.5"],
+}
+
+RULES: dict[str, SoupSettings] = {
+    "uniform": SoupSettings(rule="uniform"),
+    "greedy": SoupSettings(rule="greedy", guard=0.0),
+    "greedy, guard 0.5": SoupSettings(rule="greedy", guard=0.5),
+    "greedy, guard 1": SoupSettings(rule="greedy", guard=1.0),
+}
+
+CONTROL = "CE average"  # of as many branches, with as many steps
+METRICS = ("pauc", "ap", "auc")
+
+
+# -- Training ------------------------------------------------------------------------------------------------
+
+
+def measure(name: str, seed: int, folder: Path, device: str) -> dict[str, Any]:
+    """Metrics of the start, every branch, the controls and all soups of a data set and a seed."""
+    began = time.perf_counter()
+    folder = folder / name.replace(", ", "-").replace(" ", "-") / f"seed-{seed}"
+    folder.mkdir(parents=True, exist_ok=True)
+    shared = merge(
+        SETS[name](seed, folder), {"seed": seed, "training": {"tensorboard": False, "device": device}}
+    )
+    # All branches of all pools, in one run; its own average is not used.
+    recipe = resolve(merge(shared, {"method": "soup", "branches": BRANCHES, "soup": {"rule": "uniform"}}))
+    run = Run.find(folder / "all", recipe)
+    train(run)
+    start = run.start()
+    share = 5 * recipe.soup.share
+    longer = resolve(merge(shared, {"method": "ce-longer", "soup": {"share": share}}))
+    longer_run = Run.find(
+        folder / "longer", replace(longer, pretrain=None, init_from=str(start.path.resolve()))
+    )
+    train(longer_run)
+    branches = run.branches(start)
+    with own_randomness(seed, find_device(device)):
+        setup = make_setup(recipe)
+    rows = {
+        "start": {part: start.result()[part] for part in ("valid", "test")},
+        "CE longer": {part: longer_run.result()[part] for part in ("valid", "test")},
+    }
+    for branch in branches:
+        setup.model.load_state_dict(last_weights(branches[branch], setup))
+        if recipe.training.batch_norm != "frozen":
+            recalibrate(setup)
+        rows[branch] = _metrics(setup)
+    for pool, names in {"CE": [f"ce-{number}" for number in range(1, 6)], **POOLS}.items():
+        for rule, settings in RULES.items():
+            chosen = replace(setup, recipe=replace(recipe, soup=settings))
+            found: Soup = average_branches(chosen, {one: branches[one] for one in names})
+            setup.model.load_state_dict(found.model.state_dict())
+            title = CONTROL if (pool, rule) == ("CE", "uniform") else f"{pool}, {rule}"
+            rows[title] = {**_metrics(setup), "picked": list(found.picked)}
+    steps = {"start": start.result()["steps"], "branch": branches["ce-1"].result()["steps"]}
+    seconds = round(time.perf_counter() - began, 1)
+    facts = {"set": name, "seed": seed, "commit": commit(), "steps": steps, "seconds": seconds}
+    return {**facts, "device": setup.dataset.device.type, "rows": rows}
+
+
+def _metrics(setup: Setup) -> dict[str, dict[str, float]]:
+    limit = setup.recipe.training.max_fpr
+    return {part: mean_metrics(task_metrics(*part_logits(setup, part), limit)) for part in ("valid", "test")}
+
+
+def _work(task: tuple[str, int, Path, str]) -> str:
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    return json.dumps(measure(*task))
+
+
+def run_all(options: argparse.Namespace) -> None:
+    """Measure data sets, several at a time, and append a line for each to the log."""
+    known = (
+        {(record["set"], record["seed"]) for record in read([options.log])} if options.log.exists() else set()
+    )
+    tasks = [
+        (name, seed, options.output, options.device)
+        for seed in range(options.seeds)
+        for name in options.sets or reversed(SETS)  # the long ones first
+        if (name, seed) not in known
+    ]
+    options.log.parent.mkdir(parents=True, exist_ok=True)
+    with multiprocessing.get_context("spawn").Pool(options.jobs, maxtasksperchild=1) as pool:
+        for line in pool.imap_unordered(_work, tasks):
+            with options.log.open("a") as log:
+                log.write(line + "\n")
+            record = json.loads(line)
+            print(f"{record['set']}, seed {record['seed']}: {record['seconds']:.0f} s", flush=True)
+
+
+# -- Tables --------------------------------------------------------------------------------------------------
+
+
+def read(paths: Sequence[Path]) -> list[dict[str, Any]]:
+    """The records of some logs."""
+    return [json.loads(line) for path in paths for line in path.read_text().splitlines()]
+
+
+class Differences:
+    """Test metrics of each row minus those of a control, paired by seed."""
+
+    def __init__(self, records: Sequence[Mapping[str, Any]], control: str = CONTROL) -> None:
+        self._values: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+        self.sets = [name for name in SETS if any(record["set"] == name for record in records)]
+        self.rows = list(dict.fromkeys(row for record in records for row in record["rows"]))
+        for record in records:
+            base = record["rows"][control]["test"]
+            for row, found in record["rows"].items():
+                for metric in METRICS:
+                    self._values[record["set"], row, metric].append(found["test"][metric] - base[metric])
+
+    def mean(self, name: str, row: str, metric: str) -> float:
+        """Mean over seeds."""
+        return statistics.fmean(self._values[name, row, metric])
+
+    def error(self, name: str, row: str, metric: str) -> float:
+        """Its standard error."""
+        values = self._values[name, row, metric]
+        return statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+
+    def over_sets(self, row: str, metric: str, without: str | None = None) -> float:
+        """Mean over data sets."""
+        return statistics.fmean(self.mean(name, row, metric) for name in self.sets if name != without)
+
+    def best(self, rows: Sequence[str], without: str | None = None) -> str:
+        """The row with the largest partial AUC over the data sets."""
+        return max(rows, key=lambda row: self.over_sets(row, "pauc", without))
+
+
+def tables(records: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Lines of Markdown."""
+    against = Differences(records)
+    seeds = {name: sum(record["set"] == name for record in records) for name in against.sets}
+    soups = [row for row in against.rows if row.split(", ")[0] in POOLS]
+    default = against.best(soups)
+    yield "## The soup, on data it was not chosen on\n"
+    yield (
+        f"Test rows, minus the average of five CE branches of as many steps ({CONTROL}), x 1,000: mean over "
+        "seeds (standard error), paired by seed. Each line uses the pool and the rule that have the largest "
+        "partial AUC on the other data sets.\n"
+    )
+    yield "| data set | seeds | CE average, pAUC | pool, rule | pAUC | AP | AUC | CE longer, pAUC |"
+    yield "|---|---|---|---|---|---|---|---|"
+    kept: dict[str, list[float]] = defaultdict(list)
+    for name in against.sets:
+        row = against.best(soups, without=name)
+        level = statistics.fmean(r["rows"][CONTROL]["test"]["pauc"] for r in records if r["set"] == name)
+        cells = [_cell(against, name, row, metric) for metric in METRICS]
+        for metric in METRICS:
+            kept[metric].append(against.mean(name, row, metric))
+        longer = _cell(against, name, "CE longer", "pauc")
+        kept["longer"].append(against.mean(name, "CE longer", "pauc"))
+        yield f"| {name} | {seeds[name]} | {level:.3f} | {row} | {' | '.join(cells)} | {longer} |"
+    means = [f"**{1000 * statistics.fmean(kept[key]):+.1f}**" for key in (*METRICS, "longer")]
+    yield f"| **mean** | | | | {' | '.join(means[:3])} | {means[3]} |\n"
+    yield f"The default is the best on all of them: pool and rule {default}.\n"
+    yield "## All pools and rules\n"
+    yield "Mean over data sets, and the worst of them in partial AUC, x 1,000, as above.\n"
+    yield "| pool, rule | pAUC | AP | AUC | worst pAUC |"
+    yield "|---|---|---|---|---|"
+    for row in ["start", "CE longer", *(f"CE, {rule}" for rule in RULES if rule != "uniform"), *soups]:
+        means = [f"{1000 * against.over_sets(row, metric):+.1f}" for metric in METRICS]
+        worst = min(against.sets, key=lambda name, row=row: against.mean(name, row, "pauc"))
+        yield f"| {row} | {' | '.join(means)} | {_cell(against, worst, row, 'pauc')} {worst} |"
+    single = Differences(records, "ce-1")
+    yield "\n## Each objective alone, after CE\n"
+    yield "One branch, minus a branch that goes on with CE, x 1,000: test partial AUC, paired by seed.\n"
+    rows = [row for row in BRANCHES if not row.startswith("ce-")]
+    yield f"| data set | {' | '.join(rows)} |"
+    yield f"|---|{'---|' * len(rows)}"
+    for name in single.sets:
+        yield f"| {name} | {' | '.join(_cell(single, name, row, 'pauc') for row in rows)} |"
+    for metric in METRICS:
+        means = [f"{1000 * single.over_sets(row, metric):+.1f}" for row in rows]
+        yield f"| **mean, {metric}** | {' | '.join(means)} |"
+
+
+def _cell(found: Differences, name: str, row: str, metric: str) -> str:
+    return f"{1000 * found.mean(name, row, metric):+.1f} ({1000 * found.error(name, row, metric):.1f})"
+
+
+def main() -> None:
+    """Run, or print tables."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    run = commands.add_parser("run")
+    run.add_argument("--output", type=Path, default=Path("runs/transfer"))
+    run.add_argument("--log", type=Path, default=Path("results/transfer/runs.jsonl"))
+    run.add_argument("--sets", nargs="*", choices=list(SETS))
+    run.add_argument("--seeds", type=int, default=3)
+    run.add_argument("--jobs", type=int, default=2)
+    run.add_argument("--device", default="cpu")
+    table = commands.add_parser("table")
+    table.add_argument("logs", nargs="+", type=Path)
+    options = parser.parse_args()
+    if options.command == "run":
+        run_all(options)
+    else:
+        print("\n".join(tables(read(options.logs))))
+
+
+if __name__ == "__main__":
+    main()
