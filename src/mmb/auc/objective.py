@@ -223,6 +223,10 @@ class Objective(nn.Module):
             state.copy_(torch.where(counts > 0, counts, 1.0))
         self.task_weight.copy_(task_weights(positives, negatives, self.task_weighting))
 
+    def log_odds(self) -> Tensor:
+        """`log(n+ / n-)` of each task, `[m]`: about where cross-entropy puts the logits."""
+        return (self.positives / self.negatives).log()
+
     def task_mean(self, values: Tensor) -> Tensor:
         """Mean over the trained tasks of one value `[m]` for each; zero if no task is trained."""
         trained = self.task_weight > 0
