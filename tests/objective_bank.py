@@ -50,6 +50,7 @@ OBJECTIVES = {
     "minibatch-recentered": lambda y, **o: auc.MiniBatchPartialAUC(
         y, max_fpr=0.3, transform="recentered", **o
     ),
+    "minibatch-logit": lambda y, **o: auc.MiniBatchPartialAUC(y, max_fpr=0.3, transform="logit", **o),
     "sum-minmax": lambda y, **o: auc.Sum(
         [(1.0, auc.CrossEntropy(y, **o)), (0.5, auc.MinMaxAUC(y, transform="recentered", **o))]
     ),
@@ -69,7 +70,7 @@ OBJECTIVES = {
 }
 SUMS = [name for name in OBJECTIVES if name.startswith("sum")]
 MARGIN = [name for name in OBJECTIVES if name not in ("cross-entropy", "focal", "new", *SUMS)]
-STATELESS = ["cross-entropy", "focal", "minibatch", "minibatch-recentered", "sum-by-entry"]
+STATELESS = ["cross-entropy", "focal", "minibatch", "minibatch-recentered", "minibatch-logit", "sum-by-entry"]
 PER_POSITIVE = ["sopa", "sopas", "sopas-recentered"]
 
 

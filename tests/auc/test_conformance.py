@@ -340,6 +340,7 @@ def test_dense_estimate_is_unbiased(name):
 def test_dense_pairs_are_unbiased_up_to_a_known_factor(name):
     data = make_data(seed=1, rows=8, tasks=3)
     objective = make(name, data)
+    objective.shift_pull = 0.0  # which pairs an entry with itself
     mean, _ = mean_over_batches(objective, data, 3)
     factor = 8 / 3 * 2 / 7  # chance of a pair, over the product of the chances of its two entries
     full = estimate(objective, data, data.dense())

@@ -12,7 +12,13 @@ from mmb import auc
 from objective_bank import OBJECTIVES, estimate, make, make_data, same, state
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-FREE = [n for n in OBJECTIVES if n.startswith(("minmax", "partial", "cross", "focal", "minibatch"))]
+FREE = [
+    n
+    for n in OBJECTIVES
+    if n.startswith(
+        ("minmax", "partial", "cross", "focal", "minibatch", "sum-minmax", "sum-partial", "sum-by")
+    )
+]
 
 
 def to_gpu(data):

@@ -9,6 +9,7 @@ from mmb.auc.minmax import MinMaxAUC
 from mmb.auc.objective import Objective
 from mmb.auc.pairwise import PairwisePartialAUC
 from mmb.auc.partial import PartialAUC
+from mmb.auc.parts.bad_values import BadValueError
 from mmb.auc.parts.tracked_thresholds import ThresholdReport
 from mmb.auc.parts.weighted_scores import WeightedScores
 from mmb.auc.sampling import Draw, RichRowSampler, RowDraw, Sampler, TaskDraw, TaskSampler
@@ -17,6 +18,7 @@ from mmb.auc.sum import Sum
 
 __all__ = [
     "SOPA",
+    "BadValueError",
     "Batch",
     "CompositionalAUC",
     "CrossEntropy",

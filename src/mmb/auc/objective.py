@@ -11,9 +11,10 @@ from mmb._numbers import check_range
 from mmb.auc.batches import Batch, TaskBatch
 from mmb.auc.labels import Labels, task_weights
 from mmb.auc.parts.autograd import Gradients, Result, with_gradient
+from mmb.auc.parts.bad_values import BadValues, screen
 from mmb.auc.parts.per_positive import PerPositive
 from mmb.auc.parts.tracked_thresholds import ThresholdReport
-from mmb.auc.parts.weighted_scores import WeightedScores, check_fed
+from mmb.auc.parts.weighted_scores import WeightedScores, check_fed, check_tasks
 from mmb.auc.sampling import Draw
 from mmb.label_values import MISSING
 from mmb.models.multitask import flatten_tasks
@@ -56,8 +57,17 @@ class Objective(nn.Module):
         weights_per_task: Whether every task is evaluated with its own weights (compositional training).
             Task-sampled batches then keep tasks apart and have a second set of rows for the lower level.
         rate_names: Names of the attributes that are step sizes of block variables.
+        bad_values: What to do with scores and weights that are not finite, too large to compute with, or
+            negative (weights). `"refuse"`: the batch raises `BadValueError`, and nothing has changed; on a
+            GPU, where looking would make every step wait, it has no effect and its loss is NaN. `"skip"`:
+            such entries count as missing, and `skipped` is among the logged numbers. At missing labels,
+            values never matter.
+        can_raise: Whether a refused batch raises. Not in one of several processes, for which the others
+            would wait: there it does what it does on a GPU.
     """
 
+    bad_values: BadValues = "refuse"
+    can_raise: bool = True
     by_entry: bool = False
     evaluates_model: bool = False
     weights_per_task: bool = False
@@ -83,6 +93,7 @@ class Objective(nn.Module):
             "negatives": labels.negatives.clamp(min=1),
         }.items():
             self.register_buffer(name, value.to(dtype), persistent=False)
+        self._skipped = self.task_weight.new_zeros(())  # entries of the last batch
 
     # -- The estimate ----------------------------------------------------------------------------------------
 
@@ -127,7 +138,8 @@ class Objective(nn.Module):
         """
         if self.evaluates_model:
             raise TypeError(f"{type(self).__name__} evaluates the model itself: call backward(model, batch)")
-        return self.loss(self.entries(scores, labels, tasks, weights, rows))
+        entries = self.entries(scores, labels, tasks, weights, rows)
+        return entries.flag(self.loss(entries))
 
     def backward(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Add the estimate to `.grad` of the model's and the objective's parameters, and move block state.
@@ -163,13 +175,17 @@ class Objective(nn.Module):
         # arithmetic instead of comparisons: several times faster on a CPU
         signs = labels.to(scores.dtype)
         signs = signs.nan_to_num(nan=float(MISSING)) if labels.is_floating_point() else signs
+        if weights is not None:
+            weights = weights.to(scores.dtype).reshape(len(weights), -1)  # beside scores
+        scores, signs, weights, broken, self._skipped = screen(
+            scores, signs, weights, tasks, self.bad_values, self.can_raise
+        )
         positive, negative = signs.clamp(min=0), 1 - signs * signs
         if tasks is None:
             # importance / (n * rate), with rate = count / N
             per_row = self.num_rows / labels.shape[0]
             positive, negative = positive * (per_row / self.positives), negative * (per_row / self.negatives)
             if weights is not None:
-                weights = weights.unsqueeze(1) if weights.dim() == 1 else weights
                 positive, negative = positive * weights, negative * weights
             task_weight, count = self.task_weight, self.num_usable
             rows = None if rows is None else rows.unsqueeze(1)
@@ -177,11 +193,11 @@ class Objective(nn.Module):
             scores, rows = scores.T, None if rows is None else rows.T
             positive, negative = (kind.T / kind.sum(1).clamp(min=1) for kind in (positive, negative))
             task_weight, count = self.task_weight.index_select(0, tasks), tasks.numel()
-            task_weight = task_weight if weights is None else task_weight * weights
+            task_weight = task_weight if weights is None else task_weight * weights.squeeze(1)
         negative_mass = negative.sum(0)
         sampled = (positive.sum(0) + negative_mass > 0) & (task_weight > 0)
         scale = torch.where(sampled, task_weight / count, 0.0)
-        return WeightedScores(scores, positive, negative, negative_mass, scale, sampled, tasks, rows)
+        return WeightedScores(scores, positive, negative, negative_mass, scale, sampled, tasks, rows, broken)
 
     def check_optimized(self, model: nn.Module) -> None:
         """Warn once if the optimizer resets the gradients of the model but not those of the objective."""
@@ -206,6 +222,10 @@ class Objective(nn.Module):
         for state, counts in ((self.positives, positives), (self.negatives, negatives)):
             state.copy_(torch.where(counts > 0, counts, 1.0))
         self.task_weight.copy_(task_weights(positives, negatives, self.task_weighting))
+
+    def log_odds(self) -> Tensor:
+        """`log(n+ / n-)` of each task, `[m]`: about where cross-entropy puts the logits."""
+        return (self.positives / self.negatives).log()
 
     def task_mean(self, values: Tensor) -> Tensor:
         """Mean over the trained tasks of one value `[m]` for each; zero if no task is trained."""
@@ -273,8 +293,11 @@ class Objective(nn.Module):
     # -- What is logged and reported ---------------------------------------------------------------------
 
     def loss_parts(self) -> dict[str, Tensor]:
-        """What the last loss is made of, if anything; over processes, it adds up as the loss does."""
-        return {}
+        """What the last loss is made of, if anything; over processes, it adds up as the loss does.
+
+        With `bad_values` of "skip", `skipped` is the number of entries that were left out.
+        """
+        return {"skipped": self._skipped} if self.bad_values == "skip" else {}
 
     def diagnostics(self) -> dict[str, Tensor]:
         """Numbers that show whether training works, from the state alone: scalars on the state's device."""
@@ -320,6 +343,7 @@ def model_scores(model: nn.Module, batch: Batch, num_tasks: int) -> Tensor:
     """Logits of a batch: `[n, m]`, or `[k, r]` of the sampled tasks; the model needs an output per task."""
     if not isinstance(batch, TaskBatch):
         return cast(Tensor, model(batch.inputs))
+    check_tasks(batch.tasks, num_tasks)
     own: Any = getattr(model, "task_scores", None)
     if own is not None:
         heads = getattr(model, "num_tasks", num_tasks)

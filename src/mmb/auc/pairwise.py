@@ -6,6 +6,7 @@ from mmb._numbers import check_choice, check_sizes
 from mmb.auc.labels import Labels
 from mmb.auc.parts.autograd import Gradients
 from mmb.auc.parts.pairs import Pairs, Surrogate, pair_loss
+from mmb.auc.parts.shift import PULL, hold_shift
 from mmb.auc.parts.tracked_thresholds import Gradient, TrackedThresholds
 from mmb.auc.parts.weighted_scores import WeightedScores
 from mmb.auc.threshold_objective import ThresholdObjective
@@ -25,6 +26,9 @@ class PairwisePartialAUC(ThresholdObjective):
     $\ell(d) = \log(1+e^{c-d})$ or $\max(c-d, 0)^2$. It is bilevel, without a dual. Its cost grows with
     (positives of the batch) x (rows).
 
+    The practical gradient does not see a shift of all scores of a task. So a weak pull keeps them about
+    $\log(n_+ / n_-)$, where cross-entropy puts them.
+
     Args:
         labels: The training labels.
         max_fpr: Upper end of the range, in (0, 1].
@@ -43,6 +47,8 @@ class PairwisePartialAUC(ThresholdObjective):
             waits for a GPU; positives beyond it are dropped, so choose it well above what occurs. The
             trainer chooses it for steps that are captured.
     """
+
+    shift_pull: float = PULL
 
     def __init__(
         self,
@@ -96,6 +102,9 @@ class PairwisePartialAUC(ThresholdObjective):
         if self.training:
             self.tracked.step(entries, tracking)
         value = (entries.scale[pairs.columns] * (selected * loss).sum(1)).sum()
+        if self.gradient == "practical":
+            pull, d_pull = hold_shift(entries, entries.gather(self.log_odds()), self.shift_pull)
+            value, d_logits = value + (entries.scale * pull).sum(), d_logits + d_pull
         return value, [(logits, d_logits * entries.scale)]
 
     def reserve(self, positives: int) -> None:

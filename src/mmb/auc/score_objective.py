@@ -8,6 +8,8 @@ from torch import Tensor
 from mmb._numbers import check_choice, check_positive
 from mmb.auc.labels import Labels
 from mmb.auc.objective import Objective
+from mmb.auc.parts.autograd import Gradients
+from mmb.auc.parts.shift import PULL, hold_shift
 from mmb.auc.parts.weighted_scores import WeightedScores
 
 Transform = Literal["sigmoid", "logit", "recentered"]
@@ -15,6 +17,8 @@ Transform = Literal["sigmoid", "logit", "recentered"]
 
 class ScoreObjective(Objective):
     """An objective that wants scores `h` of positives above those of negatives by a margin."""
+
+    shift_pull: float = PULL
 
     def __init__(
         self, labels: Labels | Tensor, margin: float, transform: Transform, task_weighting: float
@@ -24,10 +28,6 @@ class ScoreObjective(Objective):
         super().__init__(labels, task_weighting)
         self.margin, self.transform = margin, transform
 
-    def log_odds(self) -> Tensor:
-        """`log(n+ / n-)` of each task, `[m]`: about where cross-entropy puts the logits."""
-        return (self.positives / self.negatives).log()
-
     def squash(self, entries: WeightedScores) -> tuple[Tensor, Tensor]:
         """Scores `h` and their slope `dh/dlogit`, `[rows, k]` (the slope of `"logit"` is a scalar one)."""
         logits = entries.logits
@@ -36,3 +36,11 @@ class ScoreObjective(Objective):
         recentered = self.transform == "recentered"
         score = torch.sigmoid(logits - entries.gather(self.log_odds()) if recentered else logits)
         return score, torch.addcmul(score, score, score, value=-1)  # h - h^2
+
+    def held(self, entries: WeightedScores, value: Tensor, d_logits: Tensor) -> tuple[Tensor, Gradients]:
+        """The result of a loss of differences of scores: on logits, with a hold on their shift."""
+        if self.transform == "logit":
+            pull, d_pull = hold_shift(entries, entries.gather(self.log_odds()), self.shift_pull)
+            value = value + (entries.scale * pull).sum()
+            d_logits = torch.addcmul(d_logits, entries.scale, d_pull)
+        return value, [(entries.logits, d_logits)]

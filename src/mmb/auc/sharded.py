@@ -93,6 +93,7 @@ class ShardedObjective(Objective):
         self.inner = make(labels.columns(self.shard.start, self.shard.stop))
         if self.inner.by_entry:
             self.inner = make(labels)
+        self.inner.can_raise = False
         self.by_entry, self.evaluates_model = self.inner.by_entry, self.inner.evaluates_model
         self.weights_per_task = self.inner.weights_per_task
         for name, parameter in self.inner.named_parameters():

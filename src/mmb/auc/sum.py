@@ -81,6 +81,7 @@ class Sum(Objective):
         if rescale:  # squares n^2; both of a ratio start at zero, so that no correction is needed
             self.register_buffer("size", first.task_weight.new_zeros(self.num_tasks, len(weights)))
         self._values = [first.task_weight.new_zeros(()) for _ in weights]  # the parts' losses on this batch
+        self._skipped = first.task_weight.new_zeros(())
         self._first_size = first.task_weight  # n^2 of the first part on this batch
         # those that may refuse a batch come first, before any state moves
         self._order = sorted(
@@ -120,7 +121,7 @@ class Sum(Objective):
     def _adjusted(self, index: int, entries: WeightedScores, result: Result) -> Result:
         """A part's result, times its weight, in units of the first part; follows the size of its gradient."""
         value, ((logits, by_logits), *own) = result
-        self._values[index] = value.detach()
+        self._values[index] = entries.flag(value.detach())
         weight = self.weights[index]
         if not self.rescale:
             return value, [(to, weight * by) for to, by in result[1]]
@@ -165,6 +166,7 @@ class Sum(Objective):
         gradients: Gradients = []
         for index, part in enumerate(self.objectives()):
             if part.evaluates_model:
+                part.bad_values, part.can_raise = self.bad_values, self.can_raise
                 part.adjust = partial(self._adjusted, index)
                 try:
                     part.backward(model, batch)
@@ -224,7 +226,8 @@ class Sum(Objective):
 
     def loss_parts(self) -> dict[str, Tensor]:
         """The loss of each part on the last batch, without its weight: `NAME.loss`."""
-        return {f"{name}.loss": value for name, value in zip(self.parts, self._values, strict=True)}
+        found = {f"{name}.loss": value for name, value in zip(self.parts, self._values, strict=True)}
+        return {**found, **super().loss_parts()}
 
     @torch.no_grad()
     def diagnostics(self) -> dict[str, Tensor]:

@@ -31,6 +31,7 @@ SETTINGS = {
     "warm start": {"training": {"warm_start": True, "patience": 1}},
     "few rows": {"sampler": {"batch_size": 3}},
     "decaying": {"schedule": {"name": "cosine", "decay_blocks": True}},
+    "adam, blind to shifts": {"method": "pauc-pairwise", "optimizer": {"name": "adam", "lr": 0.03}},
     "two phases": {"method": "auc-ct", "pretrain": {"method": "ce", "training": {"steps": 3}}},
 }
 

@@ -50,6 +50,8 @@ class Blocks(NamedTuple):
 def as_problem(objective: Objective, score: Score) -> Problem:
     """State an objective (any but compositional training) as a problem, whose batches come from `as_blocks`.
 
+    SOPA and SOPA-s are stated without the weak pull on the shift of logits.
+
     `score(model, inputs, task)` is a pure function: the logits `[r]` of one task on its rows.
     """
     if isinstance(objective, SOPA):
@@ -164,7 +166,15 @@ def _pairwise(
     select = _select(objective, z, lower)
     short = objective.margin - (z.unsqueeze(1) - z)
     loss = functional.softplus(short) if objective.surrogate == "logistic" else short.clamp(min=0) ** 2
-    return batch["positive"] @ loss @ (batch["negative"] * select)
+    value = batch["positive"] @ loss @ (batch["negative"] * select)
+    return value if objective.gradient == "full" else value + _held(objective, z, batch)
+
+
+def _held(objective: PairwisePartialAUC | ScoreObjective, logits: Tensor, batch: One) -> Tensor:
+    """The pull of `hold_shift`."""
+    from_center = logits - own_value(objective.log_odds(), batch["task"])
+    offset = 0.5 * ((batch["positive"] + batch["negative"]) * from_center).sum()
+    return 0.5 * objective.shift_pull * offset**2
 
 
 def _cross_entropy(
@@ -192,7 +202,8 @@ def _minibatch(
     top = top_part(h.detach().unsqueeze(1), batch["negative"].unsqueeze(1), share).squeeze(1)
     tiny = torch.finfo(h.dtype).tiny
     positive, top = (w / w.sum().clamp(min=tiny) for w in (batch["positive"], top))
-    return positive @ (objective.margin - h.unsqueeze(1) + h) ** 2 @ top
+    value = positive @ (objective.margin - h.unsqueeze(1) + h) ** 2 @ top
+    return value + _held(objective, h, batch) if objective.transform == "logit" else value
 
 
 def _pair_losses(objective: SOPA | SOPAs, score: Score, x: Tree, batch: One) -> Tensor:

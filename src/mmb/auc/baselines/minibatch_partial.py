@@ -75,7 +75,8 @@ class MiniBatchPartialAUC(ScoreObjective):
             entries.scatter_(
                 self.current_share, (share * self.max_fpr ** (1 / self.anneal)).clamp(min=self.max_fpr)
             )
-        return value, [(entries.logits, d_score * slope * (2 * scale))]
+        d_logits = d_score * slope * (2 * scale)
+        return self.held(entries, value, d_logits)
 
 
 def top_part(score: Tensor, negative: Tensor, share: Tensor | float) -> Tensor:

@@ -83,7 +83,7 @@ class SOPA(PerPositiveObjective):
         d_score = pairs.to_scores(share.unsqueeze(1) * chosen * d_difference, score)
         if self.training:
             self.level.store(slots, level - self.lr_positive * (mass - chosen.sum(1)))
-        return value, [(entries.logits, d_score * slope)]
+        return self.held(entries, value, d_score * slope)
 
 
 class SOPAs(PerPositiveObjective):
@@ -142,7 +142,7 @@ class SOPAs(PerPositiveObjective):
         d_score = pairs.to_scores(share.unsqueeze(1) * weight * d_difference, score)
         if self.training:
             self.log_mean.store(slots, new)
-        return value, [(entries.logits, d_score * slope)]
+        return self.held(entries, value, d_score * slope)
 
 
 def _log(number: float) -> float:

@@ -11,7 +11,7 @@ from mmb.auc.compositional.whole_network import Estimate, check_inner_step
 from mmb.auc.labels import Labels
 from mmb.auc.minmax import MinMaxAUC
 from mmb.auc.parts.autograd import Gradients
-from mmb.auc.parts.weighted_scores import WeightedScores
+from mmb.auc.parts.weighted_scores import WeightedScores, check_tasks
 from mmb.auc.score_objective import Transform
 from mmb.models.multitask import MultiTask, as_multitask, flatten_tasks
 
@@ -121,6 +121,8 @@ class HeadCompositionalAUC(MinMaxAUC):
         self.check_optimized(model)
         heads = as_multitask(model, self.num_tasks)
         tasks = batch.tasks if isinstance(batch, TaskBatch) else None
+        if tasks is not None:
+            check_tasks(tasks, self.num_tasks)
         lower = batch.lower if isinstance(batch, TaskBatch) and batch.lower is not None else batch
         features = _features(heads, batch)
         below = features if lower is batch else _features(heads, lower)
@@ -135,6 +137,7 @@ class HeadCompositionalAUC(MinMaxAUC):
             under = upper if below is features else At(below.detach().to(own.weight.dtype), upper.apart)
             entries = self.entries(upper.logits(head, tasks), batch.labels, tasks, batch.weights)
             sought = self.entries(under.logits(own, tasks), lower.labels, tasks, lower.weights)
+            entries = entries.together(sought)
             value, ((_, by_logits), *means) = self.adjusted_estimate(entries)
             by_features, by_below, by_head, inner = self._see_through(
                 upper, under, head, own, by_logits, sought
@@ -149,7 +152,7 @@ class HeadCompositionalAUC(MinMaxAUC):
             grads += [(features, by_features.to(features.dtype)), (below, by_below.to(below.dtype))]
         outputs, by_outputs = zip(*grads, strict=True)
         torch.autograd.backward(outputs, by_outputs)
-        return {"loss": value, **self.diagnostics()}
+        return {"loss": entries.flag(value), **self.loss_parts(), **self.diagnostics()}
 
     def _see_through(
         self, upper: At, under: At, head: Head, own: Head, by_logits: Tensor, entries: WeightedScores

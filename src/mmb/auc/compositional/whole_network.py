@@ -1,7 +1,6 @@
 """CompositionalAUC: multi-task AUC maximization with compositional training (mAUC-CT)."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -15,6 +14,7 @@ from mmb.auc.compositional.weight_copies import StorageDtype, WeightCopies
 from mmb.auc.labels import Labels
 from mmb.auc.minmax import MinMaxAUC
 from mmb.auc.parts.autograd import Gradients
+from mmb.auc.parts.bad_values import BadValueError
 from mmb.auc.parts.weighted_scores import WeightedScores
 from mmb.auc.score_objective import Transform
 from mmb.memory import free_bytes, readable_bytes
@@ -170,25 +170,32 @@ class CompositionalAUC(MinMaxAUC):
         try:
             rows = self.copies.gather(tasks, like=model.weight)
             weights = self.copies.weights(model, at_upper.entries.tasks)
-            value, through_copies, own = self._upper(at_upper, self._copies(rows, weights))
+            copies = self._copies(rows, weights)
+            entries, value, through_copies, own = self._upper(at_upper, copies, batch, at_lower.entries)
             steps, delta = self._lower(at_lower, weights, through_copies)
+            moving = entries.sampled & self._finite(steps, entries)
         except Exception:
             self.dual.copy_(old_dual)  # the only state touched so far
             raise
         means, by_means = zip(*own, strict=True)
         torch.autograd.backward([*weights, *means], [*delta, *by_means])
         if self.training:
-            self._move_copies(rows, weights, steps, at_upper.entries.sampled)
+            self._move_copies(rows, weights, steps, moving)
             self.copies.scatter_(tasks, rows)
         at_lower.update_running_statistics()
-        return {"loss": value, **self.diagnostics()}
+        if self.bad_values == "refuse":
+            value = torch.where((moving == entries.sampled).all(), entries.flag(value), torch.nan)
+        return {"loss": value, **self.loss_parts(), **self.diagnostics()}
 
-    def _weigh(self, batch: Batch) -> WeightedScores:
-        """Check a batch and weigh its entries; there are no logits yet."""
-        placeholder = self.task_weight.new_zeros(()).expand(batch.labels.shape)
+    def _weigh(self, batch: Batch, logits: Tensor | None = None) -> WeightedScores:
+        """Check a batch and weigh its entries; logits `[k, r]`, if there are any yet."""
         tasks = batch.tasks if isinstance(batch, TaskBatch) else None  # which may be on the host
-        tasks = None if tasks is None else tasks.to(placeholder.device, non_blocking=True)
-        return self.entries(placeholder, batch.labels, tasks, batch.weights)
+        if logits is None:
+            scores = self.task_weight.new_zeros(()).expand(batch.labels.shape)
+        else:
+            scores = logits.detach().T if tasks is None else logits.detach()
+        tasks = None if tasks is None else tasks.to(scores.device, non_blocking=True)
+        return self.entries(scores, batch.labels, tasks, batch.weights)
 
     def _copies(self, rows: Tensor, weights: Weights) -> list[Tensor]:
         """The copies `u_i`, from rows that hold copies or offsets."""
@@ -197,16 +204,33 @@ class CompositionalAUC(MinMaxAUC):
             return parts
         return [part + weight.detach() for part, weight in zip(parts, weights, strict=True)]
 
-    def _upper(self, at: TaskwiseModel, copies: list[Tensor]) -> tuple[Tensor, Weights, Gradients]:
+    def _finite(self, steps: Weights, entries: WeightedScores) -> Tensor:
+        """Which tasks `[k]` have finite steps; where a batch can be refused, all that are sampled must."""
+        sums = torch.stack([part.reshape(len(part), -1).sum(1) for part in steps])
+        finite = sums.isfinite().all(0)
+        known = finite.device.type == "cpu" and self.can_raise and self.bad_values == "refuse"
+        if known and not bool((finite | ~entries.sampled).all()):
+            place = int((~finite & entries.sampled).nonzero()[0])
+            task = place if entries.tasks is None else int(entries.tasks[place])
+            raise BadValueError(
+                f"the cross-entropy step of task {task} is not finite: inputs of the lower level may have "
+                "NaN, or the step size is too large. The batch is refused, and nothing has changed"
+            )
+        return finite
+
+    def _upper(
+        self, at: TaskwiseModel, copies: list[Tensor], batch: Batch, lower: WeightedScores
+    ) -> tuple[WeightedScores, Tensor, Weights, Gradients]:
         """Value of the AUC loss, its gradient by the copies (scaled by task), and by the class means."""
         leaves = tuple(copy.detach().requires_grad_() for copy in copies)
         with torch.enable_grad():
             logits = at.logits(leaves)
         with torch.no_grad():
-            entries = replace(at.entries, logits=logits.detach().T)
+            entries = self._weigh(batch, logits).together(lower)
             value, ((_, by_logits), *own) = self.adjusted_estimate(entries)
         by_logits = by_logits.T.to(logits.dtype)
-        return value, torch.autograd.grad(logits, leaves, by_logits, materialize_grads=True), own
+        through = torch.autograd.grad(logits, leaves, by_logits, materialize_grads=True)
+        return entries, value, through, own
 
     def _lower(
         self, at: TaskwiseModel, weights: Weights, through_copies: Weights
@@ -227,8 +251,8 @@ class CompositionalAUC(MinMaxAUC):
         return steps, [_sum_over_tasks(part) for part in delta[:-2]] + delta[-2:]
 
     @torch.no_grad()
-    def _move_copies(self, rows: Tensor, weights: Weights, steps: Weights, sampled: Tensor) -> None:
-        """`u <- u - lr_lower (u - (w - inner_lr grad CE))` for the sampled tasks, in place in `rows`.
+    def _move_copies(self, rows: Tensor, weights: Weights, steps: Weights, moving: Tensor) -> None:
+        """`u <- u - lr_lower (u - (w - inner_lr grad CE))` for the tasks that move, in place in `rows`.
 
         For offsets, the same with `w = 0`. They move at once: a compiler cannot write just some columns.
         """
@@ -237,8 +261,11 @@ class CompositionalAUC(MinMaxAUC):
                 step + (weight.mT.contiguous().mT if step.dim() == 3 else weight)
                 for step, weight in zip(steps, weights, strict=True)
             )
-        rate = self.lr_lower * sampled.to(rows.dtype)
-        rows.lerp_(self.copies.join(steps), rate.unsqueeze(1))
+        new = self.copies.join(steps)
+        if rows.device.type != "cpu" or not bool(moving.all()):  # steps that are not taken may be NaN
+            new = torch.where(moving.unsqueeze(1), new, rows)
+        rate = self.lr_lower * moving.to(rows.dtype)
+        rows.lerp_(new, rate.unsqueeze(1))
 
 
 def check_inner_step(inner_lr: float, lr_lower: float, gradient: str) -> None:

@@ -42,5 +42,6 @@ class PerPositive(nn.Module):
         return slots
 
     def store(self, slots: Tensor, values: Tensor) -> None:
-        """Keep new values `[e]`, of any precision, in slots that `find` gave."""
-        self.value[slots] = values.to(self.value.dtype)
+        """Keep new values `[e]`, of any precision, in slots that `find` gave, unless NaN or infinite."""
+        new = values.to(self.value.dtype)
+        self.value[slots] = torch.where(new < torch.inf, new, self.value[slots])

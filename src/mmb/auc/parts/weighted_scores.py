@@ -28,6 +28,8 @@ class WeightedScores:
             stays bit-identical.
         tasks: int64 `[k]`, or None if the columns are all tasks in order.
         rows: int64 `[rows, k]` or `[rows, 1]`, or None.
+        broken: bool scalar: whether the batch has bad values, so that none of its tasks count as sampled;
+            None where that is known to be false.
     """
 
     logits: Tensor
@@ -38,6 +40,23 @@ class WeightedScores:
     sampled: Tensor
     tasks: Tensor | None
     rows: Tensor | None
+    broken: Tensor | None = None
+
+    def flag(self, value: Tensor) -> Tensor:
+        """The value of a loss, or NaN if the batch is broken: it will be seen when it is logged."""
+        return value if self.broken is None else torch.where(self.broken, torch.nan, value)
+
+    def together(self, other: WeightedScores) -> WeightedScores:
+        """These entries, broken if the others of the same tasks are."""
+        if other.broken is None:
+            return self
+        broken = other.broken if self.broken is None else self.broken | other.broken
+        return replace(
+            self,
+            sampled=self.sampled & ~broken,
+            scale=torch.where(broken, 0.0, self.scale),
+            broken=broken,
+        )
 
     def gather(self, state: Tensor) -> Tensor:
         """A copy of the state of the tasks here: `[k, ...]` out of `[m, ...]`, detached."""
@@ -47,8 +66,11 @@ class WeightedScores:
         return found.clone() if self.tasks is None else found
 
     def scatter_(self, state: Tensor, new: Tensor) -> None:
-        """Write the new state `[k, ...]` of the sampled tasks; that of other tasks does not change."""
-        sampled = self.sampled.reshape(-1, *(1,) * (new.dim() - 1))
+        """Write the new state `[k, ...]` of the sampled tasks; that of other tasks does not change.
+
+        What is not finite is not written.
+        """
+        sampled = self.sampled.reshape(-1, *(1,) * (new.dim() - 1)) & (new.abs() < torch.inf)
         if self.tasks is None:
             state.copy_(torch.where(sampled, new, state))
         else:
@@ -66,6 +88,22 @@ class WeightedScores:
         if self.tasks is None:
             return values
         return values.new_zeros(num_tasks).index_copy_(0, self.tasks, values)
+
+
+def check_tasks(tasks: Tensor, num_tasks: int) -> None:
+    """Refuse task numbers that are not int64, unknown or repeated (values are checked on the CPU only)."""
+    if tasks.dtype != torch.int64:
+        raise TypeError(f"tasks: expected int64, got {tasks.dtype}; use tasks.long()")
+    if tasks.dim() != 1 or tasks.numel() == 0:
+        raise ValueError(f"tasks: expected the numbers of the batch's tasks, [k], got {tuple(tasks.shape)}")
+    if tasks.device.type != "cpu" or torch.compiler.is_compiling():
+        return
+    ordered = tasks.sort().values
+    if ordered[0] < 0 or ordered[-1] >= num_tasks:
+        bad = int(ordered[0] if ordered[0] < 0 else ordered[-1])
+        raise ValueError(f"tasks: unknown task {bad}; the objective has tasks 0 to {num_tasks - 1}")
+    if bool((ordered[1:] == ordered[:-1]).any()):
+        raise ValueError(f"tasks: expected each task at most once, got {tasks.tolist()}")
 
 
 def check_fed(
@@ -88,6 +126,11 @@ def check_fed(
             f"scores and labels must have the same shape, [rows, tasks] or, with tasks given, [tasks, rows]; "
             f"got scores {tuple(scores.shape)} and labels {tuple(labels.shape)}"
         )
+    for name, given in (("labels", labels), ("weights", weights)):
+        if given is not None and given.requires_grad:
+            raise ValueError(f"{name}: expected data, got a tensor that requires gradients; use .detach()")
+    if weights is not None and weights.is_complex():
+        raise TypeError(f"weights: expected real numbers, got {weights.dtype}")
     if scores.numel() == 0:
         raise ValueError(f"the batch is empty: scores have shape {tuple(scores.shape)}")
     if tasks is None and scores.shape[1] != num_tasks:
@@ -95,16 +138,9 @@ def check_fed(
             f"model output has {scores.shape[1]} columns but the objective has {num_tasks} tasks; "
             f"give the model {num_tasks} heads, or name the tasks of each row of scores with tasks="
         )
-    look = scores.device.type == "cpu" and not torch.compiler.is_compiling()
     if tasks is not None:
+        check_tasks(tasks, num_tasks)
         _check_index("tasks", tasks, scores.shape[:1])
-        if look:
-            ordered = tasks.sort().values
-            if ordered[0] < 0 or ordered[-1] >= num_tasks:
-                bad = int(ordered[0] if ordered[0] < 0 else ordered[-1])
-                raise ValueError(f"tasks: unknown task {bad}; the objective has tasks 0 to {num_tasks - 1}")
-            if bool((ordered[1:] == ordered[:-1]).any()):
-                raise ValueError(f"tasks: expected each task at most once, got {tasks.tolist()}")
     weight_shapes = (scores.shape[:1],) if tasks is not None else (scores.shape, scores.shape[:1])
     if weights is not None and weights.shape not in weight_shapes:
         raise ValueError(
@@ -113,7 +149,7 @@ def check_fed(
         )
     if rows is not None:
         _check_index("rows", rows, scores.shape[:1] if tasks is None else scores.shape)
-    if look:
+    if scores.device.type == "cpu" and not torch.compiler.is_compiling():
         check_values(labels)
 
 

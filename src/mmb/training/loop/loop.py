@@ -7,6 +7,7 @@ from itertools import islice
 from typing import Any
 
 from mmb._renamed import renamed_arguments
+from mmb.auc import BadValueError
 from mmb.training.loop.branch_average import conclude
 from mmb.training.loop.evaluate import diverged
 from mmb.training.loop.initial_weights import prepare_start
@@ -108,7 +109,10 @@ def train_together(
             with stop_requests(ranks.size == 1) as stop:
                 for batch in islice(setup.feed, left):
                     setup.set_step_sizes(progress.step)
-                    setup.window.add(take_step(batch))
+                    try:
+                        setup.window.add(take_step(batch))
+                    except BadValueError as error:
+                        raise diverged(f"step {progress.step + 1}, {error}", setup) from error
                     progress.step += 1
                     last = progress.step == setup.steps
                     if progress.step % settings.log_every == 0 or last:
