@@ -15,12 +15,13 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import combinations
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from _soup_pools import BRANCHES, SETS, Pool, kept
+from _soup_pools import BRANCHES, SETS, Pool, State, kept
 from _timing import machine, print_json, print_table
 from mmb import metrics, soup
 
@@ -83,7 +84,7 @@ class Judge:
         rows = self.data.split["test"]
         scores, labels = self.scores(rows, weights), self.data.labels[rows]
         kinds = (partial_auc, metrics.average_precision, metrics.roc_auc)
-        return [float(metric(scores, labels).nanmean()) for metric in kinds]
+        return [round(float(metric(scores, labels).nanmean()), 5) for metric in kinds]
 
 
 def equal(members: Sequence[str]) -> dict[str, float]:
@@ -153,6 +154,28 @@ def by_soup(judge: Judge, network: nn.Module, kind: str, guard: float) -> dict[s
     return {str(name): share for name, share in found.weights.items() if share > 0}
 
 
+def cosine(one: State, other: State) -> float:
+    """Between the weights of the layers of two networks, as `mmb.soup` compares them."""
+    pairs = [(one[name].double(), other[name].double()) for name in one if one[name].ndim >= 2]
+    inner, first, second = (
+        sum(float((a * b).sum()) for a, b in products)
+        for products in (pairs, [(a, a) for a, _ in pairs], [(b, b) for _, b in pairs])
+    )
+    return inner / math.sqrt(first * second)
+
+
+def print_cosines(pools: dict[str, list[Pool]]) -> None:
+    """How alike branches of one start are, and starts of different seeds."""
+    rows = []
+    for name, made in pools.items():
+        together = min(
+            cosine(one, other) for pool in made for one, other in combinations(pool.branches.values(), 2)
+        )
+        apart = max(cosine(one.start, other.start) for one, other in combinations(made, 2))
+        rows.append([name, f"{together:.2f}", f"{apart:.2f}"])
+    print_table("cosine of weights", ["", "least, one start", "largest, two starts"], rows)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--root", type=Path, required=True, help="where the molecules lie")
@@ -161,8 +184,15 @@ def main() -> None:
     )
     parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--sets", nargs="+", default=list(SETS), choices=list(SETS))
+    parser.add_argument("--cosines", action="store_true", help="only compare the directions of weights")
     options = parser.parse_args()
     torch.set_num_threads(1)
+    if options.cosines:
+        seeds = range(options.seeds)
+        print_cosines(
+            {name: [kept(name, k, options.root, options.pools) for k in seeds] for name in options.sets}
+        )
+        return
     warnings.filterwarnings("ignore", message="evaluate: no model has a value")
     found: dict[float, dict[str, dict[str, list[list[float]]]]] = {part: {} for part in PARTS}
     for name in options.sets:

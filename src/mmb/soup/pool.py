@@ -13,9 +13,8 @@ from mmb.soup.states import Name, State, all_equal, average, check_same_entries
 Model = nn.Module | State
 Models = Sequence[Model] | Mapping[str, Model]
 
-_RELATED = (
-    0.3  # least cosine of weights: branches of a start have 0.85 and more, other networks 0.11 and less
-)
+# least cosine of weights: branches of a start had 0.84 or more, other networks 0.25 or less
+_RELATED = 0.5
 _FEW_WEIGHTS = 100  # too few for their cosine to tell
 
 

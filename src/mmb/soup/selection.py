@@ -86,7 +86,7 @@ def uniform(
 
     Raises:
         ValueError: If there is no model; if models differ in names, shapes or whole numbers; if weights of
-            layers are as different as those of networks trained from different starts (a cosine below 0.3);
+            layers are as different as those of networks trained from different starts (a cosine below 0.5);
             if some number is not finite; if running statistics differ and there are no `batches`; if a share
             is negative, or all are zero.
         TypeError: If models are not of one class, or not modules or state dicts.
