@@ -14,7 +14,7 @@ from torch import Tensor
 from mmb.label_values import MISSING
 
 SPLITS = ("train", "valid", "test")
-_CONTROL = ("Cc", "Cs", "Zl", "Zp")  # control characters, halves of characters, ends of lines and paragraphs
+_CONTROL = ("Cc", "Cs")  # Unicode categories: control characters, and halves of characters
 Progress = Callable[[int, int], None]
 """Called with how much is done, and how much there is to do in all."""
 

@@ -60,6 +60,14 @@ def test_a_recipe_that_cannot_be_read_says_what_to_do(tmp_path):
         Run.open(run.path)
 
 
+def test_a_file_is_no_run(tmp_path):
+    (tmp_path / "file").touch()
+    for name in ("file", "nothing"):
+        with pytest.raises(RunError, match="no run"):
+            Run.open(tmp_path / name)
+        assert not Run(tmp_path / name, tiny_recipe()).finished
+
+
 def test_a_log_that_cannot_be_written_is_named(tmp_path):
     with (
         small_files(4),

@@ -275,6 +275,18 @@ def test_a_damaged_journal_can_be_made_again_from_the_trials(tmp_path, quick):
     assert len(list(tmp_path.glob("trial-*"))) == 2
 
 
+def test_a_value_that_was_changed_in_the_journal_is_noticed(tmp_path):
+    study = TuningStudy(tmp_path, recipe(grid={"optimizer.lr": [0.003, 0.03]}))
+    study.run(2)
+    worse = min(record["value"] for record in study.trials())
+    journal = tmp_path / "study.journal"
+    text = journal.read_text()
+    assert f'"values":[{worse}]' in text
+    journal.write_text(text.replace(f'"values":[{worse}]', '"values":[1.5]'))
+    with pytest.raises(RunError, match=r"study\.journal.*damaged.*1\.5.*move it"):
+        TuningStudy(tmp_path, study.recipe).run(2)
+
+
 def test_a_journal_that_a_crash_cut_off_is_mended(tmp_path, quick):
     study = TuningStudy(tmp_path, recipe())
     study.run(2)

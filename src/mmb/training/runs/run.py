@@ -80,7 +80,7 @@ class Run:
         path = Path(path)
         try:
             return cls(path, resolve(translate(read_run_recipe(path))))
-        except FileNotFoundError as error:
+        except (FileNotFoundError, NotADirectoryError) as error:
             raise RunError(f"there is no run in {path}: it has no {_RECIPE}") from error
         except RecipeError as error:
             raise RunError(
@@ -141,7 +141,7 @@ class Run:
     @property
     def finished(self) -> bool:
         """Whether the run has its result; OSError if that cannot be seen, for lack of permission."""
-        with suppress(FileNotFoundError):
+        with suppress(FileNotFoundError, NotADirectoryError):
             (self.path / "result.json").stat()
             return True
         return False

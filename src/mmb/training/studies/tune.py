@@ -82,10 +82,7 @@ class TuningStudy:
         try:
             self._storage = self._optuna.storages.JournalStorage(journal.JournalFileBackend(str(path), lock))
         except (ValueError, KeyError) as error:
-            raise RunError(
-                f"{path} is damaged ({error}): move it elsewhere, and the same command makes it again from "
-                f"the trials in {self.folder}"
-            ) from error
+            raise self._damaged(str(error)) from error
         study = self._optuna.create_study(
             study_name="mmb",
             storage=self._storage,
@@ -102,6 +99,12 @@ class TuningStudy:
                 f"{self.folder} has a study of another recipe; choose another folder with --output"
             )
         return study
+
+    def _damaged(self, problem: str) -> RunError:
+        return RunError(
+            f"{self.folder / 'study.journal'} is damaged ({problem}): move it elsewhere, and the same "
+            f"command makes it again from the trials in {self.folder}"
+        )
 
     def run(self, trials: int, observer: Observer | None = None, jobs: int = 1) -> None:
         """Work on trials until enough are finished or taken by other processes, or the grid has no more.
@@ -158,8 +161,15 @@ class TuningStudy:
         ]
 
     def best(self) -> dict[str, Any] | None:
-        """The complete trial with the largest value, the first of equals; None if none is complete."""
+        """The complete trial with the largest value, the first of equals; None if none is complete.
+
+        RunError if the journal, which has no checksums, has another value than the run of a trial.
+        """
         complete = [record for record in self.trials() if record["state"] == "complete"]
+        for record in complete:
+            run = Run(Path(record["folder"]), self.recipe)
+            if run.finished and run.result()["valid"][self.recipe.training.select] != record["value"]:
+                raise self._damaged(f"{run.path} has another value than {record['value']}")
         return max(complete, key=lambda record: record["value"], default=None)
 
     def _ask(self, limit: int) -> tuple[Any, AbstractContextManager[object]] | None:
