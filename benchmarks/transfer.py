@@ -58,6 +58,9 @@ POOLS: dict[str, list[str]] = {
     "E": ["ce-1", "auc-1", "pauc-0.3", "pauc-0.5", "pairwise-0.3"],
     "F": ["ce-1", "ce-2", "auc-1", "pauc-0.5", "pairwise-0.3"],
     "G": ["ce-1", "ce+auc", "ce+pauc", "auc-1", "pauc-0.5"],
+    "H": ["ce-1", "auc-1", "auc-2", "pauc-0.5", "ce+pauc"],
+    "I": ["ce-1", "ce+auc", "ce+pauc", "pauc-0.5", "sopa-s"],
+    "J": ["ce-1", "auc-1", "pauc-0.3", "pauc-0.5", "ce+pauc"],
 }
 
 RULES: dict[str, SoupSettings] = {

@@ -60,9 +60,9 @@ METHODS: dict[str, Method] = {
             "branches": {
                 "ce": {},
                 "auc": {},
+                "auc-2": {"method": "auc"},
                 "pauc": {"objective": {"max_fpr": 0.3}},
-                "ce+auc": {"method": "sum", "objective": {"parts": {"ce": {}, "auc": {}}}},
-                "ce+pauc": {"method": "sum", "objective": {"parts": {"ce": {}, "pauc": {}}}},
+                "pauc-pairwise": {"objective": {"max_fpr": 0.3}},
             }
         },
     ),

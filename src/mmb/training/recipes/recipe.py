@@ -165,7 +165,7 @@ class SoupSettings:
 
     share: Positive = 0.1
     rule: Literal["greedy", "uniform"] = "greedy"
-    guard: NotNegative = 0.0
+    guard: NotNegative = 1.0
 
 
 @dataclass(frozen=True)
