@@ -58,9 +58,12 @@ def test_a_run_that_does_not_fit_is_refused(tmp_path, first):
         train(third)
 
 
-def test_warm_start_places_block_variables(tmp_path, first):
+def test_a_start_with_heads_places_block_variables(tmp_path, first):
     start = {"init_from": str(first.path), "init_heads": True}
-    warm = {**EASY, **start, "training": {"steps": 1, "warm_start": True}}
+    warm = {**EASY, **start, "training": {"steps": 1}}
+    assert tiny_recipe("pauc", **warm).training.warm_start
+    assert not tiny_recipe("pauc", **EASY, **start, training={"warm_start": False}).training.warm_start
+    assert not tiny_recipe("pauc", **EASY, init_from=str(first.path)).training.warm_start
     run = Run.create(tmp_path / "run", tiny_recipe("pauc", **warm))
     train(run)
     blocks = checkpoint.load(checkpoint.steps(run.checkpoints)[0])["job"]["objective"]

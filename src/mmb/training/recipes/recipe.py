@@ -126,7 +126,8 @@ class TrainingSettings:
         batch_norm: "track" keeps running statistics of the batches as they are drawn; "recalibrate" estimates
             them again on uniformly drawn training rows before each evaluation, which is right where batches
             are rich in positives; "frozen" keeps those of the initial weights, also in training.
-        warm_start: Whether to place the objective's block variables by the initial model's scores.
+        warm_start: Whether to place the objective's block variables by the initial model's scores; by default
+            if it starts from the heads of another run.
         evaluation_batch_size: Rows per batch when no gradient is needed.
         device: Where to compute: "cpu", "cuda", or "auto" for a GPU if there is one.
     """

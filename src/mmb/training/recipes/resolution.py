@@ -176,6 +176,8 @@ def resolve(fragment: Fragment) -> Recipe:
     branches = merged.pop("branches", {})
     if not isinstance(branches, Mapping) or not all(isinstance(one, Mapping) for one in branches.values()):
         raise RecipeError(f"branches: expected a mapping of names to recipes, got {branches!r}")
+    if merged.get("init_heads") and (pretrain is not None or merged.get("init_from") is not None):
+        merged = merge({"training": {"warm_start": True}}, merged)  # there are scores to start from
     for message in old_names(merged):
         raise RecipeError(message)
     values = {"objective": {}, **_parsed(make_parser(merged), merged)}
