@@ -7,6 +7,7 @@ import pytest
 from mmb._extras import require
 from mmb.report import write_report
 from mmb.report.page import page_text
+from mmb.report.run_groups import find_runs
 from mmb.training import Run, train
 from report.browser import Browser, find_browser
 from report.conftest import NAMES
@@ -70,6 +71,7 @@ def test_it_loads_without_errors_and_shows_odd_names_as_text(small):
     assert column(small, 0) == NAMES
     assert small.run("[...document.querySelectorAll('#task-choice option')].map(o => o.textContent)") == NAMES
     assert small.run("document.querySelectorAll('.main-svg').length") >= 4
+    assert small.run("byId('branches').hidden")
 
 
 def test_names_in_charts_are_text(small):
@@ -252,3 +254,22 @@ def test_runs_without_any_metric_are_shown_with_dashes(browser, tmp_path):
     assert "nothing to compare" in browser.run("byId('compare-words').textContent")
     last_cells = "[...document.querySelectorAll('#methods tbody tr')].map(row => row.lastChild.textContent)"
     assert browser.run(last_cells) == ["–", "–"]
+
+
+def test_branches_stand_beside_their_average(browser, tmp_path):
+    branches = {"ce": {}, "auc": {}}
+    recipe = tiny_recipe("soup", branches=branches, soup={"share": 0.5}, training={"steps": 10})
+    run = Run.create(tmp_path / "soup", recipe)
+    train(run)
+    (found,) = find_runs([tmp_path])  # its phases are parts of it
+    write_report([found], tmp_path / "report.html")
+    browser.open(tmp_path / "report.html")
+    assert browser.errors == []
+    lines = "[...document.querySelectorAll('#branch-tables tbody tr')]"
+    shown = browser.run(f"{lines}.map(row => [...row.children].map(cell => cell.textContent))")
+    assert [row[0] for row in shown] == ["ce", "auc", "average"]
+    result = run.result()
+    shares = [result["branches"][name]["share"] for name in branches]
+    assert [row[2] for row in shown] == [f"{share:.2f}" for share in [*shares, 1]]
+    assert shown[-1][3] == str(result["steps"])
+    assert shown[-1][-2] == f"{result['test']['pauc']:.3f}"

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 import mmb
 from mmb._extras import require
@@ -105,6 +106,7 @@ def run_content(
         "tasks": tasks,
         "roc": page_curves(logits, labels, max_fpr),
         "tracked": _tracked(tracked),
+        "branches": _branches(run, found) if finished else [],
         **check_run(RunFacts(run, finished, log, scores, max_fpr, tracked, fpr, intervals["auc"][1])),
     }
 
@@ -137,6 +139,29 @@ def run_facts(
     if seconds is not None:
         facts["time"] = f"{datetime.timedelta(seconds=round(seconds))} (h:mm:ss)"
     return facts
+
+
+def _branches(run: Run, average: dict[str, Tensor]) -> list[dict[str, Any]]:
+    """A line for each branch of a run, and one for their average; nothing if it has none."""
+    result = run.result()
+    lines = [
+        {
+            "name": name,
+            "method": METHODS[branch["method"]].title,
+            "share": _short(branch["share"]),
+            "steps": branch["steps"],
+            "stopped": branch.get("stopped_early", False),
+            "valid": _short(branch["valid"][result["selected_by"]]),
+            "test": {metric: _short(value) for metric, value in branch.get("test", {}).items()},
+        }
+        for name, branch in result.get("branches", {}).items()
+    ]
+    if lines:
+        means = {metric: rounded(values.nanmean()) for metric, values in average.items()}
+        valid = _short(result["valid"][result["selected_by"]])
+        whole = {"method": METHODS[result["method"]].title, "share": 1.0, "steps": result["steps"]}
+        lines.append({"name": "average", **whole, "stopped": False, "valid": valid, "test": means})
+    return lines
 
 
 def _curves(log: Sequence[dict[str, Any]]) -> dict[str, Any]:

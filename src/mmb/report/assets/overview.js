@@ -122,6 +122,21 @@ function showPair() {
   chart.on("plotly_click", (event) => chooseTask(event.points[0].customdata));
 }
 
+function showBranches() {
+  const runs = page.runs.filter((run) => run.branches.length);
+  byId("branches").hidden = !runs.length;
+  byId("branch-tables").replaceChildren(...runs.map((run) => {
+    const table = make("table", {});
+    plainTable(table, run.name,
+      ["branch", "method", "share", "steps", `validation ${page.titles[page.select]}`, ...Object.values(METRICS)],
+      run.branches.map((branch) => [
+        branch.name, branch.method, branch.stopped ? "stopped early" : number(branch.share, 2), branch.steps.toLocaleString("en"),
+        number(branch.valid), ...Object.keys(METRICS).map((metric) => number(branch.test[metric])),
+      ]));
+    return make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Branches of ${run.name}` }, table);
+  }));
+}
+
 const CURVES = [
   ["valid", "pauc", `validation ${METRICS.pauc}`], ["valid", "auc", `validation ${METRICS.auc}`], ["valid", "ap", `validation ${METRICS.ap}`],
   ["train", "loss", "training loss"], ["train", "gap", "gap of the mean scores"], ["train", "dual_error", "distance of the duals"],

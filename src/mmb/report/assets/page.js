@@ -2,6 +2,7 @@
 showTitle();
 showVerdicts();
 showComparison();
+showBranches();
 showCurves();
 showTable();
 showTaskChoice();

@@ -1,8 +1,8 @@
 """Methods by name, defaults that work untuned for each method and data set, and values to try when tuning.
 
 A recipe is put together from fragments, later ones winning: `NETWORKS` of its network, `DATA` of its data
-set, `METHODS` of its method, the recipe's own file, and the command line. The same data set gives every method
-the same network, number of rows per step and number of steps, so comparisons are fair as they come.
+set, `METHODS` of its method, the recipe's own file, and the command line. The same data set gives every
+method the same network, number of rows per step and number of steps, so comparisons are fair as they come.
 """
 
 from collections.abc import Mapping

@@ -71,7 +71,28 @@ def result_table(result: dict[str, Any]) -> str:
         f"{result['selected_by']}. {definition(result['max_fpr'])}. FPR and TPR: at "
         f"the threshold of FPR {result['max_fpr']:g} on validation rows."
     )
-    return as_text(make_table(title, columns, rows, caption))
+    text = as_text(make_table(title, columns, rows, caption))
+    return f"{text}\n{_branch_table(result, part)}" if "branches" in result else text
+
+
+def _branch_table(result: dict[str, Any], part: str) -> str:
+    """The branches of a run, and how much of each is in the average."""
+    valid = f"valid {result['selected_by']}"
+    columns = ["branch", "share", "steps", valid, *column_titles(result["max_fpr"])]
+    rows = [
+        [
+            name,
+            "stopped" if found.get("stopped_early") else found["share"],
+            found["steps"],
+            found["valid"][result["selected_by"]],
+            *(found[part][key] for key in TITLES),
+        ]
+        for name, found in result["branches"].items()
+    ]
+    own = [result["valid"][result["selected_by"]], *(result[part][key] for key in TITLES)]
+    rows.append(["average", 1.0, result["steps"], *own])
+    caption = f"Means over tasks on {part} rows; shares were chosen on validation rows."
+    return as_text(make_table("Branches", columns, rows, caption))
 
 
 def _cell(value: Any) -> str:
