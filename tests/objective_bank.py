@@ -134,7 +134,7 @@ def make(name: str, data: Data, randomize: bool = True, **options: object) -> au
 @torch.no_grad()
 def randomize_state(objective: auc.Objective, data: Data) -> None:
     for key, value in objective.state_dict().items():
-        if key.endswith("operating"):  # only looked at on deployment: no estimate depends on it
+        if key.endswith("operating_points.value"):  # only looked at on deployment: no estimate depends on it
             value.copy_(torch.linspace(-1, 1, len(value)))
             continue
         noise = data.rand(*value.shape)

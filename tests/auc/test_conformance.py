@@ -333,7 +333,8 @@ def test_dense_estimate_is_unbiased(name):
         objective.dual += 5  # away from the bound, where projection makes the new dual nonlinear
     mean, new = mean_over_batches(objective, data, 3)
     same(estimate(objective, data, data.dense()), mean, 1e-12)
-    same(state(objective), new, 1e-12)
+    linear = {key: value for key, value in state(objective).items() if "operating_points" not in key}
+    same(linear, {key: new[key] for key in linear}, 1e-12)
 
 
 @pytest.mark.parametrize("name", BILINEAR)
@@ -494,7 +495,7 @@ def test_block_variables_with_rates_of_zero_stay(name, data):
     rates = objective.block_rates()
     if not rates or name in PER_POSITIVE:
         pytest.skip("has no step size of a block variable per task")
-    averages = ("hessian", "size")
+    averages = ("hessian", "size", "points.center", "points.variance", "points.seen")
     before = {key: value for key, value in state(objective).items() if not key.endswith(averages)}
     objective.set_block_rates(dict.fromkeys(rates, 0.0))
     estimate(objective, data, data.dense())
@@ -529,16 +530,18 @@ def test_a_warm_start_keeps_state_finite_and_is_repeatable(name, data):
 def test_thresholds_and_their_report_come_together(name, data):
     objective, scores = make(name, data), data.model(data.inputs).detach()
     report = objective.threshold_report(scores, data.labels)
-    assert (report is None) == (objective.thresholds() is None)
+    assert (report is None) == (objective.thresholds() is None) == (not objective.tracks_thresholds)
     if report is None:
         return
     objective.warm_start(scores, data.labels)
     report = objective.threshold_report(scores, data.labels)
-    assert torch.equal(report.tracked, objective.thresholds().float())
+    assert report.tracked.isfinite().sum() > 0  # five tasks with few negatives
+    torch.testing.assert_close(report.tracked, objective.thresholds().float(), rtol=0, atol=0, equal_nan=True)
     torch.testing.assert_close(report.quantile, objective.thresholds(scores, data.labels).float())
     negative = data.labels == 0
     above = ((scores > objective.thresholds()) & negative).sum(0) / negative.sum(0)
-    torch.testing.assert_close(report.rate, above.float())
+    above = above.where(report.tracked.isfinite(), torch.nan)
+    torch.testing.assert_close(report.rate, above.float(), equal_nan=True)
 
 
 def test_all_tasks_are_those_of_one_process(name, data):

@@ -105,7 +105,7 @@ def test_parameters_of_a_part_move_as_if_it_were_alone():
 def test_a_part_without_a_gradient_so_far_waits():
     """No positive in sight, so there are no pairs: nothing is divided by zero."""
     data = make_data()
-    parts = [auc.CrossEntropy(data.labels), auc.PairwisePartialAUC(data.labels)]
+    parts = [auc.CrossEntropy(data.labels), auc.MiniBatchPartialAUC(data.labels)]
     objective = auc.Sum([(1.0, part) for part in parts]).double()
     rows = torch.arange(8, 16)
     batch = data.dense(rows)
@@ -175,19 +175,20 @@ def test_a_refused_batch_leaves_the_state_of_all_parts():
 
 def test_everything_else_is_that_of_the_parts():
     data = make_data()
-    made = [auc.CrossEntropy(data.labels), auc.PartialAUC(data.labels), auc.SOPA(data.labels)]
+    made = [auc.CrossEntropy(data.labels), auc.PartialAUC(data.labels, max_fpr=0.5), auc.SOPA(data.labels)]
     objective = auc.Sum([(1.0, part) for part in made], names=["ce", "pauc", "sopa"]).double()
     assert objective.block_rates().keys() == {
         "parts.pauc.lr_dual",
         "parts.pauc.tracked.lr",
-        "parts.pauc.tracked.lr_operating",
+        "parts.pauc.tracked.operating_points.lr",
         "parts.sopa.lr_positive",
     }
     assert objective.per_positive_state() == ["parts.sopa.level.value"]
     scores = data.model(data.inputs).detach()
     objective.warm_start(scores, data.labels)
-    assert torch.equal(objective.thresholds(), made[1].thresholds())
-    assert objective.thresholds().abs().sum() > 0
+    found = objective.thresholds()
+    assert torch.equal(found, made[1].thresholds())
+    assert found.abs().sum() > 0
     numbers = objective.backward(data.model, data.dense())
     names = {"loss", *(f"{name}.loss" for name in objective.parts), "pauc.factor", "sopa.factor"}
     assert numbers.keys() == names | {"pauc.gap", "pauc.dual_error", "pauc.threshold"}

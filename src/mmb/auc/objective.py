@@ -303,6 +303,11 @@ class Objective(nn.Module):
         """Numbers that show whether training works, from the state alone: scalars on the state's device."""
         return {}
 
+    @property
+    def tracks_thresholds(self) -> bool:
+        """Whether each task has a tracked operating point."""
+        return False
+
     def thresholds(self, scores: Tensor | None = None, labels: Tensor | None = None) -> Tensor | None:
         """Each task's tracked operating point `[m]`, a logit; None if nothing is tracked."""
         return None

@@ -291,6 +291,11 @@ class ShardedObjective(Objective):
         """Raise TypeError: every process has the counts of its tasks from the labels."""
         raise TypeError("ShardedObjective takes its class counts from the labels it is made with")
 
+    @property
+    def tracks_thresholds(self) -> bool:
+        """As `inner`."""
+        return self.inner.tracks_thresholds
+
     def thresholds(self, scores: Tensor | None = None, labels: Tensor | None = None) -> Tensor | None:
         """Those of all tasks; every process must call this."""
         own = self.inner.thresholds(self._columns(scores), self._columns(labels))
@@ -298,8 +303,9 @@ class ShardedObjective(Objective):
 
     def threshold_report(self, scores: Tensor, labels: Tensor) -> ThresholdReport | None:
         """That of all tasks; every process must call this."""
-        tracked = self.inner.thresholds()
-        found = None if tracked is None else ThresholdReport(*[tracked.float()] * 4)
+        found = None
+        if self.tracks_thresholds:  # nothing, unless there are tasks
+            found = ThresholdReport(*[self.inner.task_weight[:0].float()] * 4)
         if len(self.shard):
             found = self.inner.threshold_report(self._columns(scores), self._columns(labels))
         return None if found is None else ThresholdReport(*map(self.gather_tasks, found))

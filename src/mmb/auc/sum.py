@@ -241,6 +241,11 @@ class Sum(Objective):
                 found[f"{name}.factor"] = self.weights[index] * self.task_mean(ratio)
         return found
 
+    @property
+    def tracks_thresholds(self) -> bool:
+        """Whether a part does."""
+        return any(part.tracks_thresholds for part in self.objectives())
+
     def thresholds(self, scores: Tensor | None = None, labels: Tensor | None = None) -> Tensor | None:
         """Operating points `[m]` of the first part that tracks any."""
         found = (part.thresholds(scores, labels) for part in self.objectives())

@@ -13,6 +13,11 @@ class ThresholdObjective(Objective):
 
     tracked: TrackedThresholds
 
+    @property
+    def tracks_thresholds(self) -> bool:
+        """It does."""
+        return True
+
     def cut(self, entries: WeightedScores) -> Tensor:
         """The scores `z` that the thresholds cut, `[rows, k]`: here the logits."""
         return entries.logits
@@ -23,10 +28,11 @@ class ThresholdObjective(Objective):
 
         Deploy it as `model(x) > thresholds`: about `max_fpr` of the negatives pass. With logits and labels
         `[n, m]` of held-out rows, it is the empirical quantile of their negatives (NaN without any), else the
-        tracked operating point: that of the training batches, up to the noise of tracking.
+        tracked operating point: that of the training batches, up to the noise of tracking, and NaN while a
+        task has seen too few negatives to know it (3 / `max_fpr`).
         """
         if scores is None and labels is None:
-            return self.tracked.operating.clone()
+            return self.tracked.operating_points.known()
         if scores is None or labels is None:
             raise ValueError("thresholds needs both scores and labels of the held-out rows, or neither")
         return self.tracked.quantiles(self.entries(scores, labels), scores)[:, 0]
@@ -46,4 +52,4 @@ class ThresholdObjective(Objective):
     @torch.no_grad()
     def diagnostics(self) -> dict[str, Tensor]:
         """`threshold`: mean over the trained tasks, a logit."""
-        return {"threshold": self.task_mean(self.thresholds())}
+        return {"threshold": self.task_mean(self.tracked.operating_points.value)}

@@ -81,7 +81,7 @@ def _compute(run: Run, selected: Path, state: dict[str, Any], mark: str) -> Sele
     with run.own_data(), own_randomness(run.recipe.seed, find_device(run.recipe.training.device)):
         setup = make_setup(run.recipe)
     tracked = {}
-    if setup.objective.thresholds() is not None:
+    if setup.objective.tracks_thresholds:
         for path in checkpoint.steps(run.checkpoints):
             try:
                 load_weights(setup, path)

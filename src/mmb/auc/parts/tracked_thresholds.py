@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from mmb._numbers import check_positive, check_range
+from mmb.auc.parts.operating_points import OperatingPoints
 from mmb.auc.parts.weighted_scores import WeightedScores
 from mmb.quantiles import negative_quantiles
 
@@ -28,7 +29,7 @@ class ThresholdReport(NamedTuple):
     """Tracked thresholds beside what they should be, on the scale of the logits.
 
     Attributes:
-        tracked: The thresholds that the objective holds, `[m]`.
+        tracked: The operating points that the objective holds, `[m]`; NaN while too few negatives were seen.
         quantile: The true quantile of the scores of the negatives, `[m]`; NaN without negatives.
         rate: Share of the negatives above the tracked threshold, `[m]`.
         soft_rate: The same, smoothed as the objective does it, `E_-[sigmoid((z - threshold) / tau1)]`:
@@ -66,13 +67,15 @@ class TrackedThresholds(nn.Module):
     without the second term when `min_fpr` is zero: then there is one threshold, at `max_fpr`.
     `tau2` makes the lower problem strongly convex, and biases the rate by `tau2 * threshold`. The state takes
     the dtype and the device of `like`, `[m]`.
+
+    Thresholds of the lower problem are smoothed. For deployment, `operating_points` are where the negatives'
+    logits really cross `max_fpr`.
     """
 
-    rate_names = ("lr", "lr_operating")
+    rate_names = ("lr",)
 
     value: Tensor
     hessian: Tensor
-    operating: Tensor
     rates: Tensor
 
     def __init__(
@@ -97,10 +100,9 @@ class TrackedThresholds(nn.Module):
         shape = like.shape[0], len(self.ends)
         self.register_buffer("value", like.new_full(shape, start))  # lambda
         self.register_buffer("hessian", like.new_ones(shape))  # H
-        self.register_buffer("operating", like.new_zeros(like.shape[0]))
+        self.operating_points = OperatingPoints(max_fpr, like)
         self.register_buffer("rates", like.new_tensor(self.ends).unsqueeze(1), persistent=False)
         self.per_width = 1 / (max_fpr - min_fpr)
-        self.lr_operating = 1.0  # in logits, whatever the scale of the scores
 
     def look(self, entries: WeightedScores, z: Tensor) -> Tracking:
         """Selection, and derivatives of the lower problems, for scores `z` (`[rows, k]`) that are cut."""
@@ -126,18 +128,11 @@ class TrackedThresholds(nn.Module):
         return torch.add(value.unsqueeze(1) / -width, z, alpha=1 / width).sigmoid_()
 
     def step(self, entries: WeightedScores, tracking: Tracking) -> None:
-        """Move thresholds, Hessians and operating points of the sampled tasks.
-
-        An operating point, for deployment, is where the negatives' logits really cross `max_fpr`: thresholds
-        of the lower problem are smoothed. Its steps are `lr_operating` times the excess of the batch's rate.
-        """
+        """Move thresholds, Hessians and operating points of the sampled tasks."""
         entries.scatter_(self.value, (tracking.value - self.lr * tracking.slope).T)
         new = (1 - self.beta) * tracking.hessian + self.beta * tracking.curvature
         entries.scatter_(self.hessian, new.T)
-        point = entries.gather(self.operating)
-        passing = (entries.negative * (entries.logits > point)).sum(0)
-        surplus = passing - self.rates[0] * entries.negative_mass
-        entries.scatter_(self.operating, point + self.lr_operating * surplus)
+        self.operating_points.step(entries)
 
     def through_selection(self, entries: WeightedScores, tracking: Tracking, payoff: Tensor) -> Tensor:
         r"""Derivative by `z` through the selection: directly, and through the thresholds.
@@ -171,16 +166,16 @@ class TrackedThresholds(nn.Module):
         there = found.isfinite()
         self.value.copy_(torch.where(there, found, self.value))
         self.hessian.copy_(torch.where(there, self.look(entries, z).curvature.T, self.hessian))
-        point = self.quantiles(entries, entries.logits)[:, 0]
-        self.operating.copy_(torch.where(there[:, 0], point, self.operating))
+        self.operating_points.place(entries, self.quantiles(entries, entries.logits)[:, 0])
 
     def report(self, entries: WeightedScores, z: Tensor) -> ThresholdReport:
         """Compare with the scores of some rows: `averaged` entries of all tasks."""
-        rate = (entries.negative * (entries.logits > self.operating)).sum(0)
+        operating = self.operating_points.known()
+        rate = (entries.negative * (entries.logits > operating)).sum(0).where(operating.isfinite(), torch.nan)
         soft = self.rates[0] * entries.negative_mass - self.look(entries, z).slope[0]  # at tau2 = 0
-        soft = soft.where(rate.isfinite(), torch.nan)
+        soft = soft.where(entries.negative_mass.isfinite(), torch.nan)
         quantile = self.quantiles(entries, entries.logits)[:, 0]
-        return ThresholdReport(self.operating.float(), quantile.float(), rate.float(), soft.float())
+        return ThresholdReport(operating.float(), quantile.float(), rate.float(), soft.float())
 
     def quantiles(self, entries: WeightedScores, z: Tensor) -> Tensor:
         """Empirical thresholds `[m, t]`: quantiles of the negative scores, NaN without negatives."""

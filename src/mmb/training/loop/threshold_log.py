@@ -26,7 +26,7 @@ def record(folder: Path, setup: Setup, step: int) -> None:
 
     A run that resumes writes the steps since its checkpoint again; `read` takes the last of each.
     """
-    if setup.objective.thresholds() is None:
+    if not setup.objective.tracks_thresholds:
         return
     found = setup.objective.threshold_report(*training_scores(setup))
     if found is not None and setup.ranks.is_main:

@@ -153,6 +153,9 @@ def _from_format_1(state: dict[str, Any]) -> dict[str, Any]:
         re.sub(r"^share$", "current_share", re.sub(r"\bthreshold\.", "tracked.", name)): value
         for name, value in state["job"]["objective"].items()
     }
+    if (points := objective.pop("tracked.operating", None)) is not None:
+        found = {"value": points, "center": points, "variance": 0 * points, "seen": 0 * points + 1e6}
+        objective |= {f"tracked.operating_points.{name}": value for name, value in found.items()}
     return {**state, "job": {**state["job"], "objective": objective}}
 
 

@@ -1,0 +1,110 @@
+"""Operating points: the logit of each task that a given share of its negatives exceeds."""
+
+from statistics import NormalDist
+
+import torch
+from torch import Tensor, nn
+
+from mmb.auc.parts.weighted_scores import WeightedScores
+
+_MEMORY = 1000  # negatives that mean and spread remember
+_FASTEST = 0.2  # of the way to the point that the last batch would choose
+_PASSED = (8, 16)  # negatives above the point that one such way takes, at first and later
+_TOLD = 3  # negatives above the point that make it known
+
+
+class OperatingPoints(nn.Module):
+    r"""The points $t_k$ with $P_-(z > t_k) = \rho$, in units of the spread of the negatives.
+
+    A batch tells much about the mean $\mu$ and the spread $\sigma$ of a task's negatives, and little about
+    their tail: at $\rho = 0.001$ most batches have no negative above the point. So
+
+    $$
+    t = \mu + q \sigma,
+    $$
+
+    where $\mu$ and $\sigma$ follow the last thousand negatives, and so all scores as they drift, and the tail
+    `q` takes steps
+
+    $$
+    q \leftarrow q + \gamma \frac{\rho}{\varphi(q_0)} \cdot \frac{\hat p - \rho}{\rho},
+    $$
+
+    with the share $\hat p$ of the batch's negatives above the old point, the normal quantile $q_0$, where it
+    starts, and the normal density $\varphi$. That is the step that would lead from $\hat p$ to $\rho$, times
+    $\gamma$, which is small where a batch tells little: $n \rho / 8$ for `n` negatives, at most 0.2, and
+    $n \rho / 16$ later.
+
+    The state takes the dtype and the device of `like`, `[m]`.
+    """
+
+    rate_names = ("lr",)
+
+    value: Tensor
+    center: Tensor
+    variance: Tensor
+    seen: Tensor
+
+    def __init__(self, rate: float, like: Tensor) -> None:
+        super().__init__()
+        normal = NormalDist()
+        self.rate, self.lr = rate, 1.0
+        # at a rate of one, every point below all scores will do
+        self.start = normal.inv_cdf(1 - min(rate, 0.9999))
+        self.unit = 1 / normal.pdf(self.start)  # of q, by which the rate changes by one
+        for name in ("value", "center", "variance", "seen"):
+            self.register_buffer(name, like.new_zeros(like.shape[0]))
+
+    def step(self, entries: WeightedScores) -> None:
+        """Move the points of the sampled tasks that have negatives in the batch."""
+        there = entries.negative_mass > 0
+        mass = torch.where(there, entries.negative_mass, 1.0)
+        point, center, variance, seen = (
+            entries.gather(s) for s in (self.value, self.center, self.variance, self.seen)
+        )
+        from_center = entries.logits - center
+        pull = entries.negative * from_center
+        mean, square = pull.sum(0) / mass, (pull * from_center).sum(0) / mass
+        count = (entries.negative > 0).sum(0).to(mass.dtype)
+        # an average over all negatives at first, later of the last ones
+        share = torch.maximum(count / (count + _MEMORY), count / (seen + count).clamp(min=1))
+        new_center = center + share * mean
+        new_variance = (variance + share * (square - variance) - (share * mean) ** 2).clamp(min=0)
+        tail = torch.where(seen > 0, (point - center) / _spread(variance), self.start)
+        passing = (entries.negative * (entries.logits > point)).sum(0) / mass
+        first, later = (number / self.rate for number in _PASSED)
+        speed = (count / (first + 0.5 * seen).clamp(max=later)).clamp(max=_FASTEST)
+        step = (speed * self.unit * (passing - self.rate)).clamp(-1, 1)
+        target = new_center + (tail + torch.where(seen > 0, step, 0.0)) * _spread(new_variance)
+        for state, old, new in (
+            (self.value, point, point + self.lr * (target - point)),
+            (self.center, center, new_center),
+            (self.variance, variance, new_variance),
+            (self.seen, seen, seen + count),
+        ):
+            entries.scatter_(state, torch.where(there, new, old))
+
+    @torch.no_grad()
+    def place(self, entries: WeightedScores, points: Tensor) -> None:
+        """Put the points at quantiles `[m]` (NaN without negatives) of all entries of some rows."""
+        there = points.isfinite()
+        mass = torch.where(there, entries.negative_mass, 1.0)
+        center = (entries.negative * entries.logits).sum(0) / mass
+        variance = (entries.negative * (entries.logits - center) ** 2).sum(0) / mass
+        count = (entries.negative > 0).sum(0).to(mass.dtype)
+        for state, new in (
+            (self.value, points),
+            (self.center, center),
+            (self.variance, variance),
+            (self.seen, count),
+        ):
+            state.copy_(torch.where(there, new, state))
+
+    def known(self) -> Tensor:
+        """The points, `[m]`; NaN where too few negatives were seen to know them, not to guess them."""
+        return torch.where(self.seen * self.rate >= _TOLD, self.value, torch.nan)
+
+
+def _spread(variance: Tensor) -> Tensor:
+    """The standard deviation; not zero, also if all negatives have the same score."""
+    return (variance + 1e-6).sqrt()
