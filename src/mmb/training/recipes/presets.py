@@ -76,7 +76,7 @@ METHODS: dict[str, Method] = {
     ),
 }
 
-DEFAULT_PARTS: Fragment = {"ce": {}, "pauc": {"weight": 0.3}}
+DEFAULT_PARTS: Fragment = {"ce": {}, "auc": {}}
 """The parts of a sum for which a recipe states none, as `objective.parts`."""
 
 _FINGERPRINTS: Fragment = {
