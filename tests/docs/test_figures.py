@@ -92,6 +92,24 @@ def test_costs():
     assert "1.58 times" in README
 
 
+def test_reliability():
+    page = " ".join((ROOT / "docs/reliability.md").read_text(encoding="utf-8").split())
+    log = (ROOT / "results/reliability/faults.txt").read_text(encoding="utf-8").splitlines()[-1]
+    faults = json.loads(log)
+    counts = faults["kills"]
+    for name in ("orphans", "partial", "failed", "different", "left over"):
+        assert not any(row[name] for row in counts), name
+    assert f"sent {sum(row['kills'] for row in counts)} signals" in page
+    for row in counts:
+        assert f"`{row['command'].removeprefix('mmb ')}`" in page.replace("`mmb ", "`")
+    assert faults["flips"]["different"] == faults["mixed"] == 0
+    assert f"Of {faults['flips']['flips']:,} single bits" in page
+    assert f"Of {faults['pairs']} pairs" in page
+    cases = (ROOT / "results/fuzz/bad_values.txt").read_text(encoding="utf-8").splitlines()[-1]
+    assert json.loads(cases)["outcomes"]["failed"] == 0
+    assert f"fed {json.loads(cases)['cases']:,} batches" in page
+
+
 def test_metrics_and_solver():
     metrics = (ROOT / "results/metrics/metrics.txt").read_text(encoding="utf-8")
     mine, theirs = re.search(r"2% positive\s+evaluate \(all three\)\s+([\d.]+)\s+([\d.]+)", metrics).groups()
