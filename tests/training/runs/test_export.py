@@ -85,6 +85,7 @@ def test_an_export_that_fails_leaves_the_one_before(exported, converted_before):
 def test_an_export_takes_the_place_of_the_one_before_as_a_whole(exported, converted_before, monkeypatch):
     run, folder, *_ = exported
     (folder / "model.onnx").write_bytes(b"old")
+    (folder / ".new-abc").mkdir()  # of an earlier version
     moved, replace = [], os.replace
 
     def watch(source, target):
@@ -95,6 +96,7 @@ def test_an_export_takes_the_place_of_the_one_before_as_a_whole(exported, conver
     export_run(run, folder)
     assert moved == [(True, False), (True, True)]  # the old folder, and the new one
     assert (folder / "model.onnx").read_bytes() != b"old"
+    assert not (folder / ".new-abc").exists()
     assert not list(folder.parent.glob(".export*"))
 
 

@@ -26,6 +26,7 @@ TOLERANCE = 1e-5
 _SIZES = (2, 3, 64)  # rows of the batches that are compared; the export itself sees another number
 _EXAMPLE = 5
 _FILES = {"model.pt2", "model.onnx", "model.onnx.data", "predictor.json"}
+_LEFTOVER = ".new-"  # of an export by version 0.1.0 that was killed
 _ROWS = ("inputs",)
 _GRAPHS = ("atoms", "edges", "bonds", "graph", "graph_ptr", "edge_ptr")  # as in `GraphScores`
 
@@ -127,7 +128,8 @@ def export_run(run: Run, folder: Path) -> dict[str, Any]:
 def _check_free(folder: Path) -> None:
     """Refuse a folder with files that are not of an export, which would be lost."""
     with suppress(FileNotFoundError):
-        if others := sorted({*os.listdir(folder)} - _FILES):
+        names = {name for name in os.listdir(folder) if not name.startswith(_LEFTOVER)}
+        if others := sorted(names - _FILES):
             raise ExportError(
                 f"{folder} has other files than those of an export, such as {others[0]}: name another folder "
                 "with --output"
