@@ -172,3 +172,16 @@ def test_a_branch_of_another_recipe_is_refused(tmp_path):
 
 def test_a_written_recipe_resolves_to_the_same(undisturbed):
     assert resolve(to_plain(undisturbed.recipe)) == undisturbed.recipe
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_captured_branches_are_those_of_plain_steps(tmp_path):
+    results = []
+    for capture in (False, True):
+        training = {"device": "cuda", "capture": capture, "steps": 60, "evaluate_every": 30}
+        recipe = tiny_recipe("soup", model={"dropout": 0.0}, training=training, soup={"rule": "uniform"})
+        results.append(train(Run.create(tmp_path / str(capture), recipe)))
+    plain, captured = ([branch["valid"] for branch in result["branches"].values()] for result in results)
+    for one, other in zip(plain, captured, strict=True):
+        assert one == pytest.approx(other, abs=5e-3)
+    assert results[0]["test"] == pytest.approx(results[1]["test"], abs=5e-3)
