@@ -305,6 +305,12 @@ def test_tasks_without_a_value_do_not_count():
     assert found.value == 1
 
 
+def test_a_fallback_without_a_value_is_not_kept():
+    values = {0.0: torch.nan, 1.0: 0.5, 0.5: 0.3}
+    found = soup.greedy(points((0.0,), (1.0,)), lambda model: torch.full((4,), values[model.place.item()]))
+    assert found.picked == ("b",)
+
+
 def test_a_model_that_diverged_is_left_out():
     models = points((0.0,), (torch.nan,), (1.0,))
     with pytest.warns(UserWarning, match=r"\['b'\].*finite"):

@@ -99,7 +99,7 @@ def fitted_many():
     return MultiTaskAUCClassifier(**SMALL).fit(x[:600], y[:600]), x[600:], y[600:]
 
 
-@pytest.mark.parametrize("objective", ["ce", "auc", "pauc", "pauc-pairwise"])
+@pytest.mark.parametrize("objective", ["soup", "ce", "auc", "ce+auc", "pauc", "pauc-pairwise"])
 def test_every_objective_learns(objective):
     x, y = binary(rate=0.1)
     model = MultiTaskAUCClassifier(objective, **SMALL).fit(x[:400], y[:400])
@@ -226,7 +226,7 @@ def test_fits_inside_no_grad_and_inference_mode(mode):
     model.partial_fit(x, y)
 
 
-@pytest.mark.parametrize("objective", ["ce", "auc", "pauc", "pauc-pairwise"])
+@pytest.mark.parametrize("objective", ["soup", "ce", "auc", "ce+auc", "pauc", "pauc-pairwise"])
 def test_fits_with_float64_as_default(objective):
     x, y = binary(100)
     torch.set_default_dtype(torch.float64)

@@ -1,4 +1,4 @@
-"""Networks trained without a fold each: which stage is kept, and what calibrates."""
+"""Networks trained without a fold each: which branches are kept, and what calibrates."""
 
 import math
 
@@ -7,60 +7,93 @@ import pytest
 import torch
 
 from estimators.tables import TINY, binary
-from mmb.estimators import MultiTaskAUCClassifier, ensemble
-from mmb.estimators.ensemble import CrossFit, _has_gained, assign_folds
+from mmb import soup
+from mmb.estimators import MultiTaskAUCClassifier
+from mmb.estimators.ensemble import CrossFit, assign_folds
 from mmb.estimators.network import Network
-
-
-@pytest.mark.parametrize(
-    ("gains", "kept"),
-    [
-        ([0.1, 0.1, 0.1], True),
-        ([0.3, -0.1, 0.1], False),  # mean 0.1, standard error 0.115
-        ([0.4, 0.0, 0.1], True),  # mean 0.167, standard error 0.12
-        ([0.2, -0.2, 0.1], False),
-        ([-0.1, -0.1, -0.1], False),
-        ([math.nan, 0.1, math.nan], True),
-        ([math.nan, -0.1, math.nan], False),
-        ([math.nan, math.nan], True),
-    ],
-)
-def test_a_gain_has_to_be_more_than_noise(gains, kept):
-    assert _has_gained(torch.tensor(gains)) == kept
 
 
 def test_one_network_is_calibrated_by_the_rows_held_out_where_they_have_both_classes():
     labels = torch.tensor([[0, 1], [1, 1], [0, 0], [1, 0]], dtype=torch.int8)
     fold = torch.tensor([0, 0, -1, -1])
-    found = CrossFit(0, torch.zeros(1), torch.zeros(1, 2), torch.zeros(1, 4, 2), torch.zeros(4, 2), fold)
+    found = CrossFit({}, torch.zeros(1), torch.zeros(1, 2), torch.zeros(1, 4, 2), torch.zeros(4, 2), fold)
     assert found.calibration_labels(labels).tolist() == [[0, 1], [1, 1], [-1, 0], [-1, 0]]
     assert found._replace(logits=torch.zeros(2, 4, 2)).calibration_labels(labels) is labels
 
 
+def greedy_that_picks(name):
+    """A stand-in for `mmb.soup.greedy`."""
+
+    def pick(models, evaluate, fallback, guard):
+        assert fallback == "ce"
+        assert torch.isfinite(evaluate(models[name])).all()
+        return soup.uniform({name: models[name]})
+
+    return pick
+
+
 @pytest.mark.parametrize("gained", [True, False])
-def test_tuning_is_kept_where_held_out_rows_gain(gained, monkeypatch):
+def test_branches_are_kept_where_held_out_rows_gain(gained, monkeypatch):
     """Cross-entropy comes first, and is gone back to bit for bit where the objective did not help."""
-    monkeypatch.setattr(ensemble, "_has_gained", lambda gains: gained)
+    monkeypatch.setattr(soup, "greedy", greedy_that_picks("pauc" if gained else "ce"))
     x, y = binary(100)
     first, tuned = (MultiTaskAUCClassifier(name, **TINY).fit(x, y) for name in ("ce", "pauc"))
     assert (first.objective_, tuned.objective_) == ("ce", "pauc" if gained else "ce")
+    assert tuned.shares_ == {tuned.objective_: 1}
     assert np.array_equal(tuned.decision_function(x), first.decision_function(x)) != gained
-    assert (tuned.validation_score_ == first.validation_score_) != gained
+    assert gained or tuned.validation_score_ == first.validation_score_
 
 
-def test_an_undone_stage_leaves_no_trace(monkeypatch):
-    """Thresholds, means and duals belong to the weights that were kept."""
-    monkeypatch.setattr(ensemble, "_has_gained", lambda gains: False)
+def test_a_soup_is_the_average_of_its_branches(monkeypatch):
+    found = {}
+
+    def both(models, evaluate, fallback, guard):
+        found.update({name: [p.clone() for p in model.parameters()] for name, model in models.items()})
+        return soup.uniform(models)
+
+    monkeypatch.setattr(soup, "greedy", both)
+    model = MultiTaskAUCClassifier("auc", **TINY).fit(*binary(100))
+    assert model.shares_ == {"ce": 0.5, "auc": 0.5}
+    assert model.objective_ == "auc"
+    for own, ce, auc in zip(model._ensemble.models.parameters(), *found.values(), strict=True):
+        torch.testing.assert_close(own, (ce + auc) / 2)
+    assert any(not torch.equal(ce, auc) for ce, auc in zip(*found.values(), strict=True))
+
+
+def test_branches_take_a_third_as_many_steps_in_all(monkeypatch):
+    steps, train = [], Network.train
+
+    def counted(self, part, name, **options):
+        steps.append((name, options["steps"]))
+        train(self, part, name, **options)
+
+    monkeypatch.setattr(Network, "train", counted)
+    model = MultiTaskAUCClassifier(**TINY | {"steps": 90, "networks": 1}).fit(*binary(100))
+    assert steps[0] == ("ce", 90)
+    assert len({name for name, _ in steps[1:]}) == len(steps) - 1 > 1
+    assert sum(count for _, count in steps[1:]) == pytest.approx(30, abs=2)
+    assert sum(model.shares_.values()) == pytest.approx(1)
+
+
+def test_an_objective_follows_the_weights_it_goes_on_from(monkeypatch):
+    """Thresholds, means and duals are placed once when training goes on, not left from some branch."""
     place, calls = Network.place_objective, []
-    monkeypatch.setattr(Network, "place_objective", lambda *found: calls.append(found) or place(*found))
+    monkeypatch.setattr(Network, "place_objective", lambda *given: calls.append(given[1]) or place(*given))
     x, y = binary(100)
-    model = MultiTaskAUCClassifier("pauc", **TINY | {"steps": 100}).fit(x, y)
-    network, part = calls[-1]
-    left = {name: value.clone() for name, value in network.objective.state_dict().items()}
-    place(network, part)
-    assert all(torch.equal(value, left[name]) for name, value in network.objective.state_dict().items())
-    assert model.objective_ == "ce"
-    assert model.partial_fit(x, y).objective_ == "pauc"
+    model = MultiTaskAUCClassifier("pauc", **TINY | {"steps": 100, "networks": 1}).fit(x, y)
+    assert calls == ["ce", "pauc"]
+    model.partial_fit(x, y).partial_fit(x, y)
+    assert calls == ["ce", "pauc", "pauc"]
+    assert model.objective_ == "pauc"
+
+
+def test_without_rows_to_tell_branches_are_averaged():
+    x, y = binary(60)
+    y = np.zeros(60, dtype=int)
+    y[0] = 1  # no network goes without it
+    model = MultiTaskAUCClassifier("auc", **TINY).fit(x, y)
+    assert model.shares_ == {"ce": 0.5, "auc": 0.5}
+    assert math.isnan(model.validation_score_)
 
 
 def test_every_fold_has_its_share_of_every_task():

@@ -12,7 +12,7 @@ from mmb.estimators.network import Network
 def make(x, objective, max_fpr):
     encoding = PiecewiseLinear(torch.as_tensor(x))
     options = {"hidden": (8,), "dropout": 0.0, "alpha": 0.0, "encoding": encoding}
-    return Network(x.shape[1], 3, objective=objective, max_fpr=max_fpr, **options)
+    return Network(x.shape[1], 3, objectives=[objective], max_fpr=max_fpr, **options)
 
 
 @pytest.mark.parametrize("objective", ["ce", "pauc"])
@@ -29,7 +29,7 @@ def test_a_weight_is_a_repetition(objective):
         network.see(labels[rows], weights / weights.mean())
         every = labels[rows].repeat(1, network.kinds)
         batch = DenseBatch(torch.as_tensor(x)[rows].float(), every, weights / weights.mean())
-        losses.append(float(network.objective.backward(network.model, batch)["loss"]))
+        losses.append(float(network.objectives[objective].backward(network.model, batch)["loss"]))
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
@@ -42,6 +42,6 @@ def test_without_weights_objectives_count_labels_as_usual():
         every = labels.repeat(1, network.kinds)
         own, usual = (
             o.backward(network.model, DenseBatch(inputs, every))
-            for o in (network.objective, kind(every, **options))
+            for o in (network.objectives[name], kind(every, **options))
         )
         assert float(own["loss"]) == pytest.approx(float(usual["loss"]), rel=1e-6)

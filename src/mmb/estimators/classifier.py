@@ -14,7 +14,7 @@ from torch import Tensor
 from mmb import metrics
 from mmb._extras import require
 from mmb.estimators.calibration import Calibration, spread_as_averaged
-from mmb.estimators.ensemble import Ensemble
+from mmb.estimators.ensemble import CONTROL, Ensemble
 from mmb.estimators.inputs import Rows, Standardizer
 from mmb.estimators.model_mix import PiecewiseLinear
 from mmb.estimators.network import OBJECTIVES, Network, Part, class_mass
@@ -29,7 +29,9 @@ _sparse = require("scipy.sparse", extra="estimators")
 
 Array = np.ndarray[Any, Any]
 _PASSES, _FEWEST_STEPS = 15, 300  # of a fit with `steps=None`
-_TUNING, _TUNING_LR = 0.5, 0.3  # steps for the objective and their size, relative to those by cross-entropy
+_TUNING, _TUNING_LR = 1 / 3, 0.1  # steps of all branches and their size, relative to those by cross-entropy
+_POOL = ("ce+auc", "pauc")  # branches of a soup
+_PARTIAL = "ce+auc"  # what a soup is trained for when data comes in parts
 _FIRST_STEPS = 100  # by cross-entropy, when data comes in parts
 
 
@@ -55,9 +57,12 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     A task without positives or negatives cannot be learned: there is a warning, and its scores are constant.
 
     Args:
-        objective: `"pauc"` (partial AUC up to `max_fpr`), `"pauc-pairwise"` (the same, by pairs), `"auc"`
-            (the whole area) or `"ce"` (cross-entropy). All but the last start with cross-entropy, and return
-            to the weights it ended with unless the partial AUC of the held-out rows has gained since.
+        objective: What to train for after cross-entropy: `"pauc"` (partial AUC up to `max_fpr`),
+            `"pauc-pairwise"` (the same, by pairs), `"auc"` (the whole area), `"ce+auc"` (its sum with
+            cross-entropy), or nothing else, `"ce"`. By default, `"soup"`, several of them, each in a branch
+            of its own. Of the weights by cross-entropy and those of the branches, such are averaged as raise
+            the partial AUC of the held-out rows. The average must be better than cross-entropy beyond noise,
+            or the weights return to where that ended.
         max_fpr: Largest false positive rate: of the partial AUC that is maximized and that `score` returns,
             and at which `predict` operates. In (0, 1].
         hidden: Widths of the hidden layers; empty for a linear model alone.
@@ -66,8 +71,8 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         alpha: Strength of the squared penalty on the weights, relative to the summed loss of all labels, as
             in `MLPClassifier`: the more labels, the less it matters.
         batch_size: Rows of a step.
-        steps: Number of steps by cross-entropy; None is fifteen passes over the data, and at least 300. Half
-            as many follow for the objective.
+        steps: Number of steps by cross-entropy; None is fifteen passes over the data, and at least 300. A
+            third as many follow, divided among the branches.
         networks: How many networks to train, each without another share of the rows. Their scores are
             averaged; the scores of the held-out rows determine probabilities and thresholds. A single
             network goes without a quarter of the rows.
@@ -79,6 +84,7 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         classes_: The classes, sorted; for `[n, m]` the numbers of the tasks.
         thresholds_: For each task the probability above which `predict` calls a row positive, `[m]`.
         objective_: What the weights were trained for last: `objective`, or `"ce"` if that did better.
+        shares_: The share of each branch in the weights, by its objective.
         validation_score_: The partial AUC of the rows that each network was trained without, averaged over
             tasks and networks; NaN if nothing could be held out.
         n_features_in_: Number of columns of `X`.
@@ -89,7 +95,7 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
     def __init__(
         self,
-        objective: str = "pauc",
+        objective: str = "soup",
         *,
         max_fpr: float = 0.1,
         hidden: Sequence[int] = (256, 256),
@@ -148,10 +154,12 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
                 stacklevel=4,  # the line that calls `fit`, past its two decorators
             )
         steps = self.steps or max(_FEWEST_STEPS, _PASSES * math.ceil(len(labels) / self.batch_size))
-        stages = [(steps, self.lr), (max(1, round(_TUNING * steps)), _TUNING_LR * self.lr)]
-        stages = stages[:1] if self.objective == "ce" else stages
-        found = self._ensemble.cross_fit(part, stages, self.batch_size, self._mean_area)
-        self.objective_ = self.objective if found.stage else "ce"
+        branches = self._branches()
+        each = max(1, round(_TUNING * steps / max(1, len(branches))))
+        stages = [(steps, self.lr), (each, _TUNING_LR * self.lr)]
+        found = self._ensemble.cross_fit(part, stages, branches, self.batch_size, self._areas)
+        self.shares_ = found.shares
+        self.objective_ = CONTROL if found.shares.keys() == {CONTROL} else self.objective
         self.validation_score_ = float(found.values.nanmean())
         self._mass += mass
         self._calibration.fit(
@@ -194,12 +202,14 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         if first:
             part = self._start(x, labels, weights)
             self.objective_, self.validation_score_ = self.objective, math.nan
+            self.shares_ = {CONTROL: 1.0}
         else:
             self._standardizer.learn(x, weights.numpy())
             part = Part(Rows(x, self._standardizer), labels, weights)
         steps = math.ceil(len(labels) / self.batch_size)
+        objective = _PARTIAL if self.objective == "soup" else self.objective
         self._ensemble.train(
-            part, steps=steps, warm_up_steps=_FIRST_STEPS, batch_size=self.batch_size, lr=self.lr
+            part, objective, steps=steps, first_steps=_FIRST_STEPS, batch_size=self.batch_size, lr=self.lr
         )
         if self._ensemble.networks[0].steps_done > _FIRST_STEPS:
             self.objective_ = self.objective
@@ -266,7 +276,7 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         decision = torch.as_tensor(self.decision_function(X))
         labels = read_targets(y, None if self._multilabel else self.classes_).labels
         _validation.check_consistent_length(decision, labels)
-        return self._mean_area(decision.reshape(len(labels), -1), labels)
+        return float(self._areas(decision.reshape(len(labels), -1), labels).nanmean())
 
     def _read(
         self, X: Any, y: Any, sample_weight: Any, classes: Any, fresh: bool
@@ -303,11 +313,14 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self._standardizer.learn(x, weights.numpy())
         part = Part(Rows(x, self._standardizer), labels, weights)
         seed = int(_utils.check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-        options = {
-            name: getattr(self, name) for name in ("objective", "max_fpr", "hidden", "dropout", "alpha")
-        }
+        options = {name: getattr(self, name) for name in ("max_fpr", "hidden", "dropout", "alpha")}
+        objectives = dict.fromkeys(
+            (CONTROL, *self._branches(), *([_PARTIAL] if self.objective == "soup" else []))
+        )
         encoding = PiecewiseLinear(part.rows.sample())
-        make = partial(Network, x.shape[1], num_tasks, encoding=encoding, **options)
+        make = partial(
+            Network, x.shape[1], num_tasks, objectives=list(objectives), encoding=encoding, **options
+        )
         self._ensemble = Ensemble(self.networks, seed, make)
         self._mass = torch.zeros(2, num_tasks, dtype=torch.float64)
         self._calibration = Calibration(num_tasks)
@@ -332,8 +345,14 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             self, X, accept_sparse="csr", dtype=(np.float64, np.float32), reset=fresh
         )
 
-    def _mean_area(self, scores: Tensor, labels: Tensor) -> float:
-        return float(metrics.roc_auc(scores, labels, self.max_fpr).nanmean())
+    def _areas(self, scores: Tensor, labels: Tensor) -> Tensor:
+        return metrics.roc_auc(scores, labels, self.max_fpr)
+
+    def _branches(self) -> tuple[str, ...]:
+        """Objectives of the branches that follow cross-entropy; none if it is all there is."""
+        if self.objective == "soup":
+            return _POOL
+        return () if self.objective == CONTROL else (self.objective,)
 
 
 def _check_parameters(estimator: Any) -> None:
@@ -342,6 +361,7 @@ def _check_parameters(estimator: Any) -> None:
     def is_count(value: Any) -> bool:
         return isinstance(value, Integral) and int(value) >= 1
 
+    choices = ["soup", *OBJECTIVES]
     ranges: dict[str, tuple[Any, Callable[[Any], bool], str]] = {
         "max_fpr": (Real, lambda value: 0 < value <= 1, "a number in (0, 1]"),
         "hidden": (
@@ -356,7 +376,7 @@ def _check_parameters(estimator: Any) -> None:
         "steps": (object, is_count, "a whole number, at least 1, or None"),
         "networks": (object, is_count, "a whole number, at least 1"),
         "threshold": (Real, lambda value: 0 < value < 1, "a number in (0, 1), or None"),
-        "objective": (object, lambda value: value in list(OBJECTIVES), f"one of {', '.join(OBJECTIVES)}"),
+        "objective": (object, lambda value: value in choices, f"one of {', '.join(choices)}"),
     }
     for name, (kind, good, expected) in ranges.items():
         value = getattr(estimator, name)

@@ -1,26 +1,29 @@
 """A few networks that are averaged, each trained without another share of the rows."""
 
 import copy
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from mmb import soup
 from mmb.estimators.calibration import fit_log_odds, unseen_logits
 from mmb.estimators.inputs import Rows
 from mmb.estimators.network import Network, Part, both_classes
 from mmb.label_values import MISSING
 
+CONTROL = "ce"
+"""The objective of the first steps; their weights are kept unless an average with others is better."""
+_GUARD = 0.5  # standard errors by which an average must be better; all rows are held out by some network
 _ALONE = 4  # a single fold has one share out of this many
 
 
 class CrossFit(NamedTuple):
     """The outcome of training without each fold in turn."""
 
-    stage: int  # the stage of training whose outcome this is
+    shares: dict[str, float]  # of branches in the average, by objective
     values: Tensor  # how good the held-out logits of each fold are
     blend: Tensor  # how these logits weigh the kinds of models, `[kinds, m]`
     logits: Tensor  # of each network, `[networks, n, m]`
@@ -53,82 +56,120 @@ class Ensemble:
 
     def scores(self, rows: Rows) -> Tensor:
         """Logits `[n, m]`."""
-        return (self.blend * self._by_kind(rows, self.networks)).sum(1)
+        return (self.blend * self._by_kind(rows, self.models)).sum(1)
 
-    def _by_kind(self, rows: Rows, networks: Sequence[Network], offset: Tensor | None = None) -> Tensor:
+    @property
+    def models(self) -> nn.ModuleList:
+        """The models of all networks."""
+        return nn.ModuleList([network.model for network in self.networks])
+
+    def _by_kind(self, rows: Rows, models: Iterable[nn.Module], offset: Tensor | None = None) -> Tensor:
         """Logits `[n, kinds, m]`, float64, the mean of some networks; of inputs less an offset `[d]`."""
-        logits = torch.stack([rows.scores(network.model, offset).double() for network in networks]).mean(0)
+        logits = torch.stack([rows.scores(model, offset).double() for model in models]).mean(0)
         return logits.reshape(len(logits), *self.blend.shape)
 
     def cross_fit(
         self,
         part: Part,
         stages: Sequence[tuple[int, float]],
+        branches: Sequence[str],
         batch_size: int,
-        assess: Callable[[Tensor, Tensor], float],
+        metric: Callable[[Tensor, Tensor], Tensor],
     ) -> CrossFit:
-        """Train each network without its fold of the rows, in stages; undo a stage that has not helped.
+        """Train each network without its fold of the rows: by cross-entropy, then in branches, averaged.
 
-        A stage is a number of steps and their size: the first is by cross-entropy, a second for the
-        objective. The second is kept if its folds gained, on average, at least the standard error of that
-        gain; `assess` values their logits by their labels (NaN if it cannot).
+        All branches start from the weights by cross-entropy; each is trained for another objective. Of these
+        weights and those of the branches, the average that the folds value most (`mmb.soup.greedy`) is taken,
+        the same for all networks, if it is better than cross-entropy alone beyond noise. A stage is a number
+        of steps and their size, the second that of each branch. The `metric` values logits by labels, task by
+        task.
         """
         fold = assign_folds(part.labels, len(self.networks), torch.Generator().manual_seed(self.seed))
         folds = [fold == number for number in range(len(self.networks))]
         parts = [part.only(~out) for out in folds]
-        offsets = [part.offset(out) for out in folds]
-        for network, own in zip(self.networks, parts, strict=True):
-            network.see(own.labels, own.weights)
-        kept: list[tuple[CrossFit, list[dict[str, Any]]]] = []
-        options = {"batch_size": batch_size, "warm_up_steps": stages[0][0], "decay": True}
-        for stage, (steps, lr) in enumerate(stages):
-            unseen = torch.zeros(len(fold), *self.blend.shape, dtype=torch.float64)
-            for number, (own, out) in enumerate(zip(parts, folds, strict=True)):
-                self._train(number, own, steps=steps, lr=lr, **options)
-                unseen[out] = self._by_kind(part.rows.only(out), self.networks[number : number + 1])
-            blend, _ = fit_log_odds(unseen, part.labels, part.weights * (fold >= 0))
-            logits = torch.stack(
-                [(blend * self._by_kind(part.rows, [network])).sum(1) for network in self.networks]
-            )
-            found = unseen_logits(logits, fold)
-            moved = found.clone()
-            for out, offset, network in zip(folds, offsets, self.networks, strict=True):
-                moved[out] = (blend * self._by_kind(part.rows.only(out), [network], offset)).sum(1)
-            values = torch.tensor(
-                [assess(found[out], part.labels[out]) if bool(out.any()) else math.nan for out in folds]
-            )
-            if not kept or _has_gained(values - kept[0][0].values):
-                states = [copy.deepcopy(network.model.state_dict()) for network in self.networks]
-                kept = [(CrossFit(stage, values, blend, logits, moved, fold), states)]
-        (best, states), *_ = kept
-        self.blend = best.blend
-        for network, state in zip(self.networks, states, strict=True):
-            network.model.load_state_dict(state)
-        if best.stage + 1 < len(stages):  # a stage was undone: the objective belongs to discarded weights
-            for network, own in zip(self.networks, parts, strict=True):
-                network.place_objective(own)
-        return best
+        first, second = (
+            {"steps": steps, "lr": lr, "batch_size": batch_size, "decay": True} for steps, lr in stages
+        )
+        for number, own in enumerate(parts):
+            self.networks[number].see(own.labels, own.weights)
+            self._train(number, own, CONTROL, **first)
+        held_out = torch.where((fold >= 0).unsqueeze(1), part.labels, MISSING)
 
-    def train(self, part: Part, **options: Any) -> None:
+        def unseen_by_kind(models: nn.ModuleList) -> Tensor:
+            """Logits `[n, kinds, m]` of each row by the model trained without it."""
+            found = torch.zeros(len(fold), *self.blend.shape, dtype=torch.float64)
+            for out, model in zip(folds, models, strict=True):
+                found[out] = self._by_kind(part.rows.only(out), [model])
+            return found
+
+        def evaluate(models: nn.Module) -> Tensor:
+            assert isinstance(models, nn.ModuleList)
+            logits = unseen_by_kind(models)
+            blend, _ = fit_log_odds(logits, held_out, part.weights)
+            return soup.jackknife(metric, (blend * logits).sum(1), held_out)
+
+        shares = {CONTROL: 1.0}
+        if branches:
+            trained = {CONTROL: copy.deepcopy(self.models), **self._branch(parts, branches, second)}
+            known = bool(both_classes(held_out).any())
+            if known:
+                found = soup.greedy(trained, evaluate, fallback=CONTROL, guard=_GUARD)
+            else:
+                found = soup.uniform(trained)
+            self.models.load_state_dict(found.model.state_dict())
+            for network in self.networks:
+                network.placed = None
+            shares = {str(name): share for name, share in found.weights.items() if share > 0}
+        self.blend, _ = fit_log_odds(unseen_by_kind(self.models), held_out, part.weights)
+        logits = torch.stack(
+            [(self.blend * self._by_kind(part.rows, [model])).sum(1) for model in self.models]
+        )
+        unseen = unseen_logits(logits, fold)
+        values = [metric(unseen[out], part.labels[out]).nanmean() for out in folds if bool(out.any())]
+        for out, model in zip(folds, self.models, strict=True):
+            inputs = part.rows.only(out)
+            unseen[out] = (self.blend * self._by_kind(inputs, [model], part.offset(out))).sum(1)
+        return CrossFit(shares, torch.tensor(values), self.blend, logits, unseen, fold)
+
+    def _branch(
+        self, parts: Sequence[Part], branches: Sequence[str], options: dict[str, Any]
+    ) -> dict[str, nn.ModuleList]:
+        """Train all networks for each objective, from where they are; the models of each branch."""
+        starts = [network.state() for network in self.networks]
+        trained = {}
+        for name in branches:
+            for number, (own, start) in enumerate(zip(parts, starts, strict=True)):
+                self.networks[number].restore(start)
+                self._train(number, own, name, **options)
+            trained[name] = copy.deepcopy(self.models)
+        return trained
+
+    def train(self, part: Part, objective: str, *, steps: int, first_steps: int, **options: Any) -> None:
         """Train all networks on the same rows, with options of `Network.train`.
 
-        The rows are new to networks that have been trained before, so they weigh the kinds of models first.
+        The first of all steps, earlier calls included, are by cross-entropy. The rows are new to networks
+        that have been trained before, so they weigh the kinds of models first.
         """
         if self.networks[0].steps_done:
-            logits = self._by_kind(part.rows, self.networks)
+            logits = self._by_kind(part.rows, self.models)
             blend, _ = fit_log_odds(logits, part.labels, part.weights, self.blend)
             self.blend = torch.where(both_classes(part.labels), blend, self.blend)
         for number, network in enumerate(self.networks):
             network.see(part.labels, part.weights)
-            self._train(number, part, **options)
+            first = min(steps, max(0, first_steps - network.steps_done))
+            for name, count in ((CONTROL, first), (objective, steps - first)):
+                if count:
+                    self._train(number, part, name, steps=count, **options)
 
-    def _train(self, number: int, part: Part, **options: Any) -> None:
+    def _train(self, number: int, part: Part, objective: str, **options: Any) -> None:
         """Train one network with its own seed, if there is a task to learn."""
         network = self.networks[number]
         seed = self.seed + number + network.steps_done
         if bool(network.usable.any()):
+            if network.placed != objective:
+                network.place_objective(objective, part)
             with _own_randomness(seed):
-                network.train(part, generator=torch.Generator().manual_seed(seed), **options)
+                network.train(part, objective, generator=torch.Generator().manual_seed(seed), **options)
 
 
 def assign_folds(labels: Tensor, count: int, generator: torch.Generator) -> Tensor:
@@ -154,15 +195,6 @@ def assign_folds(labels: Tensor, count: int, generator: torch.Generator) -> Tens
             lacking = has.any(0) & ~has[rest].any(0)
             fold[has[:, lacking].any(1)] = -1
     return fold
-
-
-def _has_gained(gains: Tensor) -> bool:
-    """Whether the mean is at least its standard error; true if no gain is known."""
-    gains = gains[gains.isfinite()]
-    if len(gains) == 0:
-        return True
-    error = gains.std(correction=min(1, len(gains) - 1)) / math.sqrt(len(gains))
-    return bool(gains.mean() >= error)
 
 
 @contextmanager

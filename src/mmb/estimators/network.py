@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
+import copy
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import chain, islice, repeat
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,16 +20,20 @@ from mmb.auc import (
     PartialAUC,
     RichRowSampler,
     RowDraw,
+    Sum,
 )
 from mmb.estimators.inputs import Rows
 from mmb.estimators.model_mix import ModelMix, PiecewiseLinear
 from mmb.schedules import half_cosine
 
-OBJECTIVES: dict[str, Callable[..., Objective]] = {
-    "ce": CrossEntropy,
-    "auc": MinMaxAUC,
-    "pauc": PartialAUC,
-    "pauc-pairwise": PairwisePartialAUC,
+OBJECTIVES: dict[
+    str, Callable[[Labels, float], Objective]
+] = {  # of labels and the largest false positive rate
+    "ce": lambda labels, _: CrossEntropy(labels),
+    "auc": lambda labels, _: _auc(labels),
+    "pauc": lambda labels, max_fpr: PartialAUC(labels, max_fpr=max_fpr),
+    "pauc-pairwise": lambda labels, max_fpr: PairwisePartialAUC(labels, max_fpr=max_fpr),
+    "ce+auc": lambda labels, _: Sum([(1.0, CrossEntropy(labels)), (0.5, _auc(labels))]),
 }
 _RICH = 0.5  # share of the rows of a step that are positives of some task
 
@@ -58,7 +62,7 @@ class Part(NamedTuple):
 
 
 class Network:
-    """Models of several kinds that are trained by cross-entropy first, then for an objective.
+    """Models of several kinds that are trained together, for one objective after the other.
 
     Objectives start from the share of positives among all labels seen so far (see `see`), not from those of
     one call, so that a network can be trained on one part of the data after the other. The options are those
@@ -72,7 +76,7 @@ class Network:
         *,
         hidden: Sequence[int],
         dropout: float,
-        objective: str,
+        objectives: Sequence[str],
         max_fpr: float,
         alpha: float,
         encoding: PiecewiseLinear,
@@ -82,13 +86,14 @@ class Network:
         self.kinds = len(self.model.models)
         none = torch.zeros(self.kinds * num_tasks)
         unseen = Labels.of_counts(none, none, num_rows=0)  # the true counts come with `see`
-        limited = "max_fpr" in inspect.signature(OBJECTIVES[objective]).parameters
-        self.warm_up = CrossEntropy(unseen).float()
-        self.objective = OBJECTIVES[objective](unseen, **{"max_fpr": max_fpr} if limited else {}).float()
+        self.objectives = {name: OBJECTIVES[name](unseen, max_fpr).float() for name in objectives}
         self.mass = torch.zeros(2, num_tasks, dtype=torch.float64)  # of the negatives, of the positives
         self.num_rows = 0.0
         self.alpha, self.steps_done = alpha, 0
-        groups = [{"params": list(part.parameters())} for part in (*self.model.models, self.objective)]
+        self.placed: str | None = None  # the objective whose state follows the weights
+        groups = [
+            {"params": list(part.parameters())} for part in (*self.model.models, *self.objectives.values())
+        ]
         self.optimizer = torch.optim.Adam([group for group in groups if group["params"]], fused=True)
 
     @property
@@ -100,7 +105,7 @@ class Network:
         """Add the labels `[n, m]` of rows with weights `[n]` to those that give the class rates."""
         self.num_rows += float(weights.sum())
         self.mass += class_mass(labels, weights)
-        for objective in (self.warm_up, self.objective):
+        for objective in self.objectives.values():
             negatives, positives = self.mass.repeat(1, self.kinds)
             objective.set_class_counts(positives, negatives, self.num_rows)
         # the loss is a mean over kinds and tasks of means over labels: the penalty fades as labels come
@@ -108,41 +113,57 @@ class Network:
         for group, penalty in zip(self.optimizer.param_groups, self.model.penalties, strict=False):
             group["weight_decay"] = penalty * share
 
-    def place_objective(self, part: Part) -> None:
-        """Set the objective's means, duals and thresholds to those of the current weights."""
+    def place_objective(self, name: str, part: Part) -> None:
+        """Set an objective's means, duals and thresholds to those of the current weights."""
         scores = part.rows.scores(self.model).float()
-        self.objective.warm_start(scores, part.labels.repeat(1, self.kinds))
+        self.objectives[name].warm_start(scores, part.labels.repeat(1, self.kinds))
+        self.placed = name
+
+    def state(self) -> tuple[dict[str, Any], dict[str, Any], int]:
+        """What to go back to with `restore`: weights, the optimizer's averages, steps done."""
+        model, optimizer = self.model.state_dict(), self.optimizer.state_dict()
+        return copy.deepcopy(model), copy.deepcopy(optimizer), self.steps_done
+
+    def restore(self, state: tuple[dict[str, Any], dict[str, Any], int]) -> None:
+        """Go back to an earlier `state`."""
+        model, optimizer, self.steps_done = state
+        self.placed = None
+        self.model.float()  # as the optimizer's averages, which take the precision of the weights
+        self.optimizer.load_state_dict(copy.deepcopy(optimizer))
+        self.model.double().load_state_dict(model)
 
     def train(
         self,
         part: Part,
+        name: str,
         *,
         steps: int,
-        warm_up_steps: int,
         batch_size: int,
         lr: float,
         generator: torch.Generator,
         decay: bool = False,
     ) -> None:
-        """Train on some rows; the first of all steps, earlier calls included, are by cross-entropy.
+        """Train on some rows for the objective of this name.
 
         With `decay`, the step size rises at the start and falls to zero, by half a cosine.
         """
         self.model.float().train()
         for step, draw in enumerate(islice(_draws(part.labels, batch_size, generator), steps)):
-            if self.steps_done == warm_up_steps:
-                self.place_objective(part)
             for group in self.optimizer.param_groups:
                 group["lr"] = lr * (_one_cycle((step + 1) / steps) if decay else 1.0)
             importance = part.weights[draw.rows] * (1.0 if draw.weights is None else draw.weights)
             labels = part.labels[draw.rows].repeat(1, self.kinds)
             batch = replace(draw, weights=importance).with_inputs(part.rows.take(draw.rows), labels)
             self.optimizer.zero_grad()
-            objective = self.warm_up if self.steps_done < warm_up_steps else self.objective
-            objective.backward(self.model, batch)
+            self.objectives[name].backward(self.model, batch)
             self.optimizer.step()
             self.steps_done += 1
         self.model.double().eval()  # so that the number of rows does not change predictions
+
+
+def _auc(labels: Labels) -> MinMaxAUC:
+    """For the logits of rare tasks, which cross-entropy has left far below zero."""
+    return MinMaxAUC(labels, transform="recentered", margin=4.0)
 
 
 def class_mass(labels: Tensor, weights: Tensor) -> Tensor:

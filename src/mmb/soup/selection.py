@@ -136,7 +136,7 @@ def greedy(
 
     Returns:
         The average, with the value of every model and what was compared. If no model has a value, it is the
-        uniform average, with a warning.
+        uniform average, with a warning. If the fallback alone has none, it is not compared with.
 
     Raises:
         ValueError: As `uniform`; if there is no model `fallback`; if `evaluate` does not always return the
@@ -183,7 +183,7 @@ def greedy(
             members, best = (*members, name), found
     if members != (fallback,):
         gain, error = _paired(best, alone[fallback])
-        enough = gain > (0.0 if math.isnan(error) else guard * error)
+        enough = math.isnan(gain) or gain > (0.0 if math.isnan(error) else guard * error)
         trials.append(Trial(members, (fallback,), gain, error, enough))
         if not enough:
             members, best = (fallback,), alone[fallback]
