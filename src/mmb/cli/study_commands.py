@@ -27,7 +27,7 @@ from mmb.training import (
     summarize,
 )
 from mmb.training.loop.setup import find_device
-from mmb.training.runs.run import command
+from mmb.training.runs.run import command, folder_name
 from mmb.training.runs.tables import as_text, make_table
 from mmb.training.studies import reproduce
 from mmb.training.studies.compare import comparison_table, plot_curves
@@ -61,7 +61,7 @@ def run_compare(options: argparse.Namespace, console: Console) -> None:
         raise UsageError(f"--methods needs names of methods, with commas; known are {', '.join(METHODS)}")
     fragment = chosen_fragment(options, "data")
     name = fragment["data"]["name"]
-    folder = options.output or Path("runs") / f"compare-{name}"
+    folder = options.output or Path("runs") / folder_name(f"compare-{name}")
     planned = plan_comparison(fragment, methods, options.seeds, folder, options.controls)
     runs = [one.run for one in planned]
     recipe = runs[0].recipe
@@ -105,7 +105,7 @@ def tune_options(parser: argparse.ArgumentParser) -> None:
 def run_tune(options: argparse.Namespace, console: Console) -> None:
     """Work on the study, then show its best trials."""
     recipe = resolve(chosen_fragment(options, "data", "method"))
-    default = Path("runs") / f"tune-{recipe.data['name']}-{recipe.method}-{recipe.seed}"
+    default = Path("runs") / folder_name(f"tune-{recipe.data['name']}-{recipe.method}-{recipe.seed}")
     optuna = require("optuna", extra="tune")
     optuna.logging.set_verbosity(optuna.logging.WARNING)  # the progress bar tells more
     study = TuningStudy(options.output or default, recipe)

@@ -17,7 +17,7 @@ from mmb.training.loop.loop import train_together
 from mmb.training.loop.setup import find_device
 from mmb.training.processes.group import Ranks, joined
 from mmb.training.recipes.resolution import describe_keys
-from mmb.training.runs.run import command
+from mmb.training.runs.run import command, folder_name
 from mmb.training.runs.tables import result_table
 
 
@@ -98,7 +98,7 @@ def make_folder(output: Path | None, recipe: Recipe) -> Path:
 
 def default_folders(recipe: Recipe) -> Iterator[Path]:
     """Folders for runs of a recipe, in the order in which they are taken."""
-    path = Path("runs") / f"{recipe.data['name']}-{recipe.method}-{recipe.seed}"
+    path = Path("runs") / folder_name(f"{recipe.data['name']}-{recipe.method}-{recipe.seed}")
     yield path
     yield from (path.with_name(f"{path.name}-{number}") for number in count(2))
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from mmb._import_paths import from_import_path, is_import_path
 from mmb._names import nearest
 from mmb.data.dataset import Dataset, Encoder, Progress
 
@@ -36,12 +37,13 @@ def available_datasets() -> dict[str, str]:
 
 def about(name: str) -> str:
     """Where a data set comes from, how it is split, what it contains."""
-    return inspect.cleandoc(_module(name).__doc__ or "")
+    source = from_import_path(name) if is_import_path(name) else _module(name)
+    return inspect.cleandoc(source.__doc__ or name)
 
 
 def dataset_options(name: str, action: str = "load") -> dict[str, inspect.Parameter]:
     """Options of `load` (or of `"get"` or `"prepare"`) for one data set, other than its root."""
-    function = getattr(_module(name), action, None)
+    function = _function(name, action)
     parameters = inspect.signature(function).parameters if function else {}
     return {key: value for key, value in parameters.items() if key not in ("root", "source", "progress")}
 
@@ -60,10 +62,8 @@ def get(name: str, root: Path | str | None = None, source: Path | str | None = N
     Raises:
         DataError: If the files cannot be obtained or are damaged.
     """
-    module, folder = _module(name), _root(root)
-    if not hasattr(module, "get"):
-        return folder
-    return Path(module.get(folder, None if source is None else Path(source)))
+    function, folder = _function(name, "get"), _root(root)
+    return folder if function is None else Path(function(folder, None if source is None else Path(source)))
 
 
 def prepare(
@@ -83,17 +83,19 @@ def prepare(
     Raises:
         DataError: If raw files are missing or damaged.
     """
-    module, folder = _module(name), _root(root)
-    if not hasattr(module, "prepare"):
+    function, folder = _function(name, "prepare"), _root(root)
+    if function is None:
         return folder
-    return Path(module.prepare(folder, progress=progress, **_checked(name, "prepare", options)))
+    return Path(function(folder, progress=progress, **_checked(name, "prepare", options)))
 
 
 def load(name: str, root: Path | str | None = None, **options: Any) -> Dataset:
     """Load a data set, preparing it first if needed.
 
     Args:
-        name: Name of the data set.
+        name: Name of the data set, or the import path `package.module:function` of your own function, which
+            returns a [`Dataset`][mmb.data.Dataset]. Its arguments are the options; one named `root` gets the
+            folder of data sets.
         root: Where data sets are kept; `default_root` by default.
         **options: Options of this data set; see `dataset_options`.
 
@@ -102,10 +104,19 @@ def load(name: str, root: Path | str | None = None, **options: Any) -> Dataset:
 
     Raises:
         ValueError: If there is no such data set or option; the message names the nearest.
+        TypeError: If your own function does not return a `Dataset`.
         DataError: If files are missing or damaged.
         ImportError: If an optional package is needed; the message names the extra.
     """
-    return loader(name)(_root(root), **_checked(name, "load", options))
+    function, options = loader(name), _checked(name, "load", options)
+    if not is_import_path(name):
+        return function(_root(root), **options)
+    if "root" in inspect.signature(function).parameters:
+        options = {"root": _root(root), **options}
+    found = function(**options)
+    if not isinstance(found, Dataset):
+        raise TypeError(f"{name} returned a {type(found).__name__}: expected a mmb.data.Dataset")
+    return found
 
 
 def loader(name: str, action: str = "load") -> Callable[..., Any]:
@@ -121,8 +132,11 @@ def loader(name: str, action: str = "load") -> Callable[..., Any]:
     Raises:
         ValueError: If there is no such data set; the message names the nearest.
     """
-    module = _module(name)
-    return getattr(module, action, module.load)
+    found = _function(name, action)
+    if found is None:
+        found = _function(name, "load")
+        assert found is not None
+    return found
 
 
 def encoder_from_json(data: dict[str, Any]) -> Encoder:
@@ -136,6 +150,14 @@ def encoder_from_json(data: dict[str, Any]) -> Encoder:
 
 def _root(root: Path | str | None) -> Path:
     return default_root() if root is None else Path(root).expanduser()
+
+
+def _function(name: str, action: str) -> Callable[..., Any] | None:
+    """The function of a data set for an action, if it has one; your own ones load, and no more."""
+    if is_import_path(name):
+        function: Callable[..., Any] | None = from_import_path(name) if action == "load" else None
+        return function
+    return getattr(_module(name), action, None)
 
 
 def _module(name: str) -> ModuleType:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mmb._import_paths import from_import_path, is_import_path
 from mmb._names import nearest
 from mmb.data.dataset import Dataset
 from mmb.data.inputs.graphs import GraphBatch
@@ -30,7 +31,10 @@ def available_networks() -> dict[str, str]:
 
 
 def builder(name: str) -> Callable[..., MultiTask]:
-    """The function that builds a network; its signature and docstring state its options."""
+    """The function that builds a network, also by import path; its signature states its options."""
+    if is_import_path(name):
+        found: Callable[..., MultiTask] = from_import_path(name)
+        return found
     if name not in _BUILDERS:
         raise ValueError(f"unknown network {name!r}{nearest(name, _BUILDERS)}")
     return getattr(importlib.import_module(_BUILDERS[name]), name)
@@ -48,6 +52,8 @@ def complete(name: str, dataset: Dataset, **given: Any) -> dict[str, Any]:
     `weights=None` if trained weights are loaded next).
     """
     _check(name, given)
+    if is_import_path(name):
+        return _known_sizes(name, dataset) | given
     kind, row = _kind(dataset)
     if name not in _BY_KIND[kind]:
         raise ValueError(
@@ -64,11 +70,24 @@ def complete(name: str, dataset: Dataset, **given: Any) -> dict[str, Any]:
     return found | given
 
 
+def _known_sizes(name: str, dataset: Dataset) -> dict[str, Any]:
+    """What a data set says about the arguments of a user's own network."""
+    row = dataset.inputs[dataset.split["train"][:1]]
+    sizes = {"num_tasks": len(dataset.task_names)}
+    if isinstance(row, Tensor) and row.dim() == 2:
+        sizes["num_inputs"] = row.shape[1]
+    if isinstance(row, Tensor) and row.dim() == 4:
+        sizes["channels"] = row.shape[1]
+    return {key: size for key, size in sizes.items() if key in network_options(name)}
+
+
 def build(name: str, dataset: Dataset | None = None, seed: int | None = None, **given: Any) -> MultiTask:
     """Build a network.
 
     Args:
-        name: Name of the network.
+        name: Name of the network, or the import path `package.module:function` of your own function or class.
+            Its arguments are the options; `num_tasks`, `num_inputs` (of a table) and `channels` (of images)
+            follow from the data set.
         dataset: The data to train on: sizes that are not given follow from it.
         seed: Of the initial weights; torch's global generator stays unchanged. If None, the weights are drawn
             from the global generator.

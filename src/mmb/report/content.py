@@ -17,8 +17,9 @@ from mmb.report.intervals import Sample
 from mmb.report.page_values import page_curves, rounded
 from mmb.report.run_groups import methods_of, run_names
 from mmb.report.selected_scores import SelectedScores, run_scores
-from mmb.training import METHODS, Run, RunError
+from mmb.training import Run, RunError
 from mmb.training.loop import threshold_log
+from mmb.training.recipes.presets import method_of
 from mmb.training.recipes.resolution import to_plain
 from mmb.training.runs.log import read_log
 from mmb.training.runs.scoring import decision_thresholds, rates_at, task_metrics
@@ -119,7 +120,7 @@ def run_facts(
     rows = ", ".join(f"{count} {part}" for part, count in scores.sizes.items())
     options = ", ".join(f"{key} {value}" for key, value in recipe.model.items() if key != "name")
     facts = {
-        "method": METHODS[recipe.method].title,
+        "method": method_of(recipe.method).title,
         "data": f"{recipe.data['name']}: {rows} rows, {len(scores.task_names)} tasks",
         "network": recipe.model["name"] + (f" ({options})" if options else ""),
         "seed": str(recipe.seed),
@@ -147,7 +148,7 @@ def _branches(run: Run, average: dict[str, Tensor]) -> list[dict[str, Any]]:
     lines = [
         {
             "name": name,
-            "method": METHODS[branch["method"]].title,
+            "method": method_of(branch["method"]).title,
             "share": _short(branch["share"]),
             "steps": branch["steps"],
             "stopped": branch.get("stopped_early", False),
@@ -159,7 +160,7 @@ def _branches(run: Run, average: dict[str, Tensor]) -> list[dict[str, Any]]:
     if lines:
         means = {metric: rounded(values.nanmean()) for metric, values in average.items()}
         valid = _short(result["valid"][result["selected_by"]])
-        whole = {"method": METHODS[result["method"]].title, "share": 1.0, "steps": result["steps"]}
+        whole = {"method": method_of(result["method"]).title, "share": 1.0, "steps": result["steps"]}
         lines.append({"name": "average", **whole, "stopped": False, "valid": valid, "test": means})
     return lines
 

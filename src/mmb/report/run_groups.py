@@ -8,6 +8,7 @@ from typing import Any
 
 from mmb.training import METHODS, Run, RunError
 from mmb.training.recipes.nested import flatten
+from mmb.training.recipes.presets import method_of
 from mmb.training.recipes.resolution import to_plain
 
 # keys that may differ between runs of one method, also in their phases
@@ -16,7 +17,7 @@ _OF_ONE_RUN = re.compile(r"((pretrain|branches\.[^.]+)\.)?(seed|note|init_from)"
 
 def find_runs(paths: Sequence[Path]) -> list[Run]:
     """Open runs, and those in the folder of a comparison, baselines before the paper's methods."""
-    order = list(METHODS)
+    order = {method: place for place, method in enumerate(METHODS)}
     found: dict[Path, Run] = {}
     for path in paths:
         inside = sorted(_folders_with_recipes(path))
@@ -25,7 +26,7 @@ def find_runs(paths: Sequence[Path]) -> list[Run]:
         opened = [Run.open(one) for one in inside if one == path or not _is_phase(one)]
         if not opened:
             raise RunError(f"no run in {path}, nor in its folders; give the folder of a run")
-        opened.sort(key=lambda run: (order.index(run.recipe.method), run.path))
+        opened.sort(key=lambda run: (order.get(run.recipe.method, len(order)), run.path))
         found |= {run.path.resolve(): run for run in opened}
     return list(found.values())
 
@@ -72,7 +73,7 @@ def run_names(runs: Sequence[Run], methods: Sequence[str], member: Sequence[int]
 
 
 def _name(kind: dict[str, Any], kinds: list[dict[str, Any]]) -> str:
-    title = METHODS[kind["method"]].title
+    title = method_of(kind["method"]).title
     same_title = [other for other in kinds if other["method"] == kind["method"]]
     differing = [key for key in kind if any(other.get(key) != kind[key] for other in same_title)]
     shown = [f"{key}={kind[key]}" for key in differing[:3]]

@@ -15,10 +15,12 @@ from torch import Tensor
 import mmb
 from mmb._atomic_files import write_whole
 from mmb._cores import available_cores
+from mmb._import_paths import is_import_path, version_at
 from mmb.training.loop.evaluate import part_logits
 from mmb.training.loop.randomness import own_randomness
 from mmb.training.loop.setup import Setup, find_device, make_setup
 from mmb.training.recipes.components import complete_model
+from mmb.training.recipes.recipe import Recipe
 from mmb.training.runs import checkpoint
 from mmb.training.runs.fingerprints import changed
 from mmb.training.runs.run import Run
@@ -73,7 +75,7 @@ def finish(
             f"{judged}_fpr": plain(fpr),
             f"{judged}_tpr": plain(tpr),
         },
-        **provenance_of(setup.dataset.device),
+        **provenance_of(setup.dataset.device, recipe),
         **facts,
     }
     tracked = setup.objective.thresholds()
@@ -142,8 +144,12 @@ def _means(per_task: dict[str, Tensor]) -> dict[str, float | None]:
     return {name: value if math.isfinite(value) else None for name, value in mean_metrics(per_task).items()}
 
 
-def provenance_of(device: torch.device) -> dict[str, Any]:
-    """The device on which a result was computed, versions, and the commit (None outside of a checkout)."""
+def provenance_of(device: torch.device, recipe: Recipe) -> dict[str, Any]:
+    """The device on which a result was computed, versions, and the commit (None outside of a checkout).
+
+    Versions include those of the user's own parts, by import path; None if a package states none.
+    """
+    named = (recipe.method, recipe.data["name"], recipe.model["name"])
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{available_cores()} CPU cores"
     return {
         "device": str(device),
@@ -153,6 +159,7 @@ def provenance_of(device: torch.device) -> dict[str, Any]:
             "commit": commit(),
             "torch": torch.__version__,
             "python": platform.python_version(),
+            **{path: version_at(path) for path in named if is_import_path(path)},
         },
     }
 

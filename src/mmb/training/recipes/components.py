@@ -1,6 +1,5 @@
 """The parts that a recipe names: data sets, networks and objectives."""
 
-import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -8,10 +7,11 @@ from typing import Any
 from torch import nn
 
 from mmb import data
+from mmb._import_paths import from_import_path
 from mmb.auc import Labels, Objective
 from mmb.data import Dataset
 from mmb.models import registry as model_registry
-from mmb.training.recipes.presets import METHODS
+from mmb.training.recipes.presets import method_of
 from mmb.training.recipes.recipe import Recipe
 
 NOT_OPTIONS = {
@@ -34,8 +34,10 @@ def data_loader(name: str) -> Callable[..., Dataset]:
 
 def objective_class(method: str) -> type[Objective]:
     """The class of a method's objective."""
-    module, _, name = METHODS[method].objective.partition(":")
-    return getattr(importlib.import_module(module), name)
+    kind = from_import_path(method_of(method).objective)
+    if not (isinstance(kind, type) and issubclass(kind, Objective)):
+        raise ValueError(f"method {method} is not a class derived from mmb.auc.Objective")
+    return kind
 
 
 def load_data(section: Mapping[str, Any]) -> Dataset:

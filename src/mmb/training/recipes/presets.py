@@ -76,6 +76,12 @@ METHODS: dict[str, Method] = {
     ),
 }
 
+
+def method_of(name: str) -> Method:
+    """The method of a name, or of the import path of a user's own objective."""
+    return METHODS[name] if name in METHODS else Method(name.rpartition(":")[2], name)
+
+
 DEFAULT_PARTS: Fragment = {"ce": {}, "auc": {}}
 """The parts of a sum for which a recipe states none, as `objective.parts`."""
 

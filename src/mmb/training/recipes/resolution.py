@@ -16,6 +16,7 @@ from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from mmb._extras import require
+from mmb._import_paths import is_import_path
 from mmb._names import nearest
 from mmb.models.registry import builder as model_builder
 from mmb.training.recipes.components import (
@@ -25,7 +26,7 @@ from mmb.training.recipes.components import (
     objective_class,
 )
 from mmb.training.recipes.nested import Fragment, flatten, merge, nest
-from mmb.training.recipes.presets import DATA, DEFAULT_PARTS, METHODS, NETWORKS, default_model
+from mmb.training.recipes.presets import DATA, DEFAULT_PARTS, METHODS, NETWORKS, default_model, method_of
 from mmb.training.recipes.recipe import SETTINGS, Recipe, SoupSettings
 from mmb.training.recipes.renamed import old_names
 
@@ -253,7 +254,7 @@ def with_presets(fragment: Fragment) -> Fragment:
     method = _known(fragment.get("method"))
     name = _name(fragment, "data")
     presets: Fragment = {"data": {"name": name}}
-    for part in (DATA.get(name, {}), METHODS[method].defaults):
+    for part in (DATA.get(name, {}), method_of(method).defaults):
         presets = merge(presets, part)
     if has_parts(method):
         presets = _with_parts(presets, fragment)
@@ -265,6 +266,12 @@ def with_presets(fragment: Fragment) -> Fragment:
 
 
 def _known(method: Any) -> str:
+    if isinstance(method, str) and is_import_path(method):
+        try:
+            objective_class(method)
+        except ValueError as error:
+            raise RecipeError(str(error)) from error
+        return method
     if not isinstance(method, str) or method not in METHODS:
         raise RecipeError(f"there is no method {method!r}{nearest(str(method), METHODS)}")
     return method
@@ -289,7 +296,7 @@ def _with_parts(presets: Fragment, fragment: Fragment) -> Fragment:
         method = _known(part.get("method", name))
         if has_parts(method):
             raise RecipeError(f"objective.parts.{name}: a sum cannot be part of a sum")
-        own = dict(METHODS[method].defaults)
+        own = dict(method_of(method).defaults)
         options = {"method": method, "weight": 1.0, **own.pop("objective", {}), **part}
         found = merge(found, {**own, "objective": {"parts": {name: options}}})
     return merge(found, presets)

@@ -212,6 +212,11 @@ class Run:
             yield
 
 
+def folder_name(name: str) -> str:
+    """A name, also an import path, as part of the name of a folder on any system."""
+    return name.replace(":", ".")
+
+
 def command(*words: object) -> str:
     """The command `mmb WORDS` as a message shows it, with quotes where the shell needs them."""
     return shlex.join(["mmb", *map(str, words)])

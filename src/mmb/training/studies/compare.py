@@ -13,11 +13,11 @@ from mmb.metrics import SHORT_NAMES
 from mmb.metrics.titles import TITLES, column_titles, definition, value_text
 from mmb.training.loop.setup import rows_per_step
 from mmb.training.recipes.nested import Fragment, merge
-from mmb.training.recipes.presets import METHODS
+from mmb.training.recipes.presets import method_of
 from mmb.training.recipes.recipe import Recipe
 from mmb.training.recipes.resolution import resolve
 from mmb.training.runs.log import read_log
-from mmb.training.runs.run import Run, RunError
+from mmb.training.runs.run import Run, RunError, folder_name
 from mmb.training.runs.tables import make_table
 from mmb.training.studies.many_runs import PlannedRun
 
@@ -49,7 +49,7 @@ def plan_comparison(
     if controls and branched:
         fragments = {"ce": merge(fragment, {"method": "ce"}), **fragments, **_controls(branched[0], fragment)}
     wanted = {
-        f"{method}/seed-{seed}": resolve(merge(chosen, {"seed": seed}))
+        f"{folder_name(method)}/seed-{seed}": resolve(merge(chosen, {"seed": seed}))
         for seed in range(seeds)
         for method, chosen in fragments.items()
     }
@@ -107,7 +107,7 @@ def summarize(runs: Sequence[Run]) -> dict[str, Any]:
     summary: dict[str, Any] = {}
     for method in dict.fromkeys(run.recipe.method for run in runs):
         results = [run.result() for run in runs if run.recipe.method == method]
-        entry: dict[str, Any] = {"title": METHODS[method].title, "seeds": len(results)}
+        entry: dict[str, Any] = {"title": method_of(method).title, "seeds": len(results)}
         for metric in SHORT_NAMES:
             values = [result["test"][metric] for result in results]
             if None in values:
@@ -158,7 +158,7 @@ def plot_curves(runs: Sequence[Run], path: Path) -> None:
             columns = [[curve[step] for curve in curves] for step in steps]
             means = [sum(column) / len(column) for column in columns]
             color = f"C{index}"
-            panel.plot(steps, means, color=color, label=METHODS[method].title)
+            panel.plot(steps, means, color=color, label=method_of(method).title)
             lows, highs = [min(column) for column in columns], [max(column) for column in columns]
             panel.fill_between(steps, lows, highs, color=color, alpha=0.15, linewidth=0)
         panel.set_xlabel("step")

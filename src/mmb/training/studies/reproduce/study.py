@@ -12,7 +12,7 @@ from typing import Any
 from mmb._extras import require
 from mmb.metrics.titles import TITLES
 from mmb.training.recipes.nested import Fragment, merge
-from mmb.training.recipes.presets import METHODS
+from mmb.training.recipes.presets import method_of
 from mmb.training.recipes.recipe import Recipe
 from mmb.training.recipes.resolution import RecipeError, read_recipe, resolve
 
@@ -89,7 +89,7 @@ class TableStudy:
 
     def title_of(self, row: str, method: str) -> str:
         """Title of a row whose recipe has this method."""
-        return self.titles.get(row, METHODS[method].title)
+        return self.titles.get(row, method_of(method).title)
 
     @cached_property
     def choice_recipes(self) -> dict[str, list[Recipe]]:

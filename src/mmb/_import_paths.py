@@ -1,0 +1,50 @@
+"""Objects by import path, `package.module:name`: the parts that a recipe takes from a user's own code."""
+
+import importlib
+import importlib.metadata
+import os
+import sys
+from typing import Any
+
+
+def is_import_path(name: str) -> bool:
+    """Whether a name is an import path."""
+    return ":" in name
+
+
+def from_import_path(path: str) -> Any:
+    """The object at an import path; modules are also looked for in the current folder.
+
+    Raises:
+        ValueError: If there is no such module or object; the message says what was looked for, and where.
+    """
+    module, _, name = path.partition(":")
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.append(here)  # last, so that it shadows nothing
+    try:
+        found: Any = importlib.import_module(module)
+    except ImportError as error:
+        raise ValueError(
+            f"{path!r} cannot be imported: {error}; install its package, or start from the folder it is in "
+            f"(now {here}), or add that folder to PYTHONPATH"
+        ) from error
+    except ValueError as error:  # such as an empty name
+        raise ValueError(f"{path!r} is not an import path: expected package.module:name") from error
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise ValueError(f"{path!r} cannot be imported: {found.__name__} has no {part!r}")
+        found = getattr(found, part)
+    if not callable(found):
+        raise ValueError(f"{path!r} is a {type(found).__name__}: expected a function or a class")
+    return found
+
+
+def version_at(path: str) -> str | None:
+    """The version of the package that an import path is in, if it states one."""
+    package = path.partition(":")[0].partition(".")[0]
+    stated = getattr(sys.modules.get(package), "__version__", None)
+    try:
+        return str(stated) if stated is not None else importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,53 @@
+"""A data set, networks and an objective that the library has not heard of, for tests by import path."""
+
+import torch
+from torch import nn
+
+from mmb.auc import CrossEntropy
+from mmb.data import Dataset
+from mmb.data.splits import random_split
+from toy_objective import CenteredLogistic
+
+__version__ = "7.1"
+NOT_CALLABLE = 3
+
+
+def load(rows: int = 240, noise: float = 0.3, seed: int = 0) -> Dataset:
+    """Rows of five numbers and two tasks.
+
+    Args:
+        rows: Number of rows.
+        noise: Added to the scores.
+        seed: Of everything random.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    inputs = torch.randn(rows, 5, generator=generator)
+    scores = inputs[:, :2] + noise * torch.randn(rows, 2, generator=generator)
+    split = random_split(rows, (0.6, 0.2, 0.2), generator)
+    return Dataset("own", inputs, (scores > 1).to(torch.int8), split, task_names=("a", "b"))
+
+
+def load_nothing() -> str:
+    """Not a data set."""
+    return "nothing"
+
+
+def build(num_inputs: int, num_tasks: int, width: int = 6) -> nn.Module:
+    """A plain network, which is not a `MultiTask`.
+
+    Args:
+        num_inputs: Numbers per row.
+        num_tasks: Outputs per row.
+        width: Of the hidden layer.
+    """
+    return nn.Sequential(nn.Linear(num_inputs, width), nn.Tanh(), nn.Linear(width, num_tasks))
+
+
+class HalfCrossEntropy(CrossEntropy):
+    """Half of it."""
+
+    def loss(self, entries):
+        return 0.5 * super().loss(entries)
+
+
+__all__ = ["HalfCrossEntropy", "CenteredLogistic", "build", "load", "load_nothing"]

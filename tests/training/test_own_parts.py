@@ -1,0 +1,112 @@
+"""Data, network and objective of one's own, by import path, in everything that the trainer does."""
+
+import json
+import sys
+
+import pytest
+
+from mmb.cli import main
+from mmb.report import write_report
+from mmb.training import (
+    RecipeError,
+    Run,
+    RunError,
+    evaluate_run,
+    plan_comparison,
+    resolve,
+    summarize,
+    train,
+    train_many,
+)
+from mmb.training.recipes.resolution import describe_keys, to_plain
+from mmb.training.runs import checkpoint
+
+OWN = {
+    "method": "own_parts:HalfCrossEntropy",
+    "data": {"name": "own_parts:load", "rows": 200},
+    "model": {"name": "own_parts:build", "width": 4},
+    "training": {"steps": 20, "evaluate_every": 10, "tensorboard": False, "device": "cpu"},
+}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    run = Run.create(tmp_path_factory.mktemp("own") / "run", resolve(OWN))
+    train(run)
+    return run
+
+
+def test_options_come_from_signatures(run):
+    assert run.recipe.data == {"name": "own_parts:load", "rows": 200, "noise": 0.3, "seed": 0}
+    weights = checkpoint.load(run.best_checkpoint())["job"]["model"]
+    assert weights["0.weight"].shape == (4, 5)
+    assert resolve(to_plain(run.recipe)) == run.recipe
+    keys = describe_keys(OWN)
+    assert "--data.noise" in keys
+    assert "Of the hidden layer" in keys
+    with pytest.raises(RecipeError, match=r"data\.rowz.*data\.rows"):
+        resolve({**OWN, "data": {"name": "own_parts:load", "rowz": 1}})
+    with pytest.raises(RecipeError, match=r"model\.width"):
+        resolve({**OWN, "model": {"name": "own_parts:build", "width": "wide"}})
+
+
+def test_a_run_remembers_versions_and_is_evaluated_and_reported(run, tmp_path):
+    assert run.result()["versions"]["own_parts:load"] == "7.1"
+    opened = Run.open(run.path)
+    assert evaluate_run(opened, "test")["mean"] == run.result()["test"]
+    content = write_report([opened], tmp_path / "report.html")
+    assert content["methods"][0]["name"] == "HalfCrossEntropy"
+
+
+def test_own_parts_are_compared_and_are_branches(tmp_path):
+    shared = {key: value for key, value in OWN.items() if key != "method"}
+    planned = plan_comparison(shared, ["ce", "own_parts:HalfCrossEntropy"], 1, tmp_path)
+    train_many(planned)
+    summary = summarize([one.run for one in planned])
+    assert [found["title"] for found in summary.values()] == ["CE", "HalfCrossEntropy"]
+    branches = {"ce": {}, "own": {"method": "own_parts:CenteredLogistic"}}
+    recipe = resolve({**shared, "method": "soup", "branches": branches, "soup": {"share": 0.5}})
+    assert set(train(Run.create(tmp_path / "soup", recipe))["branches"]) == {"ce", "own"}
+
+
+def test_the_command_line_finds_modules_in_the_current_folder(tmp_path, monkeypatch, capsys):
+    (tmp_path / "nets_of_mine.py").write_text(
+        "from torch import nn\n\n\ndef build(num_inputs: int, num_tasks: int) -> nn.Module:\n"
+        '    """A linear one."""\n    return nn.Linear(num_inputs, num_tasks)\n'
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    words = ["train", "--data", "own_parts:load", "--method", "ce", "model.name=nets_of_mine:build", "--json"]
+    assert main([*words, "training.steps=4", "training.tensorboard=false", "training.device=cpu"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["run"] == "runs/own_parts.load-ce-0"
+    weights = checkpoint.load(Run.open(found["run"]).best_checkpoint())["job"]["model"]
+    assert {name: tuple(value.shape) for name, value in weights.items()} == {"weight": (2, 5), "bias": (2,)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"method": "no_such_module:Loss"}, r"no_such_module.*PYTHONPATH"),
+        ({"method": "own_parts:Absent"}, r"own_parts has no 'Absent'"),
+        ({"method": "own_parts:build"}, r"own_parts:build.*Objective"),
+        ({"data": {"name": "own_parts:NOT_CALLABLE"}}, "function or a class"),
+        ({"model": {"name": "no_such_module:build"}}, "PYTHONPATH"),
+        ({"model": {"name": ":build"}}, "import path"),
+    ],
+)
+def test_bad_import_paths_are_named(changes, message):
+    with pytest.raises(RecipeError, match=message):
+        resolve({**OWN, **changes})
+
+
+def test_a_function_that_returns_no_data_set_is_refused(tmp_path):
+    recipe = resolve({**OWN, "data": {"name": "own_parts:load_nothing"}})
+    with pytest.raises(TypeError, match=r"load_nothing.*str.*Dataset"):
+        train(Run.create(tmp_path / "run", recipe))
+
+
+def test_a_run_whose_parts_are_gone_says_so(run, monkeypatch):
+    monkeypatch.setitem(sys.modules, "own_parts", None)  # an import of it fails
+    with pytest.raises(RunError, match=r"recipe.*own_parts:HalfCrossEntropy.*PYTHONPATH"):
+        Run.open(run.path)
