@@ -71,12 +71,13 @@ class OperatingPoints(nn.Module):
         mean, square = pull.sum(0) * per_mass, (pull * from_center).sum(0) * per_mass
         count = entries.negative.sign().sum(0)
         # an average over all negatives at first, later of the last ones
-        share = torch.maximum(count / (count + _MEMORY), count / (seen + count))
+        share = count / (seen.clamp(max=_MEMORY) + count)
         moved = share * mean
         new_center = center + moved
         new_variance = (torch.lerp(variance, square, share) - moved * moved).clamp(min=0)
         above = entries.logits - point
-        surplus = 0.5 + 0.5 * (entries.negative * above.sign()).sum(0) * per_mass - self.rate
+        # the share above is half of one plus the mean sign: several times faster than comparisons
+        surplus = (entries.negative * above.sign()).sum(0) * (0.5 * per_mass) + (0.5 - self.rate)
         first, later = (number / self.rate for number in _PASSED)
         speed = (count / (first + 0.5 * seen).clamp(max=later)).clamp(max=_FASTEST)
         tail = (point - center) / _spread(variance) + (speed * self.unit * surplus).clamp(-1, 1)
