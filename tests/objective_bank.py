@@ -134,8 +134,8 @@ def make(name: str, data: Data, randomize: bool = True, **options: object) -> au
 @torch.no_grad()
 def randomize_state(objective: auc.Objective, data: Data) -> None:
     for key, value in objective.state_dict().items():
-        if key.endswith("operating_points.value"):  # only looked at on deployment: no estimate depends on it
-            value.copy_(torch.linspace(-1, 1, len(value)))
+        if key.endswith("operating_points.state"):  # only looked at on deployment: no estimate depends on it
+            value.copy_(torch.linspace(0.1, 1, value.numel()).reshape(value.shape))
             continue
         noise = data.rand(*value.shape)
         if key.endswith("hessian"):

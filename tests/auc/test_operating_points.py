@@ -56,7 +56,7 @@ def test_a_constant_score_and_single_rows_keep_everything_finite():
             rows = torch.tensor([step % 4])
             objective(torch.full((1, 1), -5.0), labels[rows])
         assert float(points.seen) == 22.0
-        assert float(points.center) == pytest.approx(-5)
+        assert float(points.state[0, 1]) == pytest.approx(-5)
         assert -6 < float(points.value) < -4
 
 
@@ -85,6 +85,6 @@ def test_a_warm_start_is_followed_by_small_steps():
     points = objective.tracked.operating_points
     before = points.value.clone()
     torch.testing.assert_close(before, objective.thresholds(scores, labels))
-    torch.testing.assert_close(points.center, torch.full((3,), -5.0), atol=0.1, rtol=0)
+    torch.testing.assert_close(points.state[:, 1], torch.full((3,), -5.0), atol=0.1, rtol=0)
     objective(scores[:100], labels[:100])
     assert float((points.value - before).abs().max()) < 0.3

@@ -18,9 +18,8 @@ from tiny_runs import tiny_recipe
 
 
 def aged(name):
-    """The name that version 0.1.0 gave a tensor; None if it had no such tensor."""
-    name = re.sub(r"\btracked\.", "threshold.", name).replace("operating_points.value", "operating")
-    return None if "operating_points" in name else name
+    """The name that version 0.1.0 gave a tensor."""
+    return re.sub(r"\btracked\.", "threshold.", name).replace("operating_points.state", "operating")
 
 
 def age(path):
@@ -32,14 +31,13 @@ def age(path):
         manifest = json.loads((folder / "manifest.json").read_text())
         del manifest["format"], manifest["version"], manifest["sha256"]
         tensors = load_file(folder / "tensors.safetensors")
-        old = {aged(name): t for name, t in tensors.items() if aged(name) is not None}
-        assert len(old) == len(tensors) - 3
+        old = {aged(name): t[:, 0].contiguous() if "operating" in name else t for name, t in tensors.items()}
+        assert old.keys() != tensors.keys()
         save_file(old, folder / "tensors.safetensors")
         state = json.loads((folder / "state.json").read_text())
         state["job"]["objective"] = {
             aged(name): {key: aged(place) for key, place in value.items()}
             for name, value in state["job"]["objective"].items()
-            if aged(name) is not None
         }
         (folder / "state.json").write_text(json.dumps(state))
         for name, entry in manifest["files"].items():

@@ -21,6 +21,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+import torch
+
 import mmb
 from mmb._atomic_files import sync, write_whole
 from mmb._checksums import is_no_damage, with_checksum, without_checksum
@@ -154,8 +156,8 @@ def _from_format_1(state: dict[str, Any]) -> dict[str, Any]:
         for name, value in state["job"]["objective"].items()
     }
     if (points := objective.pop("tracked.operating", None)) is not None:
-        found = {"value": points, "center": points, "variance": 0 * points, "seen": 0 * points + 1e6}
-        objective |= {f"tracked.operating_points.{name}": value for name, value in found.items()}
+        known = [points, points, 0 * points, 0 * points + 1e6]  # negatives were seen, but not counted
+        objective["tracked.operating_points.state"] = torch.stack(known, 1)
     return {**state, "job": {**state["job"], "objective": objective}}
 
 
