@@ -344,6 +344,13 @@ class Objective(nn.Module):
         """Make the running statistics of batch normalization the same in all processes."""
 
 
+def as_objective_class(found: Any, name: str) -> type[Objective]:
+    """Something that was found under a name, if it is a class of objectives; ValueError if not."""
+    if not (isinstance(found, type) and issubclass(found, Objective)):
+        raise ValueError(f"{name} is not a class derived from mmb.auc.Objective")
+    return found
+
+
 def model_scores(model: nn.Module, batch: Batch, num_tasks: int) -> Tensor:
     """Logits of a batch: `[n, m]`, or `[k, r]` of the sampled tasks; the model needs an output per task."""
     if not isinstance(batch, TaskBatch):

@@ -9,6 +9,7 @@ from torch import nn
 from mmb import data
 from mmb._import_paths import from_import_path
 from mmb.auc import Labels, Objective
+from mmb.auc.objective import as_objective_class
 from mmb.data import Dataset
 from mmb.models import registry as model_registry
 from mmb.training.recipes.presets import method_of
@@ -34,10 +35,7 @@ def data_loader(name: str) -> Callable[..., Dataset]:
 
 def objective_class(method: str) -> type[Objective]:
     """The class of a method's objective."""
-    kind = from_import_path(method_of(method).objective)
-    if not (isinstance(kind, type) and issubclass(kind, Objective)):
-        raise ValueError(f"method {method} is not a class derived from mmb.auc.Objective")
-    return kind
+    return as_objective_class(from_import_path(method_of(method).objective), method)
 
 
 def load_data(section: Mapping[str, Any]) -> Dataset:
