@@ -50,4 +50,4 @@ class HalfCrossEntropy(CrossEntropy):
         return 0.5 * super().loss(entries)
 
 
-__all__ = ["HalfCrossEntropy", "CenteredLogistic", "build", "load", "load_nothing"]
+__all__ = ["CenteredLogistic", "HalfCrossEntropy", "build", "load", "load_nothing"]

@@ -231,3 +231,37 @@ def test_what_would_train_something_else_is_refused(tmp_path):
     module.trainer = trainer
     with pytest.raises(ValueError, match="devices=1"):
         module.setup("fit")
+
+
+class HasLogits(torch.nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, inputs):
+        return {"logits": self.model(inputs)}
+
+
+def test_an_ordinary_loader_and_a_model_that_returns_more_will_do(tmp_path):
+    found = []
+    for wrap in (lambda model: model, HasLogits):
+        model, objective, _ = make_parts("pauc")
+        loader = DataLoader(TensorDataset(INPUTS, LABELS), batch_size=24)
+        module = ObjectiveModule(wrap(model), objective, OPTIMIZER)
+        trainer = make_trainer(tmp_path, max_epochs=2)
+        trainer.fit(module, loader, loader)
+        found.append((model.weight.detach().clone(), float(trainer.callback_metrics["valid/auc"])))
+    torch.testing.assert_close(found[0][0], found[1][0])
+    assert found[0][1] == found[1][1]
+
+
+def test_objectives_with_a_number_per_positive_need_the_rows(tmp_path):
+    model, objective, _ = make_parts("sopa")
+    module = ObjectiveModule(model, objective, OPTIMIZER)
+    with pytest.raises(ValueError, match=r"SOPA.*\(inputs, labels, row\)"):
+        make_trainer(tmp_path, max_epochs=1).fit(module, DataLoader(TensorDataset(INPUTS, LABELS), 24))
+    with_rows = TensorDataset(INPUTS, LABELS, torch.arange(len(INPUTS)))
+    make_trainer(tmp_path, max_epochs=1).fit(module, DataLoader(with_rows, 24))
+    assert objective.level.value.abs().sum() > 0
+    with pytest.raises(TypeError, match=r"\(inputs, labels\)"):
+        module._as_batch(INPUTS)

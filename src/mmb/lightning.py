@@ -9,9 +9,10 @@ from torch import Tensor, nn
 
 from mmb import metrics
 from mmb._extras import require
-from mmb.auc import Batch, Objective
+from mmb.auc import Batch, DenseBatch, Objective
 from mmb.auc.sampling import RowDraw, Sampler, TaskDraw
 from mmb.label_values import MISSING, as_labels
+from mmb.models.outputs import logits_of
 
 LightningModule: Any = require("lightning.pytorch", extra="lightning").LightningModule
 
@@ -22,16 +23,17 @@ class ObjectiveModule(LightningModule):  # type: ignore[misc]
     It optimizes manually, since an objective computes its own gradient estimate. The objective is a
     submodule: its block state (duals, thresholds, weight copies) moves to the Trainer's device and is in
     every checkpoint. Training batches are [`TaskBatch`][mmb.auc.TaskBatch] or
-    [`DenseBatch`][mmb.auc.DenseBatch] (`Batches` makes them from a sampler). Batches for validation and
-    testing are pairs of inputs and labels `[n, m]` (`[n]` for one task), such as those of a `DataLoader` of
-    a `TensorDataset`; batches for prediction are inputs.
+    [`DenseBatch`][mmb.auc.DenseBatch] (`Batches` makes them from a sampler), or those of an ordinary
+    `DataLoader` that shuffles rows: inputs and labels `[n, m]` (`[n]` for one task), and the numbers of the
+    rows for objectives that keep a variable per positive. Batches for validation and testing are pairs of
+    inputs and labels; batches for prediction are inputs.
 
     It logs the numbers that the objective returns (`train/loss`, ...). After validation and testing, it logs
     the means over tasks of `auc`, `pauc` (McClish, up to `max_fpr`) and `ap` of all rows together, such as
     `valid/pauc`: monitor those. They are NaN if no row has a label.
 
     Args:
-        model: Maps inputs to logits `[n, m]`.
+        model: Maps inputs to logits `[n, m]`, or to something that has them, such as `.logits`.
         objective: The objective.
         optimizer: Makes an optimizer from parameters (the model's and the objective's own), for example
             `functools.partial(torch.optim.Adam, lr=1e-3)`.
@@ -58,9 +60,9 @@ class ObjectiveModule(LightningModule):  # type: ignore[misc]
         self._seen: list[tuple[Tensor, Tensor]] = []
         self._positions: list[Any] = []  # of the loaders, in a checkpoint
 
-    def forward(self, inputs: Any) -> Any:
+    def forward(self, inputs: Any) -> Tensor:
         """The model's logits."""
-        return self.model(inputs)
+        return logits_of(self.model(inputs))
 
     def setup(self, stage: str) -> None:
         """Refuse a Trainer of many processes, or of a precision that scales losses or converts weights."""
@@ -102,11 +104,11 @@ class ObjectiveModule(LightningModule):  # type: ignore[misc]
         moved = {name: move(value, device, dataloader_idx) for name, value in vars(batch).items()}
         return replace(batch, **moved)
 
-    def training_step(self, batch: Batch, batch_idx: int) -> None:
+    def training_step(self, batch: Any, batch_idx: int) -> None:
         """One step of block state and weights."""
         optimizer = self.optimizers()
         optimizer.zero_grad()
-        numbers = self.objective.backward(self.model, batch)
+        numbers = self.objective.backward(self.model, self._as_batch(batch))
         if self.clip is not None:
             numbers["gradient_norm"] = nn.utils.clip_grad_norm_(self.parameters(), self.clip)
         optimizer.step()
@@ -114,10 +116,27 @@ class ObjectiveModule(LightningModule):  # type: ignore[misc]
             self.lr_schedulers().step()
         self.log_dict({f"train/{name}": value for name, value in numbers.items()}, batch_size=1)
 
+    def _as_batch(self, batch: Any) -> Batch:
+        """A batch of this package as it is, or one of `(inputs, labels)` or `(inputs, labels, rows)`."""
+        if isinstance(batch, Batch):
+            return batch
+        if not isinstance(batch, tuple | list) or len(batch) not in (2, 3):
+            raise TypeError(
+                "batch: expected (inputs, labels), (inputs, labels, rows) or a batch of mmb, got "
+                f"{batch!r:.80}"
+            )
+        if len(batch) == 2 and self.objective.per_positive_state():
+            raise ValueError(
+                f"batch: {type(self.objective).__name__} keeps a number for each positive, so it needs the "
+                "numbers of the rows: let the data set return (inputs, labels, row)"
+            )
+        inputs, labels, *rows = batch
+        return DenseBatch(inputs, labels, rows=rows[0] if rows else None)
+
     def validation_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
         """Keep logits and labels: a ranking needs all rows."""
         inputs, labels = batch
-        self._seen.append((self.model(inputs).float(), labels))
+        self._seen.append((self(inputs).float(), labels))
 
     def test_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
         """As in validation."""

@@ -18,6 +18,7 @@ from mmb.auc.parts.weighted_scores import WeightedScores, check_fed, check_tasks
 from mmb.auc.sampling import Draw
 from mmb.label_values import MISSING
 from mmb.models.multitask import flatten_tasks
+from mmb.models.outputs import logits_of
 
 Part = TypeVar("Part", bound=Draw | Batch)
 
@@ -145,8 +146,9 @@ class Objective(nn.Module):
         """Add the estimate to `.grad` of the model's and the objective's parameters, and move block state.
 
         Args:
-            model: Maps inputs to logits `[n, m]`. If it has `task_scores(inputs, tasks)`, task-sampled
-                batches compute the sampled heads alone.
+            model: Maps inputs to logits `[n, m]`, or to something that has them (`.logits`, a dict with
+                `"logits"`, a tuple that begins with them). If it has `task_scores(inputs, tasks)`,
+                task-sampled batches compute the sampled heads alone.
             batch: A [`TaskBatch`][mmb.auc.TaskBatch] or [`DenseBatch`][mmb.auc.DenseBatch].
 
         Returns:
@@ -354,7 +356,7 @@ def as_objective_class(found: Any, name: str) -> type[Objective]:
 def model_scores(model: nn.Module, batch: Batch, num_tasks: int) -> Tensor:
     """Logits of a batch: `[n, m]`, or `[k, r]` of the sampled tasks; the model needs an output per task."""
     if not isinstance(batch, TaskBatch):
-        return cast(Tensor, model(batch.inputs))
+        return logits_of(model(batch.inputs))
     check_tasks(batch.tasks, num_tasks)
     own: Any = getattr(model, "task_scores", None)
     if own is not None:
@@ -362,7 +364,7 @@ def model_scores(model: nn.Module, batch: Batch, num_tasks: int) -> Tensor:
         if heads != num_tasks:
             raise ValueError(f"model has {heads} heads but the objective has {num_tasks} tasks")
         return cast(Tensor, own(batch.inputs, batch.tasks))
-    scores: Tensor = model(flatten_tasks(batch.inputs))
+    scores = logits_of(model(flatten_tasks(batch.inputs)))
     if scores.dim() != 2 or scores.shape[1] != num_tasks:
         raise ValueError(
             f"model output has shape {tuple(scores.shape)} but the objective has {num_tasks} tasks: "

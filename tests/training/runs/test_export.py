@@ -61,7 +61,7 @@ def test_a_difference_is_noticed(exported, converted_before, tmp_path, monkeypat
 
     def load_another(path):
         program = load(path)
-        program.state_dict["bias"].data.add_(0.01)
+        program.state_dict["model.bias"].data.add_(0.01)
         return program
 
     monkeypatch.setattr(torch.export, "load", load_another)

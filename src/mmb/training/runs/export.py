@@ -17,6 +17,7 @@ from mmb._atomic_files import replace_folder, sync_all, temporary_beside, writin
 from mmb._extras import require
 from mmb.data import Dataset
 from mmb.data.inputs.graphs import GraphBatch
+from mmb.models.outputs import logits_of
 from mmb.training.recipes.components import load_data
 from mmb.training.runs.predict import Predictor
 from mmb.training.runs.run import Run
@@ -35,6 +36,18 @@ class ExportError(Exception):
     """A model cannot be exported, or the exported model computes something else."""
 
 
+class RowScores(nn.Module):
+    """Logits `[n, m]` of rows, whatever form the model returns them in."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Logits of some rows."""
+        return logits_of(self.model(inputs))
+
+
 class GraphScores(nn.Module):
     """Logits `[G, m]` of molecules given as plain tensors; see `GraphBatch` for their meaning.
 
@@ -50,16 +63,18 @@ class GraphScores(nn.Module):
         self, atoms: Tensor, edges: Tensor, bonds: Tensor, graph: Tensor, graph_ptr: Tensor, edge_ptr: Tensor
     ) -> Tensor:
         """Logits of graphs with atoms `[N, 9]`, edges `[2, E]` sorted by target, bonds `[E, 3]`."""
-        return self.model(
-            GraphBatch(
-                atom_codes=torch.arange(atoms.shape[0], device=atoms.device),
-                atom_table=atoms,
-                edges=edges,
-                bond_codes=torch.arange(bonds.shape[0], device=bonds.device),
-                bond_table=bonds,
-                graph=graph,
-                graph_ptr=graph_ptr,
-                edge_ptr=edge_ptr,
+        return logits_of(
+            self.model(
+                GraphBatch(
+                    atom_codes=torch.arange(atoms.shape[0], device=atoms.device),
+                    atom_table=atoms,
+                    edges=edges,
+                    bond_codes=torch.arange(bonds.shape[0], device=bonds.device),
+                    bond_table=bonds,
+                    graph=graph,
+                    graph_ptr=graph_ptr,
+                    edge_ptr=edge_ptr,
+                )
             )
         )
 
@@ -91,7 +106,7 @@ def export_run(run: Run, folder: Path) -> dict[str, Any]:
         dataset = load_data(run.recipe.data)
     graphs = isinstance(dataset.batch(dataset.split["valid"][:1]), GraphBatch)
     names = _GRAPHS if graphs else _ROWS
-    network = GraphScores(model).eval() if graphs else model
+    network = GraphScores(model).eval() if graphs else RowScores(model).eval()
     batches = [_tensors(dataset, size) for size in _SIZES]
     files = {"torch": folder / "model.pt2", "onnx": folder / "model.onnx"}
     with warnings.catch_warnings(), _quiet("torch.onnx"):

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from mmb import metrics
 from mmb.data import Dataset
+from mmb.models.outputs import logits_of
 from mmb.quantiles import negative_quantiles
 from mmb.training.processes.group import ONE, Ranks
 
@@ -43,7 +44,7 @@ def predict_logits(
     parts = [torch.empty(0, dataset.labels.shape[1], device=dataset.device)]
     with evaluating(model), autocast(dataset.device, precision):
         for _, inputs in dataset.stream(torch.split(own, batch_size) if len(own) else ()):
-            parts.append(model(inputs).float())
+            parts.append(logits_of(model(inputs)).float())
     return ranks.gather_rows(torch.cat(parts), len(rows))
 
 
