@@ -68,3 +68,10 @@ def check_values(labels: Tensor) -> None:
         f"labels must be 0, 1 or missing (NaN in floating point, {MISSING} in integers); "
         f"got {labels[tuple(place)].item()} in {labels.dtype} at index {place} of shape {tuple(labels.shape)}"
     )
+
+
+def rarest_positive(labels: Tensor) -> Tensor:
+    """Of each row of labels `[n, m]` the rarest task that it is positive for, `[n]`; `m` if there is none."""
+    positive = labels == 1
+    counts = torch.where(positive, positive.sum(0), len(labels) + 1)
+    return torch.where(positive.any(1), counts.argmin(1), labels.shape[1])

@@ -9,6 +9,7 @@ from mmb._renamed import renamed_names
 from mmb.data.dataset import SPLITS, Dataset, Encoder, Inputs
 from mmb.data.errors import DamagedDataError, DataError, MissingDataError
 from mmb.data.inputs.graphs import GraphBatch
+from mmb.data.own_rows import make_dataset
 from mmb.data.registry import (
     about,
     available_datasets,
@@ -40,6 +41,7 @@ __all__ = [
     "get",
     "load",
     "loader",
+    "make_dataset",
     "prepare",
 ]
 

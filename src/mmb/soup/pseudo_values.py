@@ -5,6 +5,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from mmb.label_values import rarest_positive
+
 
 def jackknife(
     metric: Callable[[Tensor, Tensor], Tensor], scores: Tensor, labels: Tensor, folds: int = 20
@@ -37,11 +39,7 @@ def jackknife(
             f"{list(scores.shape)}"
         )
     scores, labels = (part.reshape(len(part), -1) for part in (scores, labels))
-    positive = labels == 1
-    counts = torch.where(positive, positive.sum(0), len(labels) + 1)
-    rarest = torch.where(
-        positive.any(1), counts.argmin(1), labels.shape[1]
-    )  # of the tasks a row is positive for
+    rarest = rarest_positive(labels)
     fold = torch.empty_like(rarest)
     fold[rarest.argsort(stable=True)] = torch.arange(len(labels), device=labels.device) % folds
     whole = metric(scores, labels).double()

@@ -1,6 +1,7 @@
 """Training: recipes, the loop, checkpoints, evaluation, prediction, and studies of many runs."""
 
 from mmb._renamed import renamed_names
+from mmb.training.given import fit
 from mmb.training.loop.evaluate import TrainingError
 from mmb.training.loop.loop import train
 from mmb.training.loop.observer import Observer
@@ -12,6 +13,7 @@ from mmb.training.recipes.recipe import (
     Recipe,
     SamplerSettings,
     ScheduleSettings,
+    SoupSettings,
     TrainingSettings,
 )
 from mmb.training.recipes.resolution import RecipeError, read_recipe, resolve, with_overrides
@@ -38,12 +40,14 @@ __all__ = [
     "RunError",
     "SamplerSettings",
     "ScheduleSettings",
+    "SoupSettings",
     "TableStudy",
     "TrainingError",
     "TrainingSettings",
     "TuningStudy",
     "evaluate_run",
     "export_run",
+    "fit",
     "merge",
     "plan_choices",
     "plan_comparison",

@@ -1,0 +1,73 @@
+"""Data sets from what is in memory."""
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import Dataset as TorchDataset
+
+from mmb.data import make_dataset
+
+INPUTS = torch.arange(60.0).reshape(20, 3)
+LABELS = (torch.arange(20).unsqueeze(1) % torch.tensor([2, 5]) == 0).long()
+ROWS = torch.tensor([4, 0, 7])
+
+
+class Pairs(TorchDataset):
+    def __len__(self):
+        return 20
+
+    def __getitem__(self, row):
+        return {"x": INPUTS[row], "twice": 2 * INPUTS[row]}, LABELS[row]
+
+
+@pytest.mark.parametrize("inputs", [INPUTS, INPUTS.double().numpy(), lambda rows: INPUTS[rows]])
+def test_rows_are_those_that_were_given(inputs):
+    data = make_dataset(inputs, LABELS)
+    assert torch.equal(data.batch(ROWS), INPUTS[ROWS])
+    assert torch.equal(data.labels, LABELS.to(torch.int8))
+    assert data.task_names == ("0", "1")
+    assert sorted(torch.cat(list(data.split.values())).tolist()) == list(range(20))
+
+
+def test_a_torch_data_set_of_pairs_has_its_labels():
+    data = make_dataset(Pairs())
+    assert torch.equal(data.labels, LABELS.to(torch.int8))
+    assert torch.equal(data.batch(ROWS)["twice"], 2 * INPUTS[ROWS])
+    moved = data.to("cpu")
+    assert torch.equal(moved.batch(ROWS)["x"], INPUTS[ROWS])
+
+
+def test_one_task_gaps_and_a_split_of_ones_own():
+    labels = np.array([0.0, 1.0, np.nan] * 6 + [0.0, 1.0])
+    split = {"train": range(10), "valid": np.arange(10, 15), "test": [15, 16, 17, 18, 19]}
+    data = make_dataset(INPUTS, labels, split=split, task_names=["only"])
+    assert data.labels.shape == (20, 1)
+    assert (data.labels == -1).sum() == 6
+    assert data.split["test"].tolist() == [15, 16, 17, 18, 19]
+
+
+def test_every_part_has_positives_of_rare_tasks():
+    generator = torch.Generator().manual_seed(0)
+    rates = torch.tensor([0.01, 0.02, 0.05, 0.1, 0.2, 0.5])
+    labels = (torch.rand(2000, 6, generator=generator) < rates).long()
+    data = make_dataset(torch.zeros(2000, 1), labels, seed=3)
+    counts = torch.stack([labels[data.split[part]].sum(0) for part in ("train", "valid", "test")])
+    assert (counts > 0).all()
+    rarest = labels[:, 0].sum()
+    assert counts[1, 0] == pytest.approx(0.1 * rarest, abs=1)
+    other = make_dataset(torch.zeros(2000, 1), labels, seed=4)
+    assert not torch.equal(other.split["test"], data.split["test"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "message"),
+    [
+        ((INPUTS, LABELS[:5]), ValueError, "20 rows.*5"),
+        ((INPUTS,), ValueError, "labels.*None.*Tensor"),
+        ((3, LABELS), TypeError, "inputs.*int"),
+        ((INPUTS, LABELS + 1), ValueError, "labels"),
+    ],
+)
+def test_bad_rows_are_named(arguments, kind, message):
+    with pytest.raises(kind, match=message):
+        make_dataset(*arguments)

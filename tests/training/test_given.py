@@ -1,0 +1,84 @@
+"""Training of objects: in place, from their weights, and continued by the same call."""
+
+import copy
+import gc
+
+import pytest
+import torch
+from torch import nn
+
+from mmb.data import make_dataset
+from mmb.data.sets import synthetic
+from mmb.models import mlp
+from mmb.training import Observer, Run, RunError, evaluate_run, fit
+from mmb.training.runs import checkpoint
+
+SHORT = {"steps": 20, "evaluate_every": 10, "device": "cpu"}
+DATA = synthetic.load(rows=300, tasks=3, features=6, positive_rate=0.1)
+
+
+def make_model(seed=0):
+    with torch.random.fork_rng():
+        torch.default_generator.manual_seed(seed)
+        return mlp(6, [8], 3)
+
+
+def test_it_starts_from_the_weights_of_the_model(tmp_path):
+    model = make_model()
+    before = copy.deepcopy(model.state_dict())
+    fit(
+        model,
+        DATA,
+        "pauc",
+        folder=tmp_path,
+        training={**SHORT, "keep_checkpoints": 9},
+        optimizer={"lr": 0.01},
+    )
+    start = checkpoint.load(checkpoint.steps(Run.open(tmp_path).checkpoints)[0])["job"]["model"]
+    assert all(torch.equal(start[name], value) for name, value in before.items())
+    assert not all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_the_model_ends_with_the_selected_weights_and_the_run_can_be_evaluated(tmp_path):
+    model = make_model()
+    result = fit(model, DATA, "auc", folder=tmp_path / "run", training=SHORT)
+    run = Run.open(tmp_path / "run")
+    selected = checkpoint.load(run.best_checkpoint())["job"]["model"]
+    assert all(torch.equal(value, selected[name]) for name, value in model.state_dict().items())
+    assert evaluate_run(run, "test")["mean"] == result["test"]
+
+
+def test_a_plain_module_on_tensors_without_a_folder():
+    x = torch.randn(200, 4, generator=torch.Generator().manual_seed(0))
+    labels = (x[:, :2] > 1).float()
+    labels[::7, 0] = torch.nan
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    result = fit(model, make_dataset(x, labels), training={**SHORT, "steps": 40}, optimizer={"lr": 0.03})
+    assert set(result["branches"]) >= {"ce", "auc"}
+    assert result["test"]["auc"] > 0.7
+
+
+def test_the_same_call_continues(tmp_path):
+    class Killer(Observer):
+        def evaluated(self, step, valid):
+            if step == 10:
+                raise KeyboardInterrupt
+
+    undisturbed, model = make_model(), make_model()
+    expected = fit(undisturbed, DATA, "pauc", folder=tmp_path / "one", training=SHORT)
+    with pytest.raises(KeyboardInterrupt):
+        fit(model, DATA, "pauc", folder=tmp_path / "two", training=SHORT, observer=Killer())
+    assert all(torch.equal(v, make_model().state_dict()[k]) for k, v in model.state_dict().items())
+    assert fit(model, DATA, "pauc", folder=tmp_path / "two", training=SHORT)["test"] == expected["test"]
+    assert all(torch.equal(v, undisturbed.state_dict()[k]) for k, v in model.state_dict().items())
+    with pytest.raises(RunError, match="another recipe"):
+        fit(mlp(6, [9], 3), DATA, "pauc", folder=tmp_path / "two", training=SHORT)
+
+
+def test_a_run_whose_objects_are_gone_says_so(tmp_path):
+    data = make_dataset(torch.randn(60, 2), (torch.arange(60) % 3 == 0).long())
+    fit(nn.Linear(2, 1), data, "ce", folder=tmp_path, training=SHORT)
+    del data
+    gc.collect()
+    with pytest.raises(ValueError, match=r"data set.*fit"):
+        evaluate_run(Run.open(tmp_path), "test")
