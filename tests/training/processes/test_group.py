@@ -142,6 +142,6 @@ def test_processes_that_disagree_stop_at_the_start_and_say_on_what(tmp_path):
     for recipe, data in in_processes(
         2, in_turn, [(disagree, run.path, about) for about in ("recipe", "data")]
     ):
-        assert "optimizer.lr: process 0 has 0.001, process 1 has 0.25" in recipe
+        assert "optimizer.lr: process 0 has 0.003, process 1 has 0.25" in recipe
         assert "the labels: process 0 has" in data
     assert not checkpoint.steps(run.checkpoints)
