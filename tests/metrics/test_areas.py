@@ -9,19 +9,10 @@ import sklearn.metrics
 import torch
 
 from mmb.metrics import _keys, average_precision, evaluate, roc_auc, roc_curve, two_way_partial_auc
-from random_rankings import random_labels, random_scores
+from random_rankings import by_task, random_labels, random_scores
 
 LIMITS = [None, 0.01, 0.1, 0.29, 0.5, 1.0]
 TOLERANCE = {"rtol": 0, "atol": 1e-9}
-
-
-def by_task(metric, scores, labels):
-    """A scikit-learn metric of each task's labeled entries; NaN where a class is absent."""
-    values = []
-    for s, y in zip(scores.T.numpy(), labels.T.numpy(), strict=True):
-        s, y = s[~np.isnan(y)], y[~np.isnan(y)]
-        values.append(metric(y, s) if 0 < y.sum() < len(y) else math.nan)
-    return torch.tensor(values, dtype=torch.float64)
 
 
 def assert_as_sklearn(scores, labels):
@@ -163,16 +154,6 @@ def test_task_without_one_of_the_classes_is_nan_and_leaves_the_others_alone():
         assert value[0] == 1
         assert value[1:].isnan().all()
         assert value.nanmean() == 1
-
-
-def test_evaluate_gives_what_the_single_functions_give():
-    generator = torch.Generator().manual_seed(0)
-    scores, labels = random_scores("mixed", 500, 6, generator), random_labels(500, 6, generator, missing=0.3)
-    values = evaluate(scores, labels, max_fpr=0.2)
-    assert list(values) == ["roc_auc", "partial_auc", "average_precision"]
-    assert values["roc_auc"].equal(roc_auc(scores, labels))
-    assert values["partial_auc"].equal(roc_auc(scores, labels, max_fpr=0.2))
-    assert values["average_precision"].equal(average_precision(scores, labels))
 
 
 def test_inputs_are_left_alone_and_need_no_gradient():

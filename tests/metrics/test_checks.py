@@ -6,11 +6,30 @@ import warnings
 import pytest
 import torch
 
-from mmb.metrics import average_precision, evaluate, roc_auc, roc_curve, two_way_partial_auc
+from mmb.metrics import (
+    average_precision,
+    bedroc,
+    brier,
+    calibration_error,
+    enrichment_factor,
+    evaluate,
+    fpr_at_tpr,
+    log_loss,
+    ndcg,
+    precision_at_k,
+    recall_at_k,
+    roc_auc,
+    roc_curve,
+    tpr_at_fpr,
+    two_way_partial_auc,
+)
 
 GOOD = torch.tensor([[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]])
 LABELS = torch.tensor([[0.0, 1.0], [1.0, math.nan], [0.0, 0.0]])
-FUNCTIONS = [roc_auc, average_precision, two_way_partial_auc, evaluate, roc_curve]
+FUNCTIONS = [
+    *(roc_auc, average_precision, two_way_partial_auc, evaluate, roc_curve, tpr_at_fpr, fpr_at_tpr),
+    *(precision_at_k, recall_at_k, enrichment_factor, bedroc, ndcg, brier, log_loss, calibration_error),
+]
 
 
 def changed(tensor, value):

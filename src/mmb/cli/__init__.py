@@ -11,6 +11,7 @@ from mmb.cli.parser import UsageError, parse
 __all__ = ["main"]
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_TOO_MANY_FILES = (errno.EMFILE, errno.ENFILE)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -59,4 +60,6 @@ def _message(error: Exception) -> str:
     text = str(error) or type(error).__name__
     if isinstance(error, OSError) and error.errno in _FULL:
         text += ": free some space, and " + "; ".join(getattr(error, "__notes__", ["run the command again"]))
+    if isinstance(error, OSError) and error.errno in _TOO_MANY_FILES:
+        text += ": raise the limit (see `ulimit -n`), or lower --jobs, and run the command again"
     return text if expected else f"{type(error).__name__}: {text} (use --debug to see where)"

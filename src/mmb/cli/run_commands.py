@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from mmb.cli.console import Console
-from mmb.metrics.titles import TITLES, column_titles, definition
+from mmb.metrics.titles import column_titles, definition, shown_metrics
 from mmb.report import write_report
 from mmb.report.run_groups import find_runs
 from mmb.training import Run, evaluate_run, export_run, predict_file
@@ -20,12 +20,15 @@ def evaluate_options(parser: argparse.ArgumentParser) -> None:
 
 def run_evaluate(options: argparse.Namespace, console: Console) -> None:
     """Evaluate and show a table."""
-    found = evaluate_run(Run.open(options.run), options.split, options.max_fpr)
-    rows = [list(row) for row in zip(*(found["tasks"][key] for key in ("name", *TITLES)), strict=True)]
-    rows.append(["mean", *(found["mean"][key] for key in TITLES)])
-    columns = ["task", *column_titles(found["max_fpr"])]
+    run = Run.open(options.run)
+    found = evaluate_run(run, options.split, options.max_fpr)
+    select, max_fpr = run.recipe.training.select, found["max_fpr"]
+    shown = shown_metrics(select)
+    rows = [list(row) for row in zip(*(found["tasks"][key] for key in ("name", *shown)), strict=True)]
+    rows.append(["mean", *(found["mean"][key] for key in shown)])
+    columns = ["task", *column_titles(max_fpr, select)]
     title = f"{options.run}: {options.split} rows"
-    console.show(make_table(title, columns, rows, definition(found["max_fpr"])))
+    console.show(make_table(title, columns, rows, definition(max_fpr, select)))
     console.result(found)
 
 

@@ -117,14 +117,13 @@ def run_tune(options: argparse.Namespace, console: Console) -> None:
 
 def show_trials(study: TuningStudy, trials: int, console: Console) -> None:
     """Show the best trials and where the recipe is."""
-    records, best, metric = study.trials(), study.best(), study.recipe.training.select
+    records, ranked, metric = study.trials(), study.ranked(), study.recipe.training.select
     states = Counter(record["state"] for record in records)
-    complete = [record for record in records if record["state"] == "complete"]
-    complete.sort(key=lambda record: -record["value"])
+    best = ranked[0] if ranked else None
     keys = list(study.recipe.grid)
     rows = [
         [record["number"], record["value"], *(str(record["params"][key]) for key in keys)]
-        for record in complete[:_SHOWN]
+        for record in ranked[:_SHOWN]
     ]
     console.show(make_table(f"best trials, validation {metric}", ["trial", metric, *keys], rows))
     console.show("trials: " + ", ".join(f"{count} {state}" for state, count in states.items()))

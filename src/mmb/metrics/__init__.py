@@ -5,27 +5,48 @@ missing (NaN in floating labels, -1 in integer ones); missing entries do not cou
 anything, even NaN. Scores are compared exactly, whatever their dtype, and equal scores are ties. All counts
 are integers, all arithmetic is in float64.
 
-Every metric is a mean, over the positives `p` of a task, of a function of four counts:
+Every metric of a ranking is a sum, over the positives `p` of a task, of a function of four counts:
 
     fp_above(p), fp(p)   negatives scored strictly above p, and at or above p
     tp_above(p), tp(p)   positives scored strictly above p, and at or above p (p itself included)
 
-A task without a positive or without a negative has no ROC curve: its value is NaN in every metric, average
-precision included. Use `.nanmean()` for the mean over the tasks that have one.
+Where ties leave something open, areas have the straight line between the corners of the curve, rates at an
+operating point call tied rows together, and metrics of the first rows are their expectation over the orders
+of tied rows. `brier`, `log_loss` and `calibration_error` judge probabilities instead.
+
+A task without a positive or without a negative has no ROC curve: its value is NaN in every metric, also in
+those that could be computed from one class. Use `.nanmean()` for the mean over the tasks that have one.
+
+`METRICS` has every metric by the name that recipes use (`training.select`), with the parameters it has there;
+`evaluate` computes any of them from a single sort.
 """
 
-from mmb.metrics._areas import average_precision, evaluate, roc_auc, two_way_partial_auc
+from mmb.metrics._areas import average_precision, roc_auc, two_way_partial_auc
 from mmb.metrics._curve import RocCurve, roc_curve
-
-SHORT_NAMES = {"auc": "roc_auc", "pauc": "partial_auc", "ap": "average_precision"}
-"""Short names, as in recipes, logs and tables, of what `evaluate` computes."""
+from mmb.metrics._early import bedroc, enrichment_factor, ndcg, precision_at_k, recall_at_k
+from mmb.metrics._probabilities import brier, calibration_error, log_loss
+from mmb.metrics._rates import fpr_at_tpr, tpr_at_fpr
+from mmb.metrics.registry import METRICS, SHORT_NAMES, Metric, MetricName, evaluate
 
 __all__ = [
+    "METRICS",
     "SHORT_NAMES",
+    "Metric",
+    "MetricName",
     "RocCurve",
     "average_precision",
+    "bedroc",
+    "brier",
+    "calibration_error",
+    "enrichment_factor",
     "evaluate",
+    "fpr_at_tpr",
+    "log_loss",
+    "ndcg",
+    "precision_at_k",
+    "recall_at_k",
     "roc_auc",
     "roc_curve",
+    "tpr_at_fpr",
     "two_way_partial_auc",
 ]

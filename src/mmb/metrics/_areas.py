@@ -2,6 +2,7 @@
 
 from torch import Tensor
 
+from mmb.metrics._checks import check_rate
 from mmb.metrics._ranking import TaskRanks, rank, sort
 
 
@@ -27,8 +28,8 @@ def roc_auc(scores: Tensor, labels: Tensor, max_fpr: float | None = None) -> Ten
             entry has a NaN or infinite score, or `max_fpr` is outside (0, 1].
     """
     if max_fpr is not None:
-        _check_max_fpr(max_fpr)
-    return _roc_auc(rank(sort(scores, labels)), max_fpr)
+        check_rate("max_fpr", max_fpr)
+    return roc_auc_of(rank(sort(scores, labels)), max_fpr)
 
 
 def average_precision(scores: Tensor, labels: Tensor) -> Tensor:
@@ -49,7 +50,7 @@ def average_precision(scores: Tensor, labels: Tensor) -> Tensor:
         TypeError: an argument is not a tensor, or not of a supported dtype.
         ValueError: as for `roc_auc`.
     """
-    return _average_precision(rank(sort(scores, labels)))
+    return average_precision_of(rank(sort(scores, labels)))
 
 
 def two_way_partial_auc(
@@ -80,12 +81,16 @@ def two_way_partial_auc(
         TypeError: an argument is not a tensor, or not of a supported dtype.
         ValueError: as for `roc_auc`, or `min_tpr` or `min_fpr` is out of range.
     """
-    _check_max_fpr(max_fpr)
+    check_rate("max_fpr", max_fpr)
     if not 0 <= min_tpr < 1:
         raise ValueError(f"min_tpr: expected a number in [0, 1), got {min_tpr}")
     if not 0 <= min_fpr < max_fpr:
         raise ValueError(f"min_fpr: expected a number in [0, max_fpr), max_fpr = {max_fpr}, got {min_fpr}")
-    ranks = rank(sort(scores, labels))
+    return two_way_partial_auc_of(rank(sort(scores, labels)), max_fpr, min_tpr, min_fpr)
+
+
+def two_way_partial_auc_of(ranks: TaskRanks, max_fpr: float, min_tpr: float, min_fpr: float = 0.0) -> Tensor:
+    """`two_way_partial_auc` of ranks."""
     # The curve never falls: TPR >= min_tpr holds right of where it crosses min_tpr.
     high = ranks.negatives * max_fpr
     low = (ranks.negatives * min_fpr).maximum(_false_positives_at(ranks, min_tpr)).minimum(high)
@@ -93,32 +98,8 @@ def two_way_partial_auc(
     return ranks.result(area / ((max_fpr - min_fpr) * (1 - min_tpr)))
 
 
-def evaluate(scores: Tensor, labels: Tensor, max_fpr: float = 0.1) -> dict[str, Tensor]:
-    """ROC AUC, partial AUC and average precision of each task from a single sort.
-
-    Args:
-        scores: `[n]` or `[n, m]`; higher means more likely positive.
-        labels: same shape; 1, 0 or missing (NaN, or -1 in integers).
-        max_fpr: limit of the partial AUC, in (0, 1].
-
-    Returns:
-        `{"roc_auc": roc_auc(scores, labels), "partial_auc": roc_auc(scores, labels, max_fpr),
-        "average_precision": average_precision(scores, labels)}`.
-
-    Raises:
-        TypeError: an argument is not a tensor, or not of a supported dtype.
-        ValueError: as for `roc_auc`.
-    """
-    _check_max_fpr(max_fpr)
-    ranks = rank(sort(scores, labels))
-    return {
-        "roc_auc": _roc_auc(ranks, None),
-        "partial_auc": _roc_auc(ranks, max_fpr),
-        "average_precision": _average_precision(ranks),
-    }
-
-
-def _roc_auc(ranks: TaskRanks, max_fpr: float | None) -> Tensor:
+def roc_auc_of(ranks: TaskRanks, max_fpr: float | None = None) -> Tensor:
+    """`roc_auc` of ranks."""
     if max_fpr is None:
         # A sum of integers in float64: exact, whatever the order in which a device adds them.
         twice = (ranks.above + ranks.through).sub_(ranks.tp_above).sub_(ranks.tp)  # fp_above + fp
@@ -127,7 +108,8 @@ def _roc_auc(ranks: TaskRanks, max_fpr: float | None) -> Tensor:
     return ranks.result((1 + (area - random) / (perfect - random)) / 2)
 
 
-def _average_precision(ranks: TaskRanks) -> Tensor:
+def average_precision_of(ranks: TaskRanks) -> Tensor:
+    """`average_precision` of ranks."""
     return ranks.result(ranks.mean(ranks.tp.double().div_(ranks.through)))
 
 
@@ -153,8 +135,3 @@ def _false_positives_at(ranks: TaskRanks, tpr: float) -> Tensor:
     share = (height - ranks.tp_above) / (ranks.tp - ranks.tp_above)
     value = ranks.fp_above + share * (ranks.fp - ranks.fp_above)
     return ranks.negatives.index_put((ranks.task[crossing],), value[crossing])
-
-
-def _check_max_fpr(max_fpr: float) -> None:
-    if not 0 < max_fpr <= 1:
-        raise ValueError(f"max_fpr: expected a number in (0, 1], got {max_fpr}")

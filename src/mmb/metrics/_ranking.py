@@ -6,7 +6,26 @@ import torch
 from torch import Tensor
 
 from mmb.metrics._checks import check_labels, check_pair, check_scores
-from mmb.metrics._keys import encode, sort_rows
+from mmb.metrics._keys import decode, encode, sort_rows
+
+
+@dataclass(frozen=True)
+class Entries:
+    """Labeled entries of each task in any order, task after task in one flat list."""
+
+    scores: Tensor  # [e]
+    positive: Tensor  # [e] whether the entry is a positive
+    labeled: Tensor  # [m] how many entries each task has
+    one_task: bool  # whether the inputs were [n]
+
+    def mean(self, values: Tensor) -> Tensor:
+        """Mean over each task's entries of one float64 value per entry: `[e]` to `[m]`."""
+        return torch.segment_reduce(values, "sum", lengths=self.labeled) / self.labeled
+
+    def result(self, values: Tensor) -> Tensor:
+        """`[m]` values as the caller gets them: NaN where a class is absent, a scalar for `[n]` input."""
+        rate = self.mean(self.positive.double())
+        return _result(values, (rate > 0) & (rate < 1), self.one_task)
 
 
 @dataclass(frozen=True)
@@ -17,6 +36,11 @@ class Sorted:
     positive: Tensor  # [e] whether the entry is a positive
     labeled: Tensor  # [m] how many entries each task has
     one_task: bool  # whether the inputs were [n]
+    dtype: torch.dtype  # of the scores
+
+    def entries(self) -> Entries:
+        """The same entries with their scores."""
+        return Entries(decode(self.keys, self.dtype), self.positive, self.labeled, self.one_task)
 
     def ties_next(self) -> Tensor:
         """Whether an entry is tied with the next one of its task, `[e]`."""
@@ -51,18 +75,31 @@ class TaskRanks:
         """Negatives at or above each positive, `[r]`."""
         return self.through - self.tp
 
+    @property
+    def labeled(self) -> Tensor:
+        """Number of entries of each task, float64 `[m]`."""
+        return self.positives + self.negatives
+
+    def sum(self, values: Tensor) -> Tensor:
+        """Sum over each task's positives of one float64 value per positive: `[r]` to `[m]`."""
+        return torch.segment_reduce(values, "sum", lengths=self.positives.long())
+
     def mean(self, values: Tensor) -> Tensor:
         """Mean over each task's positives of one float64 value per positive: `[r]` to `[m]`."""
-        return torch.segment_reduce(values, "sum", lengths=self.positives.long()) / self.positives
+        return self.sum(values) / self.positives
 
     def result(self, values: Tensor) -> Tensor:
         """`[m]` values as the caller gets them: NaN where a class is absent, a scalar for `[n]` input."""
-        values = values.masked_fill((self.positives == 0) | (self.negatives == 0), torch.nan)
-        return values.squeeze(0) if self.one_task else values
+        return _result(values, (self.positives > 0) & (self.negatives > 0), self.one_task)
 
 
-def sort(scores: Tensor, labels: Tensor) -> Sorted:
-    """Check both arguments and sort each task's labeled entries."""
+def _result(values: Tensor, has_both: Tensor, one_task: bool) -> Tensor:
+    values = values.masked_fill(~has_both, torch.nan)
+    return values.squeeze(0) if one_task else values
+
+
+def _checked(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor | None, bool]:
+    """Scores `[n, m]`, where positive, where labeled (None: everywhere), and whether they were `[n]`."""
     check_pair(scores, labels)
     one_task = scores.dim() == 1
     scores, labels = scores.detach(), labels.detach()
@@ -70,6 +107,22 @@ def sort(scores: Tensor, labels: Tensor) -> Sorted:
         scores, labels = scores[:, None], labels[:, None]
     positive, labeled = check_labels(labels)
     check_scores(scores, labeled)
+    return scores, positive, labeled, one_task
+
+
+def flatten(scores: Tensor, labels: Tensor) -> Entries:
+    """Check both arguments and list each task's labeled entries, in the order of the rows."""
+    scores, positive, labeled, one_task = _checked(scores, labels)
+    if labeled is None:
+        counts = torch.full(scores.shape[1:], scores.shape[0], device=scores.device)
+        return Entries(scores.T.flatten(), positive.T.flatten(), counts, one_task)
+    counts = labeled.sum(0, dtype=torch.int32).long()
+    return Entries(scores.T[labeled.T], positive.T[labeled.T], counts, one_task)
+
+
+def sort(scores: Tensor, labels: Tensor) -> Sorted:
+    """Check both arguments and sort each task's labeled entries."""
+    scores, positive, labeled, one_task = _checked(scores, labels)
     keys, positive = encode(scores.T), positive.T.contiguous()  # [m, n]: sorts are fastest along rows
     if labeled is None:
         counts = torch.full(keys.shape[:1], keys.shape[1], device=keys.device)
@@ -79,7 +132,7 @@ def sort(scores: Tensor, labels: Tensor) -> Sorted:
         # Missing entries go last: they get the greatest integer, bit by bit, which is faster than by a mask.
         gap = labeled.to(keys.dtype).sub_(1)  # all bits for a missing entry, none for another
         keys.bitwise_or_(gap).bitwise_xor_(gap.bitwise_and_(torch.iinfo(keys.dtype).min))
-    return Sorted(*sort_rows(keys, positive, counts), counts, one_task)
+    return Sorted(*sort_rows(keys, positive, counts), counts, one_task, scores.dtype)
 
 
 def rank(entries: Sorted) -> TaskRanks:

@@ -1,17 +1,22 @@
 """What the metrics of runs are called in tables and messages, and how their values are written."""
 
-TITLES = {"auc": "AUC", "pauc": "pAUC", "ap": "AP"}
-"""Titles by the short names of recipes and logs, in the order of tables."""
+from mmb.metrics.registry import METRICS, SHORT_NAMES, MetricName
 
 
-def column_titles(max_fpr: float) -> list[str]:
-    """Titles of columns, with the limit of the partial AUC."""
-    return [f"{title} {max_fpr:g}" if name == "pauc" else title for name, title in TITLES.items()]
+def shown_metrics(select: MetricName) -> tuple[MetricName, ...]:
+    """The metrics that tables show, in order: AUC, partial AUC, AP, and the one that selects weights."""
+    return tuple(dict.fromkeys((*SHORT_NAMES, select)))
 
 
-def definition(max_fpr: float) -> str:
-    """What the partial AUC of a table is."""
-    return f"{TITLES['pauc']}: FPR <= {max_fpr:g}, McClish-standardized"
+def column_titles(max_fpr: float, select: MetricName) -> list[str]:
+    """Titles of the columns of `shown_metrics`, with the limit of the false positive rate."""
+    return [METRICS[name].title_at(max_fpr) for name in shown_metrics(select)]
+
+
+def definition(max_fpr: float, select: MetricName) -> str:
+    """What the partial AUC of a table is, and the metric that selects weights if it is none of the usual."""
+    names: tuple[MetricName, ...] = ("pauc", *shown_metrics(select)[len(SHORT_NAMES) :])
+    return ". ".join(METRICS[name].definition(max_fpr) for name in names)
 
 
 def value_text(value: float) -> str:

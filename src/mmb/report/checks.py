@@ -10,7 +10,6 @@ from torch import Tensor
 from mmb import metrics
 from mmb._names import first_few
 from mmb.auc import ThresholdReport
-from mmb.metrics.titles import TITLES
 from mmb.report.comparison import AREAS, area_samples
 from mmb.report.intervals import FEWEST
 from mmb.report.selected_scores import SelectedScores
@@ -73,7 +72,7 @@ def _progress(facts: RunFacts) -> Iterator[Check]:
         return
     noise = area_samples(logits["valid"], labels["valid"], facts.max_fpr)[name].mean(labels["valid"])
     error = float(noise.estimate().variance.sqrt())
-    yield from _learning(curve, error, f"validation {TITLES[name]}", facts.finished)
+    yield from _learning(curve, error, f"validation {metrics.METRICS[name].title}", facts.finished)
     spread = float(logits["valid"].float().std(0).median())
     if spread < _SMALL_SPREAD:
         text = (
@@ -86,7 +85,7 @@ def _progress(facts: RunFacts) -> Iterator[Check]:
     train, test = (
         float(metrics.roc_auc(logits[part], labels[part], limit).nanmean()) for part in ("train", "test")
     )
-    text = f"Mean {TITLES[name]}: {train:.3f} on training rows, {test:.3f} on test rows."
+    text = f"Mean {metrics.METRICS[name].title}: {train:.3f} on training rows, {test:.3f} on test rows."
     if train - test > 0.1:
         advice = "More weight decay or dropout, fewer steps or a smaller network may help."
         yield Check("remark", "fits training rows better than test rows", f"{text} {advice}")

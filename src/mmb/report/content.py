@@ -10,7 +10,8 @@ from torch import Tensor
 import mmb
 from mmb._extras import require
 from mmb.auc import ThresholdReport
-from mmb.metrics.titles import TITLES
+from mmb.metrics import METRICS, MetricName
+from mmb.metrics.titles import shown_metrics
 from mmb.report.checks import RunFacts, check_run
 from mmb.report.comparison import area_samples, compare_methods
 from mmb.report.intervals import Sample
@@ -24,12 +25,13 @@ from mmb.training.recipes.resolution import to_plain
 from mmb.training.runs.log import read_log
 from mmb.training.runs.scoring import decision_thresholds, rates_at, task_metrics
 
-_SERIES = {"valid": ("auc", "pauc", "ap"), "train": ("loss", "gap", "dual_error", "gradient_norm")}
+_SERIES = {"valid": tuple(METRICS), "train": ("loss", "gap", "dual_error", "gradient_norm")}
 
 
 def page_content(runs: Sequence[Run], max_fpr: float | None, say: Callable[[str], None]) -> dict[str, Any]:
     """The content of a page about some runs, plain JSON; see `write_report` for the arguments."""
-    max_fpr = runs[0].recipe.training.max_fpr if max_fpr is None else max_fpr
+    settings = runs[0].recipe.training
+    select, max_fpr = settings.select, settings.max_fpr if max_fpr is None else max_fpr
     if not 0 < max_fpr <= 1:
         raise ValueError(f"max_fpr must be in (0, 1], got {max_fpr}")
     scores: list[SelectedScores] = []
@@ -55,7 +57,7 @@ def page_content(runs: Sequence[Run], max_fpr: float | None, say: Callable[[str]
     areas = [area_samples(found.logits["test"], labels, max_fpr) for found in scores]
     compared = compare_methods(areas, member, labels)
     shown = [
-        {"name": name, "method": kind, **run_content(run, done, found, area, max_fpr)}
+        {"name": name, "method": kind, **run_content(run, done, found, area, max_fpr, select)}
         for run, done, found, area, name, kind in zip(
             runs, finished, scores, areas, names, member, strict=True
         )
@@ -65,8 +67,9 @@ def page_content(runs: Sequence[Run], max_fpr: float | None, say: Callable[[str]
         "version": mmb.__version__,
         "written": _time(datetime.datetime.now().timestamp()),
         "max_fpr": max_fpr,
-        "titles": TITLES,
-        "select": runs[0].recipe.training.select,
+        "titles": {name: METRICS[name].title for name in shown_metrics(select)},
+        "select": select,
+        "select_meaning": METRICS[select].definition(max_fpr),
         "sizes": scores[0].sizes,
         "tasks": {
             "name": scores[0].task_names,
@@ -85,13 +88,18 @@ def page_content(runs: Sequence[Run], max_fpr: float | None, say: Callable[[str]
 
 
 def run_content(
-    run: Run, finished: bool, scores: SelectedScores, areas: dict[str, Sample], max_fpr: float
+    run: Run,
+    finished: bool,
+    scores: SelectedScores,
+    areas: dict[str, Sample],
+    max_fpr: float,
+    select: MetricName,
 ) -> dict[str, Any]:
     """What the page shows of one run."""
     logits, labels = scores.logits["test"], scores.labels["test"]
     thresholds = decision_thresholds(scores.logits["valid"], scores.labels["valid"], [max_fpr])[0]
     fpr, tpr = (rate.where(thresholds.isfinite(), torch.nan) for rate in rates_at(logits, labels, thresholds))
-    found = task_metrics(logits, labels, max_fpr)
+    found = task_metrics(logits, labels, max_fpr, select)
     tasks = {name: rounded(values) for name, values in found.items()}
     intervals = {name: sample.estimate().share_interval() for name, sample in areas.items()}
     for name, (low, high) in intervals.items():
@@ -129,7 +137,9 @@ def run_facts(
     planned = next((record.get("steps") for record in log if record["kind"] == "start"), None)
     done = log[-1]["step"] if log else 0
     facts["steps"] = f"{done} of {planned}" if planned else str(done)
-    facts["weights"] = f"of step {scores.step}, selected by validation {TITLES[recipe.training.select]}"
+    facts["weights"] = (
+        f"of step {scores.step}, selected by validation {METRICS[recipe.training.select].title}"
+    )
     seconds = next((record["seconds"] for record in reversed(log) if record.get("seconds")), None)
     if finished:
         result = run.result()

@@ -57,7 +57,8 @@ def test_every_layout_gives_the_same_data(source, tmp_path, kind, monkeypatch):
     assert data.task_names == ("task, 0", "task, 1", "task, 2")
     assert data.labels[:, 0].tolist() == [0, 1, 0, 1, -1, 1, 0, 1, 0, -1]
     assert len(data) == len(SMILES)
-    assert len(list((root / "toy" / "raw").iterdir())) == 1  # nothing half done is left
+    left = {path.name for path in (root / "toy" / "raw").iterdir()}
+    assert left == {"toy.csv", "SHA256SUMS"}  # nothing half done
     again = toy.load(root)
     assert torch.equal(again.labels, data.labels)
 
@@ -114,7 +115,7 @@ def test_a_publishers_file_whose_name_differs_in_case_alone(tmp_path, monkeypatc
     monkeypatch.setattr(moleculenet, "from_address", from_address)
     toy = replace(SET, tasks=1, url="https://publisher/TOY.csv")
     toy.get(tmp_path)
-    assert [path.name for path in toy.raw(tmp_path).parent.iterdir()] == ["toy.csv"]
+    assert {path.name for path in toy.raw(tmp_path).parent.iterdir()} == {"toy.csv", "SHA256SUMS"}
     assert not list((tmp_path / "downloads").iterdir())
     assert toy.load(tmp_path).task_names == ("task, 0",)
 
@@ -160,3 +161,27 @@ def test_features_are_cached_apart(source, tmp_path):
     assert fingerprints.batch(torch.tensor([0, 1])).shape == (2, 64)
     assert SET.load(tmp_path, features="fingerprint", bits=128).batch(torch.tensor([0])).shape == (1, 128)
     assert len(SET.load(tmp_path).batch(torch.tensor([0])).atoms) == 3
+
+
+def test_a_flipped_bit_in_the_table_is_found(source, tmp_path):
+    """Rows and columns are as many as before, but a label has changed."""
+    SET.get(tmp_path, source)
+    table = SET.raw(tmp_path)
+    whole = table.read_bytes()
+    table.write_bytes(whole.replace(b",1,", b",0,", 1))
+    for action in (SET.prepare, SET.get):
+        with pytest.raises(DamagedDataError, match="SHA-256"):
+            action(tmp_path)
+    table.unlink()
+    SET.get(tmp_path, source)
+    assert table.read_bytes() == whole
+    assert SET.prepare(tmp_path).exists()
+
+
+def test_a_table_whose_copying_was_killed_gets_its_checksum(source, tmp_path):
+    SET.get(tmp_path, source)
+    sums = SET.raw(tmp_path).with_name("SHA256SUMS")
+    before = sums.read_text()
+    sums.unlink()
+    SET.get(tmp_path)
+    assert sums.read_text() == before

@@ -170,6 +170,16 @@ def test_a_branch_of_another_recipe_is_refused(tmp_path):
         train(Run(run.path, other))
 
 
+def test_a_start_that_is_not_finished_is_refused_and_left_alone(tmp_path):
+    start = Run.create(tmp_path / "start", tiny_recipe("ce"))
+    run = Run.create(tmp_path / "run", soup_recipe(init_from=str(start.path)))
+    with pytest.raises(RunError, match=r"start is not finished.*mmb resume"):
+        train(run)
+    assert newest_step(start) == -1
+    train(start)
+    assert train(run)["steps"] == 40 + 4 * 20
+
+
 def test_a_written_recipe_resolves_to_the_same(undisturbed):
     assert resolve(to_plain(undisturbed.recipe)) == undisturbed.recipe
 

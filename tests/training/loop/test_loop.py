@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from mmb.training import METHODS, Observer, Run, RunError, TrainingError, train
+from mmb.training.loop.step import Step
 from mmb.training.runs.log import read_log
-from tiny_runs import tiny_recipe
+from tiny_runs import newest_step, tiny_recipe
 
 LEARNING = {
     "data": {"rows": 1000, "noise": 0.1},
@@ -70,6 +71,24 @@ def test_early_stopping(tmp_path):
     assert result["steps"] == valid[-1] < 400
     assert valid[-1] - result["best_step"] == 20
     assert train(run) == result  # a finished run stays as it is
+
+
+def test_a_loss_that_is_not_finite_is_seen_before_a_checkpoint_is_written(tmp_path, monkeypatch):
+    """On a GPU nothing raises when a batch is refused; what is saved must be from before."""
+    rarely = {"log_every": 40, "evaluate_every": 40}
+    run = Run.create(tmp_path / "run", tiny_recipe(training=rarely))
+    take_step, steps = Step.__call__, []
+
+    def broken(self, batch):
+        steps.append(take_step(self, batch))
+        return steps[-1] if len(steps) < 13 else {"loss": torch.tensor(torch.nan)}
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Step, "__call__", broken)
+        with pytest.raises(TrainingError, match="loss is nan at step 15"):
+            train(run)
+    assert newest_step(run) == 10
+    assert train(run)["test"] == trained(tmp_path / "whole", training=rarely)[1]["test"]
 
 
 def test_a_loss_that_is_not_finite_ends_training_with_advice(tmp_path):

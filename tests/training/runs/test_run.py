@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from mmb._atomic_files import WriteError
+from mmb.cli import main
 from mmb.training import Run, RunError
 from mmb.training.runs.log import RunLog
 from tiny_runs import small_files, tiny_recipe
@@ -45,6 +46,22 @@ def test_a_folder_that_another_process_trains_in_is_not_discarded(tmp_path):
         assert (run.path / "recipe.yaml").exists()
     run.discard_unstarted()
     assert not run.path.exists()
+
+
+def test_a_soup_that_fails_at_once_leaves_no_folder(tmp_path):
+    words = ["train", "--data", "csv", "data.path=nowhere.csv", "data.labels=a", "--method", "soup"]
+    assert main([*words, "--output", str(tmp_path / "run")]) == 1
+    assert not (tmp_path / "run").exists()  # so that the corrected command can be run again
+
+
+def test_phases_that_have_begun_are_not_discarded(tmp_path):
+    run = Run.create(tmp_path / "run", tiny_recipe("soup"))
+    for path in ("pretrain", "branches/ce", "branches/auc"):
+        Run.create(run.path / path, tiny_recipe("ce"))
+    (run.path / "branches/ce/checkpoints").mkdir()
+    run.discard_unstarted()
+    assert {path.name for path in (run.path / "branches").iterdir()} == {"ce"}
+    assert (run.path / "recipe.yaml").exists()
 
 
 def test_commands_can_be_given_as_they_are_shown(tmp_path):

@@ -14,7 +14,15 @@ from typing import Literal
 from mmb.data.dataset import Dataset, Progress
 from mmb.data.errors import DamagedDataError
 from mmb.data.files import cache
-from mmb.data.files.archives import copy_file, copy_member, verify
+from mmb.data.files.archives import (
+    SUMS,
+    checksum_of,
+    copy_file,
+    copy_member,
+    verify,
+    verify_sums,
+    write_sums,
+)
 from mmb.data.files.delimited_text import read_table
 from mmb.data.files.download import from_address, from_first, from_pypi
 from mmb.data.files.locate_files import find
@@ -55,6 +63,7 @@ class MoleculeSet:
         target = self.raw(root)
         if target.exists():
             self._verify(target)
+            self._sign(target)
         elif source is None:
             self._download(root, target)
         else:
@@ -146,6 +155,7 @@ class MoleculeSet:
 
     def _extract(self, file: Path, root: Path, target: Path) -> None:
         """Write the table that a file is or has in it, and verify it; a wrong one is not kept."""
+        (target.parent / SUMS).unlink(missing_ok=True)  # that of another table
         if file.name == CHEMPROP_FILE:
             file = copy_member(file, TABLES_MEMBER, root / "downloads" / TABLES_FILE, TABLES_SHA256)
         if file.name == TABLES_FILE:
@@ -159,9 +169,16 @@ class MoleculeSet:
         except DamagedDataError:
             target.unlink()  # or it would be in the way of a good one
             raise
+        self._sign(target)
+
+    @staticmethod
+    def _sign(table: Path) -> None:
+        """Write the checksum of a table beside it, if there is none."""
+        if not (table.parent / SUMS).exists():
+            write_sums(table.parent, {table.name: checksum_of(table)})
 
     def _verify(self, path: Path) -> Path:
-        """Return the path of the table if it has the right numbers of rows and label columns."""
+        """Return the path of the table if its rows, label columns and checksum are right."""
         again = f"mmb data get {self.name}"
         find(self.name, path.parent, [path.name], f"{again}, or {again} --from DIR with a folder that has it")
         with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
@@ -174,4 +191,5 @@ class MoleculeSet:
                 f"it has {rows} rows and {tasks} label columns, expected {self.rows[0]} and {self.tasks}",
                 f"remove it and get it again: {again}",
             )
+        verify_sums(path.parent)
         return path

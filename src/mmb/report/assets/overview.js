@@ -4,6 +4,8 @@
 const page = JSON.parse(byId("data").textContent);
 const LIMIT = page.max_fpr;
 const METRICS = { ...page.titles, pauc: `${page.titles.pauc} (FPR ≤ ${LIMIT})` };
+const WITHOUT_INTERVAL = Object.keys(METRICS).filter((name) => !["auc", "pauc"].includes(name));
+const SELECTED_TOO = WITHOUT_INTERVAL.filter((name) => name !== "ap"); // one of its own, if any
 const SIGNIFICANT = 0.05;
 
 function showTitle() {
@@ -31,16 +33,16 @@ function showVerdicts() {
 
 function showComparison() {
   const withArea = (area) => `${number(area.value)} (${range(area.low, area.high)})`;
-  const meanAP = (index) => {
-    const values = page.runs.filter((run) => run.method === index).map((run) => run.means.ap).filter(known);
+  const meanOf = (metric, index) => {
+    const values = page.runs.filter((run) => run.method === index).map((run) => run.means[metric]).filter(known);
     return values.length ? values.reduce((sum, value) => sum + value, 0) / values.length : null;
   };
   const several = page.methods.some((method) => method.runs > 1);
   plainTable(byId("methods"), "Mean over tasks on test rows, with 95 % interval",
-    ["method", "runs", METRICS.auc, METRICS.pauc, METRICS.ap,
+    ["method", "runs", METRICS.auc, METRICS.pauc, ...WITHOUT_INTERVAL.map((metric) => METRICS[metric]),
       ...(several ? ["auc", "pauc"].map((metric) => `${page.titles[metric]}: spread over runs`) : [])],
     page.methods.map((method, index) => [
-      method.name, String(method.runs), withArea(method.auc), withArea(method.pauc), number(meanAP(index)),
+      method.name, String(method.runs), withArea(method.auc), withArea(method.pauc), ...WITHOUT_INTERVAL.map((metric) => number(meanOf(metric, index))),
       ...(several ? [number(method.auc.spread, 4), number(method.pauc.spread, 4)] : []),
     ]));
   byId("pairs-part").hidden = !page.pairs.length;
@@ -138,7 +140,8 @@ function showBranches() {
 }
 
 const CURVES = [
-  ["valid", "pauc", `validation ${METRICS.pauc}`], ["valid", "auc", `validation ${METRICS.auc}`], ["valid", "ap", `validation ${METRICS.ap}`],
+  ["valid", "pauc", `validation ${METRICS.pauc}`], ["valid", "auc", `validation ${METRICS.auc}`],
+  ...WITHOUT_INTERVAL.map((metric) => ["valid", metric, `validation ${METRICS[metric]}`]),
   ["train", "loss", "training loss"], ["train", "gap", "gap of the mean scores"], ["train", "dual_error", "distance of the duals"],
   ["train", "gradient_norm", "norm of the gradient"],
 ];
@@ -183,6 +186,7 @@ function showTerms() {
     AUC: "Chance that a positive scores higher than a negative of the same task; a tie counts half.",
     pAUC: `Area under the ROC curve over false positive rates up to ${LIMIT}, standardized by McClish: 1 is perfect, 0.5 is chance.`,
     AP: "Average precision: the mean precision at the scores of a task's positives.",
+    ...(SELECTED_TOO.length ? { "weights selected by": page.select_meaning } : {}),
     threshold: `The lowest logit that at most ${LIMIT} of a task's validation negatives exceed; rows above it are called positive.`,
     "FPR, TPR": "Shares of the test negatives and test positives above that threshold.",
     "mean over tasks": "Over the tasks with both classes among the test rows.",

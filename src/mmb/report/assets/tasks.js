@@ -18,6 +18,7 @@ function showTable() {
     value(page.titles.auc, "auc", "On test rows"),
     value(page.titles.pauc, "pauc", `On test rows, FPR up to ${LIMIT}, McClish-standardized`),
     value(page.titles.ap, "ap", "Average precision on test rows"),
+    ...SELECTED_TOO.map((metric) => value(page.titles[metric], metric, page.select_meaning)),
     value("Threshold", "threshold", `Logit at a false positive rate of ${LIMIT} on validation rows`),
     value("FPR", "fpr", "Achieved on test rows at the threshold"),
     value("TPR", "tpr", "Achieved on test rows at the threshold"),
@@ -112,9 +113,9 @@ function showTaskValues() {
     return known(low) ? `${value} (${range(low, run.tasks[`${name}_high`][task])})` : value;
   };
   plainTable(byId("task-values"), `${page.tasks.name[task]}: ${counts}. 95 % intervals cover the noise of these rows. Rings in the chart mark thresholds.`,
-    ["run", METRICS.auc, METRICS.pauc, METRICS.ap, "threshold", "FPR", "TPR"],
+    ["run", METRICS.auc, METRICS.pauc, ...WITHOUT_INTERVAL.map((metric) => METRICS[metric]), "threshold", "FPR", "TPR"],
     page.runs.map((run) => [run.name, area(run, "auc"), area(run, "pauc"),
-      ...["ap", "threshold", "fpr", "tpr"].map((name) => number(run.tasks[name][task]))]));
+      ...[...WITHOUT_INTERVAL, "threshold", "fpr", "tpr"].map((name) => number(run.tasks[name][task]))]));
 }
 
 function showTracked() {

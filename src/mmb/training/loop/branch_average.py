@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from mmb import soup
+from mmb.metrics import METRICS
 from mmb.training.loop.evaluate import CalibrationInputs
 from mmb.training.loop.observer import Observer
 from mmb.training.loop.outcome import finish
@@ -84,6 +85,8 @@ def last_weights(branch: Run, setup: Setup) -> dict[str, Tensor]:
 def validation_values(setup: Setup) -> Callable[[nn.Module], Tensor]:
     """The metric that selects weights, of any network on the validation rows: of folds, or of each task.
 
+    Higher is better: a metric of which less is better has the other sign.
+
     Folds of rows tell better how sure it is; where they would take long, the spread between tasks has to do.
     """
     dataset, settings = setup.dataset, setup.recipe.training
@@ -92,7 +95,8 @@ def validation_values(setup: Setup) -> Callable[[nn.Module], Tensor]:
     precision = getattr(torch, settings.precision)
 
     def metric(logits: Tensor, labels: Tensor) -> Tensor:
-        return task_metrics(logits, labels, settings.max_fpr)[settings.select]
+        found = task_metrics(logits, labels, settings.max_fpr, settings.select)[settings.select]
+        return found if METRICS[settings.select].higher_is_better else -found
 
     def values(model: nn.Module) -> Tensor:
         size = settings.evaluation_batch_size

@@ -27,7 +27,8 @@ def diverged(problem: str, setup: Setup) -> TrainingError:
 def evaluate_part(setup: Setup, part: str) -> dict[str, float]:
     """Mean metrics of the current weights on a part of the data; NaN if no task has both classes there."""
     logits, labels = part_logits(setup, part)
-    return mean_metrics(task_metrics(logits, labels, setup.recipe.training.max_fpr))
+    settings = setup.recipe.training
+    return mean_metrics(task_metrics(logits, labels, settings.max_fpr, settings.select))
 
 
 def part_logits(setup: Setup, part: str) -> tuple[Tensor, Tensor]:

@@ -117,8 +117,7 @@ def train_together(
                     last = progress.step == setup.steps
                     if progress.step % settings.log_every == 0 or last:
                         means = setup.window.take()
-                        if not math.isfinite(means["loss"]):
-                            raise diverged(f"the loss is {means['loss']} at step {progress.step}", setup)
+                        check_finite(means["loss"], progress.step, setup)
                         progress.take_time()
                         lr = float(setup.optimizer.param_groups[0]["lr"])
                         log.write("train", progress.step, {**means, "lr": lr, "seconds": progress.seconds})
@@ -129,6 +128,7 @@ def train_together(
                         better = evaluate(run, setup, progress, log, observer)
                     due = better or last or progress.stopped or progress.step % checkpoint_every == 0
                     if due or stop:
+                        check_finite(setup.window.loss(), progress.step, setup)  # or the checkpoint is bad
                         progress.take_time()
                         save(run, setup, progress, log)
                     stop.stop()
@@ -141,6 +141,12 @@ def train_together(
         return result
 
 
+def check_finite(loss: float, step: int, setup: Setup) -> None:
+    """Refuse a loss that is not finite: on a GPU, and by many processes, it is seen only when it is read."""
+    if not math.isfinite(loss):
+        raise diverged(f"the loss is {loss} at step {step}", setup)
+
+
 def train_branches(
     run: Run, ranks: Ranks, observer: Observer | None, at_once: int, only_best: bool, jobs: int
 ) -> dict[str, Any]:
@@ -151,7 +157,8 @@ def train_branches(
     observer = observer if observer is not None and ranks.is_main else Observer()
     with run.locked(ranks.is_main):
         start = ranks.main_first(run.start)
-        train_together(start, ranks, observer, at_once)
+        if run.recipe.init_from is None:
+            train_together(start, ranks, observer, at_once)
         branches = ranks.main_first(lambda: run.branches(start))
         waiting = [branch for branch in branches.values() if not branch.finished]
         if jobs > 1 and len(waiting) > 1 and ranks.size == 1:

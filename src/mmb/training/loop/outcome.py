@@ -45,15 +45,15 @@ def finish(
     """
     recipe = setup.recipe
     load_weights(setup, run.checkpoints / f"{best_step:08d}")
-    max_fpr = recipe.training.max_fpr
+    max_fpr, select = recipe.training.max_fpr, recipe.training.select
     logits, labels = part_logits(setup, "valid")
-    per_task = {"valid": task_metrics(logits, labels, max_fpr)}
+    per_task = {"valid": task_metrics(logits, labels, max_fpr, select)}
     fprs = sorted({*_FPRS, max_fpr})
     thresholds = decision_thresholds(logits, labels, fprs)
     judged = "test" if recipe.training.test else "valid"
     if judged == "test":
         logits, labels = part_logits(setup, "test")
-        per_task["test"] = task_metrics(logits, labels, max_fpr)
+        per_task["test"] = task_metrics(logits, labels, max_fpr, select)
     fpr, tpr = rates_at(logits, labels, thresholds[fprs.index(max_fpr)])
     train = setup.dataset.labels[setup.dataset.split["train"].to(setup.dataset.device)]
     positives, negatives = ((train == value).sum(0).tolist() for value in (1, 0))
@@ -63,7 +63,7 @@ def finish(
         "seed": recipe.seed,
         "steps": step,
         "best_step": best_step,
-        "selected_by": recipe.training.select,
+        "selected_by": select,
         "max_fpr": max_fpr,
         "seconds": round(seconds, 3),
         **{part: _means(found) for part, found in per_task.items()},
@@ -127,8 +127,9 @@ def evaluate_run(run: Run, part: str, max_fpr: float | None = None) -> dict[str,
     with run.own_data(), own_randomness(run.recipe.seed, find_device(run.recipe.training.device)):
         setup = make_setup(run.recipe)
     load_weights(setup, best)
-    max_fpr = run.recipe.training.max_fpr if max_fpr is None else max_fpr
-    found = task_metrics(*part_logits(setup, part), max_fpr)
+    settings = run.recipe.training
+    max_fpr = settings.max_fpr if max_fpr is None else max_fpr
+    found = task_metrics(*part_logits(setup, part), max_fpr, settings.select)
     return {
         "run": str(run.path),
         "split": part,

@@ -4,6 +4,7 @@ import math
 import time
 from dataclasses import asdict, dataclass
 
+from mmb.metrics import METRICS
 from mmb.training.loop import threshold_log
 from mmb.training.loop.evaluate import evaluate_part, recalibrate
 from mmb.training.loop.observer import Observer
@@ -20,8 +21,8 @@ class Progress:
 
     step: int = 0  # steps done
     best_step: int | None = None  # step of the best evaluation so far
-    best: float = -math.inf  # its value
-    first: float = math.nan  # value of the initial weights
+    best: float = -math.inf  # its value, or minus the value where lower is better
+    first: float = math.nan  # that of the initial weights
     since_best: int = 0  # evaluations since then
     stopped: bool = False  # whether training ended early
     seconds: float = 0.0  # time spent, by all processes that worked on the run one after the other
@@ -42,7 +43,7 @@ def evaluate(run: Run, setup: Setup, progress: Progress, log: RunLog, observer: 
     if settings.batch_norm == "recalibrate":
         recalibrate(setup)
     valid = setup.ranks.from_main(evaluate_part(setup, "valid"))
-    value = valid[settings.select]
+    value = METRICS[settings.select].gain(valid[settings.select])
     if math.isnan(value):
         raise ValueError(
             "no task has both a positive and a negative among the validation rows, so no weights can be "

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
+from mmb.metrics import MetricName
+
 
 @dataclass(frozen=True)
 class Range:
@@ -108,7 +110,9 @@ class TrainingSettings:
         epochs: Passes over the training rows; steps has precedence.
         steps: Steps in total; null follows from epochs.
         evaluate_every: Steps between evaluations on the validation rows; null is once per epoch.
-        select: Validation metric that selects the weights: "auc", "pauc" (up to max_fpr, McClish) or "ap".
+        select: Validation metric that selects the weights, the best mean over tasks, and that tables show
+            beside the usual ones: "auc", "pauc" (up to max_fpr, McClish), "ap", or another name in
+            `mmb.metrics.METRICS`, such as "tpr_at_fpr" (at max_fpr), "enrichment_factor" or "bedroc".
         max_fpr: False positive rate of the partial AUC that is reported, and of the thresholds for decisions.
         test: Whether the selected weights are evaluated on the test rows at the end. Turn it off for runs
             that serve to choose settings: the test rows then stay unseen.
@@ -135,7 +139,7 @@ class TrainingSettings:
     epochs: Positive = 30
     steps: Count | None = None
     evaluate_every: Count | None = None
-    select: Literal["auc", "pauc", "ap"] = "pauc"
+    select: MetricName = "pauc"
     max_fpr: Rate = 0.1
     test: bool = True
     patience: Count | None = None

@@ -86,7 +86,8 @@ def save(
             shutil.rmtree(temporary, ignore_errors=True)
         raise CheckpointError(
             f"the checkpoint of step {step} could not be written to {folder}: {error}. Earlier "
-            f"checkpoints are intact: free some space and continue with `{command('resume', folder.parent)}`"
+            f"checkpoints are intact: free some space, if that is it, and continue with "
+            f"`{command('resume', folder.parent)}`"
         ) from error
     return path
 

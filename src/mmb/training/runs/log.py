@@ -97,6 +97,10 @@ class Window:
         names, self._sums, self._count = list(self._sums), {}, 0
         return dict(zip(names, means, strict=True))
 
+    def loss(self) -> float:
+        """Mean loss since the last call of `take`, zero right after it; waits for the device."""
+        return float(self._sums["loss"]) / self._count if self._count else 0.0
+
     def state_dict(self) -> dict[str, Any]:
         """The sums so far."""
         return {"sums": dict(self._sums), "count": self._count}

@@ -27,7 +27,8 @@ _RESULT = (  # keys of result.json
     *("method", "data", "seed", "steps", "best_step", "selected_by"),
     *("max_fpr", "seconds", "valid", "tasks"),
 )
-_LOGS = ("metrics.jsonl", "thresholds.jsonl", "tensorboard")  # what there is before the first checkpoint
+_UNSTARTED = {_RECIPE, _LOCK, "metrics.jsonl", "thresholds.jsonl", "tensorboard"}  # before any checkpoint
+_PHASES = {"pretrain", "branches"}
 
 
 class RunError(Exception):
@@ -89,14 +90,21 @@ class Run:
             ) from error
 
     def discard_unstarted(self) -> None:
-        """Remove the folder of a run that failed before its first checkpoint.
+        """Remove the folder of a run that failed before its first checkpoint, or that of a phase of it.
 
         Any other folder stays, and one in which another process is training.
         """
-        if not {path.name for path in self.path.iterdir()} <= {_RECIPE, _LOCK, *_LOGS}:
+        if not self._names() <= {*_UNSTARTED, *_PHASES}:
             return
         with suppress(RunError):
             with self.locked():
+                for path in (self.path / "pretrain", *(self.path / "branches").glob("*")):
+                    if (path / _RECIPE).exists():
+                        Run(path, self.recipe).discard_unstarted()
+                with suppress(OSError):  # some have begun, or there are none
+                    (self.path / "branches").rmdir()
+                if not self._names() <= _UNSTARTED:
+                    return
                 for path in self.path.iterdir():
                     if path.is_dir():
                         shutil.rmtree(path)
@@ -105,6 +113,9 @@ class Run:
             with suppress(OSError):  # another process uses the folder by now
                 (self.path / _LOCK).unlink()  # after it is closed: Windows does not remove open files
                 self.path.rmdir()
+
+    def _names(self) -> set[str]:
+        return {path.name for path in self.path.iterdir()}
 
     def pretraining(self) -> Run:
         """The run of the first phase, in a folder of this one."""

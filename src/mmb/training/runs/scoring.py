@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from mmb import metrics
 from mmb.data import Dataset
+from mmb.metrics.titles import shown_metrics
 from mmb.models.outputs import logits_of
 from mmb.quantiles import negative_quantiles
 from mmb.training.processes.group import ONE, Ranks
@@ -54,13 +55,17 @@ def autocast(device: torch.device, precision: torch.dtype) -> torch.autocast:
     return torch.autocast(device.type, dtype=precision if enabled else torch.bfloat16, enabled=enabled)
 
 
-def task_metrics(logits: Tensor, labels: Tensor, max_fpr: float) -> dict[str, Tensor]:
-    """AUC, partial AUC (McClish) and average precision of every task `[m]`; NaN where a class lacks."""
+def task_metrics(
+    logits: Tensor, labels: Tensor, max_fpr: float, select: metrics.MetricName = "pauc"
+) -> dict[str, Tensor]:
+    """AUC, partial AUC, average precision and `select` of every task `[m]`; NaN where a class lacks."""
+    names = shown_metrics(select)
     if not bool((labels >= 0).any()):  # a part of the data without rows, or without labels
         nothing = torch.full(labels.shape[1:], torch.nan, dtype=torch.float64)
-        return dict.fromkeys(metrics.SHORT_NAMES, nothing)
-    found = metrics.evaluate(logits, labels, max_fpr)
-    return {short: found[name] for short, name in metrics.SHORT_NAMES.items()}
+        return dict.fromkeys(names, nothing)
+    others = [name for name in names if name not in metrics.SHORT_NAMES]
+    found = metrics.evaluate(logits, labels, max_fpr, others)
+    return {name: found[metrics.SHORT_NAMES.get(name, name)] for name in names}
 
 
 def mean_metrics(per_task: dict[str, Tensor]) -> dict[str, float]:

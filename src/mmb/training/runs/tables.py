@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mmb._extras import require
-from mmb.metrics.titles import TITLES, column_titles, definition, value_text
+from mmb.metrics.titles import column_titles, definition, shown_metrics, value_text
 
 _PROSE = 24  # a longer text, and a name of any length, may be broken over lines; nothing else may
 _NARROWEST = 12  # that such a column may become
@@ -60,16 +60,18 @@ def as_text(table: Any) -> str:
 def result_table(result: dict[str, Any]) -> str:
     """The table of one run: a line per task, and the mean; of validation rows if test rows were not seen."""
     part = "test" if "test" in result else "valid"
-    columns = ["task", "train +", "train -", *column_titles(result["max_fpr"]), "FPR", "TPR"]
+    max_fpr, select = result["max_fpr"], result["selected_by"]
+    shown = shown_metrics(select)
+    columns = ["task", "train +", "train -", *column_titles(max_fpr, select), "FPR", "TPR"]
     tasks = result["tasks"]
-    keys = ["name", "positives", "negatives", *(f"{part}_{key}" for key in (*TITLES, "fpr", "tpr"))]
+    keys = ["name", "positives", "negatives", *(f"{part}_{key}" for key in (*shown, "fpr", "tpr"))]
     rows = [list(row) for row in zip(*(tasks[key] for key in keys), strict=True)]
-    rows.append(["mean", None, None, *(result[part][key] for key in TITLES), None, None])
+    rows.append(["mean", None, None, *(result[part][key] for key in shown), None, None])
     title = f"{result['data']}, {result['method']}, seed {result['seed']}: {part} rows"
     caption = (
         f"Weights of step {result['best_step']} of {result['steps']}, selected by validation "
-        f"{result['selected_by']}. {definition(result['max_fpr'])}. FPR and TPR: at "
-        f"the threshold of FPR {result['max_fpr']:g} on validation rows."
+        f"{select}. {definition(max_fpr, select)}. FPR and TPR: at "
+        f"the threshold of FPR {max_fpr:g} on validation rows."
     )
     text = as_text(make_table(title, columns, rows, caption))
     return f"{text}\n{_branch_table(result, part)}" if "branches" in result else text
@@ -77,19 +79,19 @@ def result_table(result: dict[str, Any]) -> str:
 
 def _branch_table(result: dict[str, Any], part: str) -> str:
     """The branches of a run, and how much of each is in the average."""
-    valid = f"valid {result['selected_by']}"
-    columns = ["branch", "share", "steps", valid, *column_titles(result["max_fpr"])]
+    select = result["selected_by"]
+    columns = ["branch", "share", "steps", f"valid {select}", *column_titles(result["max_fpr"], select)]
     rows = [
         [
             name,
             "stopped" if found.get("stopped_early") else found["share"],
             found["steps"],
-            found["valid"][result["selected_by"]],
-            *(found[part][key] for key in TITLES),
+            found["valid"][select],
+            *(found[part][key] for key in shown_metrics(select)),
         ]
         for name, found in result["branches"].items()
     ]
-    own = [result["valid"][result["selected_by"]], *(result[part][key] for key in TITLES)]
+    own = [result["valid"][select], *(result[part][key] for key in shown_metrics(select))]
     rows.append(["average", 1.0, result["steps"], *own])
     caption = f"Means over tasks on {part} rows; shares were chosen on validation rows."
     return as_text(make_table("Branches", columns, rows, caption))

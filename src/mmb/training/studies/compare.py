@@ -9,8 +9,8 @@ from typing import Any
 
 from mmb._atomic_files import replacing
 from mmb._extras import require
-from mmb.metrics import SHORT_NAMES
-from mmb.metrics.titles import TITLES, column_titles, definition, value_text
+from mmb.metrics import METRICS
+from mmb.metrics.titles import column_titles, definition, shown_metrics, value_text
 from mmb.training.loop.setup import rows_per_step
 from mmb.training.recipes.nested import Fragment, merge
 from mmb.training.recipes.presets import method_of
@@ -20,8 +20,6 @@ from mmb.training.runs.log import read_log
 from mmb.training.runs.run import Run, RunError, folder_name
 from mmb.training.runs.tables import make_table
 from mmb.training.studies.many_runs import PlannedRun
-
-_PANELS = {"pauc": "validation partial AUC (FPR <= {max_fpr:g})", "auc": "validation AUC"}
 
 
 def plan_comparison(
@@ -108,7 +106,7 @@ def summarize(runs: Sequence[Run]) -> dict[str, Any]:
     for method in dict.fromkeys(run.recipe.method for run in runs):
         results = [run.result() for run in runs if run.recipe.method == method]
         entry: dict[str, Any] = {"title": method_of(method).title, "seeds": len(results)}
-        for metric in SHORT_NAMES:
+        for metric in shown_metrics(runs[0].recipe.training.select):
             values = [result["test"][metric] for result in results]
             if None in values:
                 raise RunError(
@@ -126,11 +124,12 @@ def summarize(runs: Sequence[Run]) -> dict[str, Any]:
 def comparison_table(summary: dict[str, Any], recipe: Recipe) -> Any:
     """The table (rich) of a comparison: a line per method, mean and standard deviation over seeds."""
     settings = recipe.training
-    columns = ["method", *column_titles(settings.max_fpr), "steps", "s/run"]
+    shown = shown_metrics(settings.select)
+    columns = ["method", *column_titles(settings.max_fpr, settings.select), "steps", "s/run"]
     rows = [
         [
             entry["title"],
-            *(f"{value_text(entry[m]['mean'])} ({value_text(entry[m]['std'])})" for m in TITLES),
+            *(f"{value_text(entry[m]['mean'])} ({value_text(entry[m]['std'])})" for m in shown),
             f"{entry['steps']:,.0f}",
             f"{entry['seconds']:.0f}",
         ]
@@ -140,7 +139,7 @@ def comparison_table(summary: dict[str, Any], recipe: Recipe) -> Any:
     caption = (
         f"Mean (standard deviation) over {seeds} seeds of the mean over tasks. Same network and rows per "
         f"step for all; weights selected by validation {settings.select}. "
-        f"{definition(settings.max_fpr)}."
+        f"{definition(settings.max_fpr, settings.select)}."
     )
     return make_table(f"{recipe.data['name']}: test rows", columns, rows, caption)
 
@@ -149,8 +148,10 @@ def plot_curves(runs: Sequence[Run], path: Path) -> None:
     """Draw validation metrics of runs on the same data: the mean and range over seeds against steps."""
     require("matplotlib", extra="training").use("Agg")
     plt = require("matplotlib.pyplot", extra="training")
-    figure, axes = plt.subplots(1, len(_PANELS), figsize=(11, 4.2), constrained_layout=True)
-    for panel, (metric, title) in zip(axes, _PANELS.items(), strict=True):
+    settings = runs[0].recipe.training
+    shown = dict.fromkeys(("pauc", "auc", settings.select))
+    figure, axes = plt.subplots(1, len(shown), figsize=(5.5 * len(shown), 4.2), constrained_layout=True)
+    for panel, metric in zip(axes, shown, strict=True):
         for index, method in enumerate(dict.fromkeys(run.recipe.method for run in runs)):
             curves = [_curve(run, metric) for run in runs if run.recipe.method == method]
             # Runs that stopped early are shorter: the mean is over what all have.
@@ -162,7 +163,7 @@ def plot_curves(runs: Sequence[Run], path: Path) -> None:
             lows, highs = [min(column) for column in columns], [max(column) for column in columns]
             panel.fill_between(steps, lows, highs, color=color, alpha=0.15, linewidth=0)
         panel.set_xlabel("step")
-        panel.set_ylabel(title.format(max_fpr=runs[0].recipe.training.max_fpr))
+        panel.set_ylabel(f"validation {METRICS[metric].title_at(settings.max_fpr)}")
         panel.grid(alpha=0.3)
     axes[0].legend()
     figure.suptitle(f"{runs[0].recipe.data['name']}: mean and range over seeds")

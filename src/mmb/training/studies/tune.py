@@ -30,6 +30,7 @@ from filelock import FileLock, Timeout
 
 from mmb._atomic_files import write_whole, writing
 from mmb._extras import require
+from mmb.metrics import METRICS
 from mmb.training.loop.evaluate import TrainingError
 from mmb.training.loop.loop import train
 from mmb.training.loop.observer import Observer
@@ -66,6 +67,7 @@ class TuningStudy:
         self._optuna = require("optuna", extra="tune")
         self._states = self._optuna.trial.TrialState
         self.folder, self.recipe = Path(folder), replace(recipe, grid=grid_of(recipe))
+        self._direction = "maximize" if METRICS[recipe.training.select].higher_is_better else "minimize"
         self._grid = check_grid(self.recipe)
         self._combinations = list(product(*(range(len(values)) for values in self._grid.values())))
         categories = self._optuna.distributions.CategoricalDistribution
@@ -86,7 +88,7 @@ class TuningStudy:
         study = self._optuna.create_study(
             study_name="mmb",
             storage=self._storage,
-            direction="maximize",
+            direction=self._direction,
             load_if_exists=True,
             sampler=self._optuna.samplers.RandomSampler(),  # not asked: see _propose
             pruner=self._optuna.pruners.MedianPruner(),
@@ -161,16 +163,21 @@ class TuningStudy:
         ]
 
     def best(self) -> dict[str, Any] | None:
-        """The complete trial with the largest value, the first of equals; None if none is complete.
+        """The complete trial with the best value, the first of equals; None if none is complete.
 
         RunError if the journal, which has no checksums, has another value than the run of a trial.
         """
+        return next(iter(self.ranked()), None)
+
+    def ranked(self) -> list[dict[str, Any]]:
+        """The complete trials, the best first; RunError as for `best`."""
         complete = [record for record in self.trials() if record["state"] == "complete"]
         for record in complete:
             run = Run(Path(record["folder"]), self.recipe)
             if run.finished and run.result()["valid"][self.recipe.training.select] != record["value"]:
                 raise self._damaged(f"{run.path} has another value than {record['value']}")
-        return max(complete, key=lambda record: record["value"], default=None)
+        gain = METRICS[self.recipe.training.select].gain
+        return sorted(complete, key=lambda record: -gain(record["value"]))
 
     def _ask(self, limit: int) -> tuple[Any, AbstractContextManager[object]] | None:
         """Ask for a trial, rather one that was cut off than a new one, and lock it; None if all are done."""
@@ -209,7 +216,7 @@ class TuningStudy:
             return self._params(found[0])
         seed = derive_seed(self.recipe.seed, f"tune/{len(trials)}")
         sampler = self._optuna.samplers.TPESampler(seed=seed % 2**32)
-        scratch = self._optuna.create_study(direction="maximize", sampler=sampler)
+        scratch = self._optuna.create_study(direction=self._direction, sampler=sampler)
         scratch.add_trials(trials)
         for _ in range(_PROPOSALS):
             params: dict[str, int] = scratch.ask(self._space).params

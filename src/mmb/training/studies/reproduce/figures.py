@@ -7,7 +7,7 @@ from typing import Any
 
 from mmb._atomic_files import replacing
 from mmb._extras import require
-from mmb.metrics.titles import TITLES
+from mmb.metrics import METRICS
 from mmb.training.studies.reproduce.logs import LoggedRun
 from mmb.training.studies.reproduce.study import TableStudy
 
@@ -40,9 +40,10 @@ def _methods(plt: Any, study: TableStudy, runs: Runs) -> Any:
         after = [run.curve[len(run.start.curve) :] if run.start else run.curve for run in found]
         for line, curves in zip(axes, (whole, after)[:lines], strict=True):
             for axis, across in zip(line, ("epoch", "seconds"), strict=True):
-                _draw(axis, index, _title(study, row, found), curves, across, study.metric)
+                points = [[point for point in curve if study.metric in point] for curve in curves]
+                _draw(axis, index, _title(study, row, found), points, across, study.metric)
     for line in axes:
-        _label(line[0], "epochs", f"validation {TITLES[study.metric]}")
+        _label(line[0], "epochs", f"validation {METRICS[study.metric].title}")
         _label(line[1], "seconds", "")
     axes[-1][1].legend(fontsize="small")
     return figure
@@ -62,7 +63,7 @@ def _panels(plt: Any, study: TableStudy, runs: Runs) -> Any:
             _label(
                 axis,
                 "steps" if across == "step" else across,
-                "training loss" if up == "loss" else f"validation {TITLES[up]}",
+                "training loss" if up == "loss" else f"validation {METRICS[study.metric].title}",
             )
         axes[0][column].legend(fontsize="small")
     return figure

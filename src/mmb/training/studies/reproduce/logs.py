@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mmb._atomic_files import replacing, write_whole
-from mmb.metrics.titles import TITLES
+from mmb.metrics import METRICS
 from mmb.training.loop.evaluate import TrainingError
 from mmb.training.recipes.nested import Fragment
 from mmb.training.recipes.renamed import translate
@@ -104,7 +104,7 @@ class LoggedRun:
         for record in self.records:
             if record["kind"] == "valid":
                 epoch = start["epoch"] + record["step"] / per_epoch
-                metrics = {metric: record[metric] for metric in TITLES}
+                metrics: dict[str, float] = {name: record[name] for name in METRICS if name in record}
                 points.append({"epoch": epoch, "seconds": start["seconds"] + record["seconds"], **metrics})
         return points
 
@@ -114,7 +114,7 @@ class LoggedRun:
         found: dict[int, dict[str, float]] = {}
         for record in self.records:
             if record["kind"] in ("train", "valid"):
-                kept = {key: record[key] for key in ("seconds", "loss", *TITLES) if key in record}
+                kept = {key: record[key] for key in ("seconds", "loss", *METRICS) if key in record}
                 found.setdefault(record["step"], {"step": record["step"]}).update(kept)
         return [found[step] for step in sorted(found)]
 

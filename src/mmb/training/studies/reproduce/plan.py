@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from mmb.metrics import METRICS
 from mmb.training.recipes.nested import Fragment, merge
 from mmb.training.recipes.recipe import Recipe
 from mmb.training.recipes.resolution import resolve, to_plain
@@ -99,9 +100,9 @@ def tried(study: TableStudy, row: str, *folders: Path) -> list[float | None]:
 
 
 def chosen(study: TableStudy, row: str, *folders: Path) -> int:
-    """The choice of a row with the largest validation metric, the first of equals."""
-    values = tried(study, row, *folders)
-    found = [(value, -index) for index, value in enumerate(values) if value is not None]
+    """The choice of a row with the best validation metric, the first of equals."""
+    values, gain = tried(study, row, *folders), METRICS[study.metric].gain
+    found = [(gain(value), -index) for index, value in enumerate(values) if value is not None]
     if not found:
         raise RunError(f"training failed with every choice of row {row} of {study.name}: give it others")
     return -max(found)[1]

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from mmb._atomic_files import write_whole
-from mmb.metrics.titles import TITLES, definition, value_text
+from mmb.metrics import METRICS
+from mmb.metrics.titles import definition, shown_metrics, value_text
 from mmb.training.recipes.nested import flatten
 from mmb.training.studies.reproduce.figures import plot
 from mmb.training.studies.reproduce.logs import logged_runs
@@ -56,12 +57,14 @@ def made_from_logs(studies: Sequence[TableStudy], results: Path) -> dict[Path, s
 def document(study: TableStudy, results: Path) -> str:
     """What there is to say of a study, in Markdown: its table, how it was made, what explains it."""
     groups = logged_runs(study, results)
-    columns = ["method", *(f"test {name}" for name in TITLES.values()), f"valid {TITLES[study.metric]}"]
+    shown = shown_metrics(study.metric)
+    title = METRICS[study.metric].title
+    columns = ["method", *(f"test {METRICS[metric].title}" for metric in shown), f"valid {title}"]
     columns += ["seconds", *(["paper"] if study.paper else [])]
     lines = ["", f"## {study.title}", "", f"| {' | '.join(columns)} |", "|" + "---|" * len(columns)]
     for row, runs in groups.items():
         found = [run.result for run in runs]
-        cells = [_mean_std([one["test"][metric] for one in found]) for metric in TITLES]
+        cells = [_mean_std([one["test"][metric] for one in found]) for metric in shown]
         cells.append(_mean_std([one["valid"][study.metric] for one in found]))
         cells.append(f"{statistics.fmean(run.seconds for run in runs):.0f}")
         cells += [str(study.paper.get(row, ""))] if study.paper else []
@@ -76,16 +79,16 @@ def document(study: TableStudy, results: Path) -> str:
     shared = f", with up to {at_once} runs sharing the device" if at_once > 1 else ""
     lines += [
         "",
-        f"{values}. {definition(every[0]['max_fpr'])}. Weights are selected by validation "
-        f"{TITLES[study.metric]}. Seconds include the first phase, evaluations and checkpoints{shared}. "
+        f"{values}. {definition(every[0]['max_fpr'], study.metric)}. Weights are selected by validation "
+        f"{title}. Seconds include the first phase, evaluations and checkpoints{shared}. "
         f"Recipe, log and result of every run: [`{study.name}/`]({study.name}); commit {', '.join(commits)}, "
         f"torch {every[0]['versions']['torch']}, {every[0]['device_name']}.",
         "",
     ]
     lines += [choices_table(study, results), ""] if study.choices else []
-    shown = "Validation metric and training loss" if study.panels else "Validation curves"
+    drawn = "Validation metric and training loss" if study.panels else "Validation curves"
     against = "steps and seconds" if study.panels else "epochs and seconds"
-    lines += [study.notes.strip(), "", f"![{shown} against {against}]({study.name}/curves.png)", ""]
+    lines += [study.notes.strip(), "", f"![{drawn} against {against}]({study.name}/curves.png)", ""]
     return "\n".join(lines)
 
 
@@ -106,8 +109,8 @@ def choices_table(study: TableStudy, results: Path) -> str:
             lines.append(f"| {title} | {' | '.join(cells)} |")
     lines += [
         "",
-        f"Validation {TITLES[study.metric]} of these settings, with seed {study.choose_seed} and without "
-        "test rows. The table above uses those in bold.",
+        f"Validation {METRICS[study.metric].title} of these settings, with seed {study.choose_seed} and "
+        "without test rows. The table above uses those in bold.",
     ]
     return "\n".join(lines)
 
@@ -120,7 +123,8 @@ def curves_csv(study: TableStudy, results: Path) -> str:
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    columns = [*(["step", "seconds", "loss"] if study.panels else ["epoch", "seconds"]), *TITLES]
+    columns = [*(["step", "seconds", "loss"] if study.panels else ["epoch", "seconds"])]
+    columns += shown_metrics(study.metric)
     writer.writerow(["row", "seed", *columns])
     for row, runs in logged_runs(study, results).items():
         for run in runs:

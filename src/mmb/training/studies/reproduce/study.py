@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mmb._extras import require
-from mmb.metrics.titles import TITLES
+from mmb.metrics import METRICS, MetricName
 from mmb.training.recipes.nested import Fragment, merge
 from mmb.training.recipes.presets import method_of
 from mmb.training.recipes.recipe import Recipe
@@ -43,7 +43,7 @@ class TableStudy:
 
     name: str
     title: str
-    metric: str
+    metric: MetricName
     recipes: Mapping[str, Path]
     notes: str
     titles: Mapping[str, str] = field(default_factory=dict)
@@ -66,7 +66,10 @@ class TableStudy:
             study = cls(name=name, recipes=recipes, **about)
         except (KeyError, TypeError, AttributeError) as error:
             raise RecipeError(f"{path}: {error}; it needs title, metric, rows and notes") from error
-        for key, value, known in (("metric", study.metric, (*TITLES,)), ("compare", study.compare, _COMPARE)):
+        for key, value, known in (
+            ("metric", study.metric, (*METRICS,)),
+            ("compare", study.compare, _COMPARE),
+        ):
             if value not in known:
                 raise RecipeError(f"{path}: {key} must be one of {', '.join(known)}, got {value!r}")
         study.check_rows(chain(study.choices, *study.panels.values()), str(path))

@@ -1,0 +1,65 @@
+"""Programs that `faults.py` kills beside the commands: a Lightning Trainer, and estimators."""
+
+from pathlib import Path
+
+import torch
+
+
+def make_table(rows, tasks=2):
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(rows, 6, generator=generator)
+    scores = inputs @ torch.randn(6, tasks, generator=generator)
+    return inputs, (scores + torch.randn(rows, tasks, generator=generator) > 1.5).to(torch.int8)
+
+
+def train_in_lightning(folder):
+    """A Trainer that continues from its newest checkpoint, and writes the weights as a table."""
+    import lightning.pytorch as lightning
+    from lightning.pytorch.callbacks import ModelCheckpoint
+
+    from mmb import auc
+    from mmb.lightning import Batches, ObjectiveModule
+    from mmb.models import mlp
+
+    place = Path(folder)
+    inputs, labels = make_table(400)
+    torch.default_generator.manual_seed(1)
+    model = mlp(6, [8], 2)
+    module = ObjectiveModule(model, auc.PartialAUC(labels))
+    batches = Batches(auc.RichRowSampler(labels, 32, 0.5, generator=0), inputs, labels)
+    keeper = ModelCheckpoint(place, "{step:08d}", every_n_train_steps=20, save_top_k=-1)
+    trainer = lightning.Trainer(
+        default_root_dir=place,
+        accelerator="cpu",
+        max_steps=300,
+        callbacks=[keeper],
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    newest = max(place.glob("*.ckpt"), default=None)
+    trainer.fit(module, batches, ckpt_path=newest)
+    values = {**model.state_dict(), **module.objective.state_dict()}
+    (place / "weights.csv").write_text("\n".join(f"{k},{v.tolist()}" for k, v in values.items()))
+    return int(trainer.global_step != 300)
+
+
+def fit(folder, jobs="1"):
+    """Scores of an estimator; with many jobs, of its folds side by side in a pool of joblib."""
+    from sklearn.model_selection import cross_val_predict
+
+    from mmb.estimators import MultiTaskAUCClassifier
+
+    inputs, labels = (values.numpy() for values in make_table(300))
+    classifier = MultiTaskAUCClassifier(hidden=[16], steps=40, networks=2, random_state=0)
+    if jobs == "1":
+        scores = classifier.fit(inputs, labels).decision_function(inputs)
+    else:
+        scores = cross_val_predict(
+            classifier, inputs, labels, cv=2, n_jobs=int(jobs), method="decision_function"
+        )
+    (Path(folder) / "scores.csv").write_text(str(scores.tolist()))
+    return 0
+
+
+PROGRAMS = {"lightning": train_in_lightning, "fit": fit}
