@@ -342,6 +342,11 @@ class _TrialObserver(Observer):
 
 def check_grid(recipe: Recipe) -> dict[str, list[Any]]:
     """The values to try by key, each once; RecipeError if a value is not what its key takes."""
+    if recipe.branches:
+        raise RecipeError(
+            f"method {recipe.method} has branches, which are not tuned together: tune the method of a "
+            "branch, and state what is best in the branches of the recipe"
+        )
     grid: dict[str, list[Any]] = {}
     for key, values in recipe.grid.items():
         if not isinstance(values, list) or not values:
