@@ -14,6 +14,7 @@ import warnings
 
 import torch
 
+from mmb import metrics as own
 from mmb.metrics import average_precision, evaluate, roc_auc, roc_curve, two_way_partial_auc
 
 MAX_FPR = 0.1
@@ -35,7 +36,7 @@ def sklearn_by_task(scores, labels):
     """The same metrics by scikit-learn: arrays made outside the clock, missing entries left out inside it."""
     from sklearn import metrics
 
-    tasks = list(zip(scores.T.cpu().float().numpy(), labels.T.cpu().numpy(), strict=True))
+    tasks = list(zip(scores.T.cpu().double().numpy(), labels.T.cpu().numpy(), strict=True))
 
     def each(metric, **options):
         def values():
@@ -54,7 +55,14 @@ def sklearn_by_task(scores, labels):
         "roc_auc max_fpr=0.1": partial,
         "average_precision": precision,
         "evaluate (all three)": lambda: torch.stack([auc(), partial(), precision()]),
+        "ndcg": each(lambda y, s: metrics.ndcg_score(y[None], s[None])),
+        "brier": each(lambda y, s: metrics.brier_score_loss(y, sigmoid(s))),
+        "log_loss": each(lambda y, s: metrics.log_loss(y, sigmoid(s))),
     }
+
+
+def sigmoid(array):
+    return torch.from_numpy(array).sigmoid().numpy()
 
 
 def ours(scores, labels):
@@ -64,6 +72,16 @@ def ours(scores, labels):
         "average_precision": lambda: average_precision(scores, labels),
         "evaluate (all three)": lambda: torch.stack(list(evaluate(scores, labels, MAX_FPR).values())),
         "two_way_partial_auc": lambda: two_way_partial_auc(scores, labels, max_fpr=0.3, min_tpr=0.5),
+        "tpr_at_fpr": lambda: own.tpr_at_fpr(scores, labels, MAX_FPR),
+        "enrichment_factor": lambda: own.enrichment_factor(scores, labels),
+        "bedroc": lambda: own.bedroc(scores, labels),
+        "ndcg": lambda: own.ndcg(scores, labels),
+        "brier": lambda: own.brier(scores, labels, from_logits=True),
+        "log_loss": lambda: own.log_loss(scores, labels, from_logits=True),
+        "calibration_error": lambda: own.calibration_error(scores, labels, from_logits=True),
+        "evaluate (all)": lambda: torch.stack(
+            list(evaluate(scores, labels, MAX_FPR, tuple(own.METRICS)[3:]).values())
+        ),
         "roc_curve": lambda: roc_curve(scores, labels).fpr,
     }
 

@@ -256,6 +256,19 @@ def test_runs_without_any_metric_are_shown_with_dashes(browser, tmp_path):
     assert browser.run(last_cells) == ["–", "–"]
 
 
+def test_the_metric_that_selects_has_its_columns_and_curve(browser, tmp_path):
+    run = Run.create(tmp_path / "run", tiny_recipe(training={"select": "bedroc"}))
+    train(run)
+    write_report([run], tmp_path / "report.html")
+    browser.open(tmp_path / "report.html")
+    for place in ("#methods th", "#table thead button", "#task-values th"):
+        titles = browser.run(f"[...document.querySelectorAll('{place}')].map((one) => one.textContent)")
+        assert any(title.startswith("BEDROC") for title in titles), place
+    chosen = browser.run("byId('curve-choice').selectedOptions[0].textContent")
+    assert chosen == "validation BEDROC"
+    assert "alpha = 20" in browser.run("byId('terms').textContent")
+
+
 def test_branches_stand_beside_their_average(browser, tmp_path):
     branches = {"ce": {}, "auc": {}}
     recipe = tiny_recipe("soup", branches=branches, soup={"share": 0.5}, training={"steps": 10})

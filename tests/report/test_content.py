@@ -15,6 +15,7 @@ from mmb.training.loop import threshold_log
 from mmb.training.loop.randomness import own_randomness
 from mmb.training.loop.setup import make_setup
 from mmb.training.runs import checkpoint
+from mmb.training.runs.log import read_log
 from tiny_runs import tiny_recipe
 
 
@@ -41,6 +42,19 @@ def test_the_page_has_what_the_runs_came_to(runs, written):
         p + n == content["sizes"]["test"]
         for p, n in zip(counts["test_positives"], counts["test_negatives"], strict=True)
     )
+
+
+def test_the_metric_that_selects_is_on_the_page(tmp_path):
+    run = Run.create(tmp_path / "run", tiny_recipe(training={"select": "fpr_at_tpr"}))
+    result = train(run)
+    content = write_report([run], tmp_path / "report.html")
+    assert content["titles"]["fpr_at_tpr"] == "FPR at TPR 0.8"
+    assert "TPR >= 0.8" in content["select_meaning"]
+    (shown,) = content["runs"]
+    assert shown["means"]["fpr_at_tpr"] == pytest.approx(result["test"]["fpr_at_tpr"], abs=1e-5)
+    assert len(shown["tasks"]["fpr_at_tpr"]) == 4
+    logged = [line["fpr_at_tpr"] for line in read_log(run.path) if line["kind"] == "valid"]
+    assert shown["curves"]["valid"]["fpr_at_tpr"] == pytest.approx(logged, abs=1e-5)
 
 
 def test_methods_are_compared_over_their_runs(runs, written):

@@ -130,8 +130,7 @@ def _area(ranks: TaskRanks, limit: Tensor) -> Tensor:
 
 def _false_positives_at(ranks: TaskRanks, tpr: float) -> Tensor:
     """Number of false positives `[m]`, interpolated, at which each curve leaves the height `tpr`."""
-    height = (ranks.positives * tpr)[ranks.task]
-    crossing = (ranks.tp_above <= height) & (height < ranks.tp)  # in each task one tie, so one value
-    share = (height - ranks.tp_above) / (ranks.tp - ranks.tp_above)
-    value = ranks.fp_above + share * (ranks.fp - ranks.fp_above)
-    return ranks.negatives.index_put((ranks.task[crossing],), value[crossing])
+    height = ranks.positives * tpr
+    above, through, tp_above, tp = ranks.counts(ranks.leading(lambda at: ranks.tp[at] <= height))
+    fp_above, fp = above - tp_above, through - tp
+    return fp_above + (height - tp_above) / (tp - tp_above) * (fp - fp_above)

@@ -174,8 +174,10 @@ def ndcg_of(ranks: TaskRanks, k: int | None) -> Tensor:
 
 def _found(ranks: TaskRanks, first: Tensor) -> Tensor:
     """How many positives are among the `first` `[m]` rows of each task, on average over orders of ties."""
-    room = first[ranks.task].sub_(ranks.above)
-    return ranks.sum(room.div_(ranks.through - ranks.above).clamp_(0, 1))
+    whole = ranks.leading(lambda at: ranks.through[at] <= first)  # those, and some of the next tie
+    above, through, tp_above, tp = ranks.counts(whole)
+    cut = (first - above) * (tp - tp_above) / (through - above)
+    return whole + cut.clamp(min=0).where(whole < ranks.positives, 0)
 
 
 def _check_k(k: int) -> None:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from mmb.metrics._ranking import Entries, flatten
+from mmb.metrics._ranking import Entries, flatten, leading, sort
 
 
 def brier(probabilities: Tensor, labels: Tensor, *, from_logits: bool = False) -> Tensor:
@@ -27,7 +27,7 @@ def brier(probabilities: Tensor, labels: Tensor, *, from_logits: bool = False) -
         TypeError: an argument is not a tensor, or not of a supported dtype.
         ValueError: as for `roc_auc`, or a labeled entry has a probability outside of [0, 1].
     """
-    return brier_of(_entries(probabilities, labels, from_logits), from_logits)
+    return brier_of(_check_probabilities(flatten(probabilities, labels, from_logits)))
 
 
 def log_loss(probabilities: Tensor, labels: Tensor, *, from_logits: bool = False) -> Tensor:
@@ -48,7 +48,7 @@ def log_loss(probabilities: Tensor, labels: Tensor, *, from_logits: bool = False
         TypeError: an argument is not a tensor, or not of a supported dtype.
         ValueError: as for `roc_auc`, or a labeled entry has a probability outside of [0, 1].
     """
-    return log_loss_of(_entries(probabilities, labels, from_logits), from_logits)
+    return log_loss_of(_check_probabilities(flatten(probabilities, labels, from_logits)))
 
 
 def calibration_error(
@@ -77,46 +77,41 @@ def calibration_error(
     """
     if bins < 1:
         raise ValueError(f"bins: expected at least 1, got {bins}")
-    return calibration_error_of(_entries(probabilities, labels, from_logits), bins, from_logits)
+    entries = sort(probabilities, labels).entries(from_logits)
+    return calibration_error_of(_check_probabilities(entries), bins)
 
 
-def brier_of(entries: Entries, from_logits: bool = True) -> Tensor:
+def brier_of(entries: Entries) -> Tensor:
     """`brier` of entries."""
-    return entries.result(
-        entries.mean(_probability(entries, from_logits).sub_(entries.positive.view(torch.uint8)).square_())
-    )
+    return entries.result(entries.mean(entries.excess.square()))
 
 
-def log_loss_of(entries: Entries, from_logits: bool = True) -> Tensor:
+def log_loss_of(entries: Entries) -> Tensor:
     """`log_loss` of entries."""
-    values = entries.scores.double()
-    if from_logits:
-        return entries.result(-entries.mean(functional.logsigmoid(values.where(entries.positive, -values))))
-    least = torch.finfo(entries.scores.dtype if entries.scores.is_floating_point() else torch.float64).eps
-    return entries.result(
-        -entries.mean(values.where(entries.positive, 1 - values).clamp_(least, 1 - least).log_())
+    values = entries.scores if entries.scores.is_floating_point() else entries.scores.double()
+    if entries.logits:
+        loss = functional.logsigmoid(values.where(entries.positive, -values).double())
+    else:
+        least = torch.finfo(values.dtype).eps
+        values = values.double()
+        loss = values.where(entries.positive, 1 - values).clamp_(least, 1 - least).log_()
+    return entries.result(-entries.mean(loss))
+
+
+def calibration_error_of(entries: Entries, bins: int) -> Tensor:
+    """`calibration_error` of entries in falling order of their scores: a bin is one stretch of a task."""
+    probability, (m,) = entries.probability, entries.labeled.shape
+    edges = torch.linspace(0, 1, bins + 1, dtype=torch.float64, device=probability.device)[1:-1].flip(0)
+    ends = leading(
+        lambda at: probability[at] >= edges, entries.labeled[:, None].expand(m, bins - 1), len(probability)
     )
+    ends = torch.cat([torch.zeros_like(entries.labeled)[:, None], ends, entries.labeled[:, None]], 1)
+    gaps = torch.segment_reduce(entries.excess, "sum", lengths=ends.diff(dim=1).flatten())
+    return entries.result(gaps.view(m, bins).abs().sum(1) / entries.labeled)
 
 
-def calibration_error_of(entries: Entries, bins: int, from_logits: bool = True) -> Tensor:
-    """`calibration_error` of entries."""
-    probability = _probability(entries, from_logits)
-    edges = torch.linspace(0, 1, bins + 1, dtype=torch.float64, device=probability.device)
-    task = torch.repeat_interleave(entries.labeled)
-    place = torch.bucketize(probability, edges[1:-1], right=True).add_(task, alpha=bins)
-    # As integers, sums are the same in whatever order a device adds.
-    excess = probability.sub_(entries.positive.view(torch.uint8)).mul_(_UNIT).round_().long()
-    total = excess.new_zeros(len(entries.labeled) * bins).index_add_(0, place, excess)
-    gaps = total.view(-1, bins).abs().sum(1).double() / _UNIT
-    return entries.result(gaps / entries.labeled)
-
-
-_UNIT = 2.0**36  # of fixed point numbers: room for 10^8 entries of a task, at an error below 10^-11
-
-
-def _entries(probabilities: Tensor, labels: Tensor, from_logits: bool) -> Entries:
-    entries = flatten(probabilities, labels)
-    if not from_logits:
+def _check_probabilities(entries: Entries) -> Entries:
+    if not entries.logits:
         low, high = entries.scores.aminmax()
         if low < 0 or high > 1:
             wrong = low if low < 0 else high
@@ -125,9 +120,3 @@ def _entries(probabilities: Tensor, labels: Tensor, from_logits: bool) -> Entrie
                 "if they are logits, set from_logits=True"
             )
     return entries
-
-
-def _probability(entries: Entries, from_logits: bool) -> Tensor:
-    """Probabilities in a new float64 tensor."""
-    values = entries.scores.to(torch.float64, copy=True)
-    return values.sigmoid_() if from_logits else values

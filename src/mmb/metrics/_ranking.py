@@ -1,6 +1,8 @@
 """What every metric starts from: one sort, and the counts of each positive."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -18,14 +20,32 @@ class Entries:
     labeled: Tensor  # [m] how many entries each task has
     one_task: bool  # whether the inputs were [n]
 
+    logits: bool  # whether scores are logits of probabilities
+
+    @cached_property
+    def probability(self) -> Tensor:
+        """Float64 `[e]`."""
+        values = self.scores.double()
+        return values.sigmoid() if self.logits else values
+
+    @cached_property
+    def excess(self) -> Tensor:
+        """Probability minus label, float64 `[e]`."""
+        return self.probability.sub(self.positive.view(torch.uint8))
+
+    @cached_property
+    def has_both(self) -> Tensor:
+        """Which tasks have both classes, `[m]`."""
+        rate = self.mean(self.positive.double())
+        return (rate > 0) & (rate < 1)
+
     def mean(self, values: Tensor) -> Tensor:
         """Mean over each task's entries of one float64 value per entry: `[e]` to `[m]`."""
         return torch.segment_reduce(values, "sum", lengths=self.labeled) / self.labeled
 
     def result(self, values: Tensor) -> Tensor:
         """`[m]` values as the caller gets them: NaN where a class is absent, a scalar for `[n]` input."""
-        rate = self.mean(self.positive.double())
-        return _result(values, (rate > 0) & (rate < 1), self.one_task)
+        return _result(values, self.has_both, self.one_task)
 
 
 @dataclass(frozen=True)
@@ -38,9 +58,9 @@ class Sorted:
     one_task: bool  # whether the inputs were [n]
     dtype: torch.dtype  # of the scores
 
-    def entries(self) -> Entries:
+    def entries(self, logits: bool) -> Entries:
         """The same entries with their scores."""
-        return Entries(decode(self.keys, self.dtype), self.positive, self.labeled, self.one_task)
+        return Entries(decode(self.keys, self.dtype), self.positive, self.labeled, self.one_task, logits)
 
     def ties_next(self) -> Tensor:
         """Whether an entry is tied with the next one of its task, `[e]`."""
@@ -80,6 +100,25 @@ class TaskRanks:
         """Number of entries of each task, float64 `[m]`."""
         return self.positives + self.negatives
 
+    def leading(self, holds: Callable[[Tensor], Tensor]) -> Tensor:
+        """How many of each task's first positives hold, `[m]`: all do up to some positive, and none after.
+
+        `holds` takes the places of positives in the flat list, one for each task.
+        """
+        return leading(holds, self.positives.long(), len(self.task))
+
+    def counts(self, number: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """`above`, `through`, `tp_above` and `tp` of one positive of each task, `[m]`.
+
+        `number` `[m]` counts from 0. Where a task has no such positive, its last one is taken; where it has
+        none, the values mean nothing.
+        """
+        positives = self.positives.long()
+        if not len(self.task):
+            return positives, positives, positives, positives
+        at = (positives.cumsum(0) - positives + number.minimum(positives - 1)).clamp(min=0)
+        return self.above[at], self.through[at], self.tp_above[at], self.tp[at]
+
     def sum(self, values: Tensor) -> Tensor:
         """Sum over each task's positives of one float64 value per positive: `[r]` to `[m]`."""
         return torch.segment_reduce(values, "sum", lengths=self.positives.long())
@@ -91,6 +130,21 @@ class TaskRanks:
     def result(self, values: Tensor) -> Tensor:
         """`[m]` values as the caller gets them: NaN where a class is absent, a scalar for `[n]` input."""
         return _result(values, (self.positives > 0) & (self.negatives > 0), self.one_task)
+
+
+def leading(holds: Callable[[Tensor], Tensor], counts: Tensor, total: int) -> Tensor:
+    """How many of the first entries of each task hold, by bisection: all do up to some entry, and none after.
+
+    `holds` takes places in a flat list of `total` entries, `counts` of each task; the tasks are the first
+    dimension of all.
+    """
+    low, high = torch.zeros_like(counts), counts
+    begins = counts.cumsum(0) - counts
+    for _ in range(total.bit_length()):
+        middle = (low + high) // 2
+        yes = (low < high) & holds((begins + middle).clamp(max=total - 1))
+        low, high = torch.where(yes, middle + 1, low), torch.where(yes, high, middle)
+    return low
 
 
 def _result(values: Tensor, has_both: Tensor, one_task: bool) -> Tensor:
@@ -110,14 +164,14 @@ def _checked(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor | N
     return scores, positive, labeled, one_task
 
 
-def flatten(scores: Tensor, labels: Tensor) -> Entries:
+def flatten(scores: Tensor, labels: Tensor, logits: bool) -> Entries:
     """Check both arguments and list each task's labeled entries, in the order of the rows."""
     scores, positive, labeled, one_task = _checked(scores, labels)
     if labeled is None:
         counts = torch.full(scores.shape[1:], scores.shape[0], device=scores.device)
-        return Entries(scores.T.flatten(), positive.T.flatten(), counts, one_task)
+        return Entries(scores.T.flatten(), positive.T.flatten(), counts, one_task, logits)
     counts = labeled.sum(0, dtype=torch.int32).long()
-    return Entries(scores.T[labeled.T], positive.T[labeled.T], counts, one_task)
+    return Entries(scores.T[labeled.T], positive.T[labeled.T], counts, one_task, logits)
 
 
 def sort(scores: Tensor, labels: Tensor) -> Sorted:

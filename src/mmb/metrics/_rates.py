@@ -56,16 +56,12 @@ def fpr_at_tpr(scores: Tensor, labels: Tensor, min_tpr: float = 0.8) -> Tensor:
 
 def tpr_at_fpr_of(ranks: TaskRanks, max_fpr: float) -> Tensor:
     """`tpr_at_fpr` of ranks."""
-    within = ranks.fp / ranks.negatives[ranks.task] <= max_fpr
-    return ranks.result(ranks.mean(within.double()))
+    found = ranks.leading(lambda at: (ranks.through[at] - ranks.tp[at]) / ranks.negatives <= max_fpr)
+    return ranks.result(found / ranks.positives)
 
 
 def fpr_at_tpr_of(ranks: TaskRanks, min_tpr: float) -> Tensor:
     """`fpr_at_tpr` of ranks."""
-    # Positives are in falling order of scores: those that come too early are a task's first ones.
-    early = ranks.tp / ranks.positives[ranks.task] < min_tpr
-    skipped = ranks.sum(early.double()).long()
-    first = ranks.positives.long().cumsum(0) - ranks.positives.long()
-    chosen = (first + skipped).clamp(max=max(len(early) - 1, 0))
-    fp = ranks.fp[chosen] if len(early) else ranks.negatives
-    return ranks.result(fp / ranks.negatives)
+    early = ranks.leading(lambda at: ranks.tp[at] / ranks.positives < min_tpr)
+    _, through, _, tp = ranks.counts(early)
+    return ranks.result((through - tp) / ranks.negatives)

@@ -53,7 +53,7 @@ class Scored:
     @cached_property
     def entries(self) -> Entries:
         """The entries with their scores, which are taken as logits."""
-        return self.sorted.entries()
+        return self.sorted.entries(logits=True)
 
 
 @dataclass(frozen=True)

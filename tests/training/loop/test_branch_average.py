@@ -6,7 +6,9 @@ from dataclasses import replace
 import pytest
 import torch
 
+from mmb.metrics import evaluate
 from mmb.training import Observer, Run, RunError, evaluate_run, export_run, resolve, train
+from mmb.training.loop.branch_average import validation_values
 from mmb.training.loop.evaluate import part_logits, recalibrate
 from mmb.training.loop.outcome import load_weights
 from mmb.training.loop.setup import make_setup
@@ -44,6 +46,16 @@ def test_the_weights_are_the_average_of_the_picked_branches(undisturbed):
     for entry, value in found.items():
         expected = sum(shares[name] * last_weights(run)[entry] for name, run in branches.items())
         torch.testing.assert_close(value, expected)
+
+
+@pytest.mark.parametrize(("select", "sign"), [("bedroc", 1), ("brier", -1)])
+def test_branches_are_picked_by_any_metric_in_its_own_direction(tmp_path, select, sign):
+    setup = make_setup(tiny_recipe("ce", training={"select": select}))
+    logits, labels = part_logits(setup, "valid")
+    expected = evaluate(logits, labels, also=[select])[select]
+    values = validation_values(setup)(setup.model)
+    assert float(values.nanmean()) * sign > 0
+    assert float(values.nanmean()) == pytest.approx(sign * float(expected.nanmean()), rel=0.5)  # a jackknife
 
 
 def test_branches_start_where_the_first_phase_was_best(undisturbed):

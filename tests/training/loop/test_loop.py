@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 
+from mmb.metrics import METRICS
 from mmb.training import METHODS, Observer, Run, RunError, TrainingError, train
 from mmb.training.loop.step import Step
 from mmb.training.runs.log import read_log
@@ -53,6 +54,21 @@ def test_a_run_leaves_a_full_folder(tmp_path):
     predictor = json.loads((run.path / "predictor.json").read_text())
     assert len(predictor["tracked_thresholds"]) == 4
     assert len(predictor["thresholds"]["0.1"]) == 4
+
+
+@pytest.mark.parametrize("select", METRICS)
+def test_every_metric_selects_weights_and_is_in_the_table(tmp_path, select):
+    settings = {"steps": 16, "evaluate_every": 4, "select": select}
+    run, result = trained(tmp_path / "run", optimizer={"lr": 0.03}, training=settings)
+    values = {record["step"]: record[select] for record in read_log(run.path) if record["kind"] == "valid"}
+    assert list(values) == [0, 4, 8, 12, 16]
+    assert result["best_step"] == max(values, key=lambda step: (METRICS[select].gain(values[step]), -step))
+    assert result["valid"][select] == pytest.approx(values[result["best_step"]])
+    assert set(result["test"]) == {"auc", "pauc", "ap", select}
+    assert len(result["tasks"][f"test_{select}"]) == 4
+    table = (run.path / "table.txt").read_text()
+    assert METRICS[select].title_at(0.1) in table
+    assert f"{result['test'][select]:.4f}" in table
 
 
 def test_same_seed_same_run_other_seed_other_run(tmp_path):

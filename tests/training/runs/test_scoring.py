@@ -1,8 +1,24 @@
-"""Decision thresholds: the lowest whose false positive rate is within a limit."""
+"""Metrics of runs, and decision thresholds: the lowest whose false positive rate is within a limit."""
 
 import torch
 
-from mmb.training.runs.scoring import decision_thresholds, rates_at
+from mmb.metrics import METRICS
+from mmb.training.runs.scoring import decision_thresholds, rates_at, task_metrics
+
+
+def test_the_usual_metrics_come_with_the_one_that_selects():
+    generator = torch.Generator().manual_seed(0)
+    logits, labels = (
+        torch.randn(50, 3, generator=generator),
+        torch.randint(-1, 2, (50, 3), generator=generator),
+    )
+    for select in METRICS:
+        found = task_metrics(logits, labels, 0.1, select)
+        assert list(found) == list(dict.fromkeys(("auc", "pauc", "ap", select)))
+        assert all(values.isfinite().all() for values in found.values())
+        nothing = task_metrics(logits, torch.full_like(labels, -1), 0.1, select)
+        assert list(nothing) == list(found)
+        assert all(values.isnan().all() for values in nothing.values())
 
 
 def test_thresholds_are_the_lowest_within_the_rate():

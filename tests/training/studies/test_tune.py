@@ -189,6 +189,18 @@ def test_an_interrupt_ends_the_work_and_keeps_the_trial(tmp_path):
     assert [state for state, _, _ in outcomes(study)] == ["complete", "complete"]
 
 
+def test_less_is_better_with_some_metrics(tmp_path):
+    study = TuningStudy(
+        tmp_path, recipe(training={"select": "log_loss"}, grid={"optimizer.lr": [1e-9, 0.01, 0.1]})
+    )
+    study.run(3)
+    values = {record["number"]: record["value"] for record in study.trials() if record["state"] == "complete"}
+    assert len(values) == 3
+    assert study.best()["value"] == min(values.values()) < max(values.values())
+    assert [record["value"] for record in study.ranked()] == sorted(values.values())
+    assert f"log_loss {min(values.values()):.6f}" in read_recipe(tmp_path / "best.yaml")["note"]
+
+
 def test_bad_trials_are_pruned_and_their_runs_can_go_on(tmp_path):
     # Of nine combinations three do not learn; with five complete ones, the median is known.
     learning = {"data": {"rows": 1500, "noise": 0.1}, "training": {"steps": 60, "evaluate_every": 10}}
