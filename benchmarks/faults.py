@@ -35,7 +35,9 @@ from mmb.training.runs import checkpoint
 from mmb.training.runs.log import read_log
 from mmb.training.runs.predict import Predictor
 
-SLOW = ("compare", "tune", "reproduce", "train --method soup --jobs 2", "cross_val_predict")  # many seconds
+SLOW = ("compare", "tune", "reproduce", "train --method soup --jobs 2")  # many seconds
+PARTS = ("flips", "kills", "groups", "writers")
+KILLED = ("command", "seconds", "kills", "orphans", "partial", "failed", "different", "left over")
 LOST = ("method", "processes", "seconds", "kills", "hang", "silent", "failed", "slowest", "different")
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 SIZES = ["data.rows=400", "data.tasks=3", "data.features=6", "data.positive_rate=0.2", "model.hidden=[8]"]
@@ -138,7 +140,6 @@ def commands(folder, run):
         "report": (lambda out: ["report", run, "--output", out / "page.html"], "page.html"),
         "Trainer.fit": (lambda out: ["lightning", out], "weights.csv"),
         "fit": (lambda out: ["fit", out], "scores.csv"),
-        "cross_val_predict": (lambda out: ["fit", out, 2], "scores.csv"),
     }
 
 
@@ -302,7 +303,7 @@ def kill_one_of_many(context, folder, kills, moments):
     rows = []
     for method in METHODS:
         size = moments.choice((2, 3))
-        made = ["train", "--method", method, *DATA, "training.steps=100", "training.device=cpu", "--output"]
+        made = ["train", "--method", method, *DATA, "training.steps=60", "--output"]
         reference, output = folder / f"{method} together", folder / f"{method} together, killed"
         began = time.monotonic()
         for process in (group := train_in_group(context, [*made, reference], size)):
@@ -341,43 +342,38 @@ def kill_one_of_many(context, folder, kills, moments):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="what to do, of all")
+    parser.add_argument("--only", nargs="+", help="kill these commands alone")
     parser.add_argument("--kills", type=int, default=30, help="of each command")
     parser.add_argument("--flips", type=int, default=5000)
     parser.add_argument("--pairs", type=int, default=20)
     parser.add_argument("--lost", type=int, default=2, help="processes killed of groups, for each method")
-    parser.add_argument("--only", nargs="+", help="kill these commands alone")
     options = parser.parse_args()
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["mmb.training", "mmb.report", "mmb.cli.study_commands", "torch._dynamo"])
+    found = {"benchmark": "faults", "machine": machine()}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         runs = [folder / "run", folder / "other"]
         for seed, run in enumerate(runs):
             start(context, ["train", "--method", "pauc", *DATA, f"seed={seed}", "--output", run]).join()
-        start(context, ["report", runs[0], "--output", folder / "page.html"]).join()
-        flips = flip_often(runs[0], folder, options.flips, random.Random(0))
-        print(
-            "one flipped bit in a file of a run:", ", ".join(f"{n} {k}" for k, n in flips.items()), flush=True
-        )
-        titles = ("command", "seconds", "kills", "orphans", "partial", "failed", "different", "left over")
-        print("\n" + " ".join(title.rjust(28 if title == "command" else 9) for title in titles), flush=True)
-        kills = kill_often(context, folder, runs[0], options.kills, random.Random(0), options.only)
-        print("\n" + " ".join(title.rjust(14) for title in LOST), flush=True)
-        lost = kill_one_of_many(context, folder, options.lost, random.Random(0))
-        writers = write_twice(context, folder, runs, options.pairs)
-        print(f"\ntwo writers of one file: {writers['pairs']} pairs, {writers['mixed']} times mixed")
-    print(
-        json.dumps(
-            {
-                "benchmark": "faults",
-                "machine": machine(),
-                "flips": flips,
-                "kills": kills,
-                "lost": lost,
-                **writers,
-            }
-        )
-    )
+        if "flips" in options.parts:
+            start(context, ["report", runs[0], "--output", folder / "page.html"]).join()
+            found["flips"] = flips = flip_often(runs[0], folder, options.flips, random.Random(0))
+            counts = ", ".join(f"{n} {k}" for k, n in flips.items())
+            print("one flipped bit in a file of a run:", counts, flush=True)
+        if "kills" in options.parts:
+            print("\n" + " ".join(t.rjust(28 if t == "command" else 9) for t in KILLED), flush=True)
+            found["kills"] = kill_often(
+                context, folder, runs[0], options.kills, random.Random(0), options.only
+            )
+        if "groups" in options.parts:
+            print("\n" + " ".join(title.rjust(14) for title in LOST), flush=True)
+            found["lost"] = kill_one_of_many(context, folder, options.lost, random.Random(0))
+        if "writers" in options.parts:
+            found |= (writers := write_twice(context, folder, runs, options.pairs))
+            print(f"\ntwo writers of one file: {writers['pairs']} pairs, {writers['mixed']} times mixed")
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":

@@ -60,6 +60,44 @@ def test_a_step_never_waits_for_the_device(name, kind):
         torch.cuda.set_sync_debug_mode("default")
 
 
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf, 1e200])
+@pytest.mark.parametrize("name", [*FREE, "pairwise-capacity"])
+def test_a_captured_step_on_bad_scores_moves_nothing(name, value):
+    """Whether a batch is refused is decided on the device each time the graph is replayed."""
+    data = make_data()
+    objective, labels, rows = make(name, data).cuda(), data.labels.cuda(), torch.arange(24).cuda()
+    good = data.rand(24, 5).cuda()
+    scores = good.clone().requires_grad_()
+    moved_by = [scores, *objective.parameters()]
+
+    def step():
+        loss = objective(scores, labels, rows=rows)
+        return loss.detach(), torch.autograd.grad(loss, moved_by, allow_unused=True)
+
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        loss, gradients = step()
+    before = state(objective)
+    with torch.no_grad():
+        scores[tuple((labels >= 0).nonzero()[7])] = value
+    graph.replay()
+    assert bool(loss.isnan())
+    assert not any(bool((gradient != 0).any()) for gradient in gradients if gradient is not None)
+    same(state(objective), before, 0)
+    with torch.no_grad():
+        scores.copy_(good)
+    graph.replay()  # a good batch afterwards trains as ever
+    assert bool(loss.isfinite())
+    assert bool((gradients[0] != 0).any())
+    assert all(bool(values.isfinite().all()) for values in state(objective).values())
+
+
 def test_state_is_made_where_the_labels_are():
     data = make_data()
     objective = auc.PartialAUC(data.labels.cuda())

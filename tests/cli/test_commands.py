@@ -2,17 +2,20 @@
 
 import argparse
 import errno
+import gc
 import importlib
 import json
 import os
 import re
 import shutil
+import weakref
 
 import pytest
 
 from mmb.cli import main
 from mmb.cli.parser import COMMANDS, MODULES
 from mmb.training import train_many
+from mmb.training.processes.rendezvous import ProcessError
 
 TINY = [
     *("data.rows=300", "data.tasks=3", "data.features=6", "data.positive_rate=0.1", "model.hidden=[8]"),
@@ -302,3 +305,22 @@ def test_warnings_are_lines_on_stderr(call, tmp_path):
     assert re.search(r"1 of 2 tasks.*training rows.*left out: z\n", err)
     assert err.count("left out") == 1
     assert json.loads(out)["tasks"]["test_auc"][1] is None
+
+
+def test_what_a_lost_process_leaves_is_not_freed(monkeypatch):
+    """Freeing what gloo shares with a process that has ended may wait for it without end."""
+
+    class Shared:
+        pass
+
+    freed = []
+
+    def fail(options, console):
+        shared = Shared()
+        weakref.finalize(shared, freed.append, True)
+        raise ProcessError("another process has ended")
+
+    monkeypatch.setattr("mmb.cli.parse", lambda words: (fail, argparse.Namespace(json=False, debug=False)))
+    assert main(["resume"]) == 1
+    gc.collect()
+    assert not freed

@@ -106,7 +106,13 @@ def test_reliability():
     counts = faults["kills"]
     for name in ("orphans", "partial", "failed", "different", "left over"):
         assert not any(row[name] for row in counts), name
-    assert f"sent {sum(row['kills'] for row in counts)} signals" in page
+    table = (ROOT / "results/reliability/more_kills.txt").read_text(encoding="utf-8").splitlines()[1:]
+    more = [re.fullmatch(r" *(\S.*?) +[\d.]+ +(\d+)((?: +\d+){5})", line).groups() for line in table]
+    assert not any(set(found.split()) - {"0"} for _, _, found in more)
+    signals = sum(row["kills"] for row in counts) + sum(int(kills) for _, kills, _ in more)
+    assert f"sent {signals} signals" in page
+    for name, _, _ in more:
+        assert f"`{name}`" in page, name
     for row in counts:
         assert f"`{row['command'].removeprefix('mmb ')}`" in page.replace("`mmb ", "`")
     assert faults["flips"]["different"] == faults["mixed"] == 0

@@ -1,6 +1,7 @@
 """The command line: `mmb COMMAND ...`; the modules of this package have the commands."""
 
 import errno
+import os
 import sys
 import warnings
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ __all__ = ["main"]
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _TOO_MANY_FILES = (errno.EMFILE, errno.ENFILE)
+_lost: list[Exception] = []  # their frames have what gloo would wait for, without end, if it were freed
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -24,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         0 if all went well, 1 if the command failed, 2 if it was not understood, 130 if it was interrupted.
         A failure is one message on stderr, and a traceback only with `--debug`.
     """
-    arguments = sys.argv[1:] if arguments is None else arguments
+    words, arguments = arguments, sys.argv[1:] if arguments is None else arguments
     console = Console()
     console.json, debug = "--json" in arguments, False  # also if the rest is not understood
     try:
@@ -47,8 +49,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if debug:
             raise
         console.fail(_message(error))
+        from mmb.training.processes.rendezvous import ProcessError
         from mmb.training.recipes.resolution import RecipeError
 
+        if isinstance(error, ProcessError):
+            _lost.append(error)
+            if words is None and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+                sys.stdout.flush()
+                os._exit(1)
         return 2 if isinstance(error, RecipeError) else 1
     return 0
 
