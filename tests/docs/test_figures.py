@@ -101,20 +101,19 @@ def test_costs():
 
 def test_reliability():
     page = " ".join((ROOT / "docs/reliability.md").read_text(encoding="utf-8").split())
-    log = (ROOT / "results/reliability/faults.txt").read_text(encoding="utf-8").splitlines()[-1]
-    faults = json.loads(log)
-    counts = faults["kills"]
+    faults, more, lost = (
+        json.loads((ROOT / f"results/reliability/{name}.txt").read_text(encoding="utf-8").splitlines()[-1])
+        for name in ("faults", "more_kills", "lost_processes")
+    )
+    counts = faults["kills"] + more["kills"]
     for name in ("orphans", "partial", "failed", "different", "left over"):
         assert not any(row[name] for row in counts), name
-    table = (ROOT / "results/reliability/more_kills.txt").read_text(encoding="utf-8").splitlines()[1:]
-    more = [re.fullmatch(r" *(\S.*?) +[\d.]+ +(\d+)((?: +\d+){5})", line).groups() for line in table]
-    assert not any(set(found.split()) - {"0"} for _, _, found in more)
-    signals = sum(row["kills"] for row in counts) + sum(int(kills) for _, kills, _ in more)
+    signals = sum(row["kills"] for row in counts)
     assert f"sent {signals} signals" in page
-    for name, _, _ in more:
-        assert f"`{name}`" in page, name
     for row in counts:
         assert f"`{row['command'].removeprefix('mmb ')}`" in page.replace("`mmb ", "`")
+    assert not any(row[name] for row in lost["lost"] for name in ("hang", "silent", "failed", "different"))
+    assert f"killed {sum(row['kills'] for row in lost['lost'])} processes of groups" in page
     assert faults["flips"]["different"] == faults["mixed"] == 0
     assert f"Of {faults['flips']['flips']:,} single bits" in page
     assert f"Of {faults['pairs']} pairs" in page
