@@ -9,7 +9,7 @@ import torch
 from mmb.metrics import evaluate
 from mmb.training import Observer, Run, RunError, evaluate_run, export_run, resolve, train
 from mmb.training.loop.branch_average import validation_values
-from mmb.training.loop.evaluate import part_logits, recalibrate
+from mmb.training.loop.evaluate import evaluate_part, part_logits, recalibrate
 from mmb.training.loop.outcome import load_weights
 from mmb.training.loop.setup import make_setup
 from mmb.training.recipes.resolution import to_plain
@@ -56,6 +56,14 @@ def test_branches_are_picked_by_any_metric_in_its_own_direction(tmp_path, select
     values = validation_values(setup)(setup.model)
     assert float(values.nanmean()) * sign > 0
     assert float(values.nanmean()) == pytest.approx(sign * float(expected.nanmean()), rel=0.5)  # a jackknife
+
+
+def test_metrics_of_branches_are_those_of_the_weights_that_are_averaged(undisturbed):
+    setup = make_setup(undisturbed.recipe)
+    for name, facts in undisturbed.result()["branches"].items():
+        setup.model.load_state_dict(last_weights(Run.open(undisturbed.path / "branches" / name)))
+        assert evaluate_part(setup, "valid") == pytest.approx(facts["valid"])
+        assert evaluate_part(setup, "test") == pytest.approx(facts["test"])
 
 
 def test_branches_start_where_the_first_phase_was_best(undisturbed):

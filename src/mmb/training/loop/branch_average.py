@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from mmb import soup
 from mmb.metrics import METRICS
-from mmb.training.loop.evaluate import CalibrationInputs
+from mmb.training.loop.evaluate import CalibrationInputs, evaluate_part, recalibrate
 from mmb.training.loop.observer import Observer
-from mmb.training.loop.outcome import finish
+from mmb.training.loop.outcome import finish, plain_means
 from mmb.training.loop.progress import Progress, evaluate, save
 from mmb.training.loop.randomness import own_randomness
 from mmb.training.loop.setup import Setup, find_device, make_setup
@@ -43,6 +43,7 @@ def conclude(
         setup = make_setup(run.recipe, ranks)
         observer.begin(run, steps, steps)
         found = average_branches(setup, branches)
+        facts = {**facts, "branches": branch_facts(setup, found, branches)}
         setup.model.load_state_dict(found.model.state_dict())
         log_from = (run.path, 0, 0, run.recipe.training.tensorboard)
         with RunLog(*log_from) if ranks.is_main else NoLog() as log:
@@ -53,7 +54,6 @@ def conclude(
             progress.take_time()
             evaluate(run, setup, progress, log, observer)
             save(run, setup, progress, log)
-        facts = {**facts, "branches": branch_facts(found, branches)}
         result = finish(run, setup, steps, progress.best_step, progress.seconds, facts, only_best)
     observer.end(run, result)
     return result
@@ -108,11 +108,19 @@ def validation_values(setup: Setup) -> Callable[[nn.Module], Tensor]:
     return values
 
 
-def branch_facts(found: soup.Soup, branches: Mapping[str, Run]) -> dict[str, dict[str, Any]]:
-    """What a result says of each branch: its share of the average, its length, time and metrics."""
-    facts = {}
+def branch_facts(setup: Setup, found: soup.Soup, branches: Mapping[str, Run]) -> dict[str, dict[str, Any]]:
+    """What a result says of each branch: its share of the average, length, time, and metrics at its end."""
+    training, facts = setup.recipe.training, {}
+    parts = ("valid", "test") if training.test else ("valid",)
     for name, branch in branches.items():
         result = branch.result()
-        kept = ("method", "steps", "seconds", "valid", "test", "stopped_early")
-        facts[name] = {"share": found.weights.get(name, 0.0)} | {k: result[k] for k in kept if k in result}
+        kept = ("method", "steps", "seconds", "stopped_early")
+        setup.model.load_state_dict(last_weights(branch, setup))
+        if training.batch_norm == "recalibrate":
+            recalibrate(setup)
+        facts[name] = {
+            "share": found.weights.get(name, 0.0),
+            **{key: result[key] for key in kept if key in result},
+            **{part: plain_means(evaluate_part(setup, part)) for part in parts},
+        }
     return facts

@@ -142,7 +142,12 @@ def evaluate_run(run: Run, part: str, max_fpr: float | None = None) -> dict[str,
 
 def _means(per_task: dict[str, Tensor]) -> dict[str, float | None]:
     """Mean metrics, None where no task has both classes."""
-    return {name: value if math.isfinite(value) else None for name, value in mean_metrics(per_task).items()}
+    return plain_means(mean_metrics(per_task))
+
+
+def plain_means(means: Mapping[str, float]) -> dict[str, float | None]:
+    """Metrics for JSON, None where they are not defined."""
+    return {name: value if math.isfinite(value) else None for name, value in means.items()}
 
 
 def provenance_of(device: torch.device, recipe: Recipe) -> dict[str, Any]:
