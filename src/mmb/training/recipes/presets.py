@@ -131,7 +131,7 @@ def default_model(data: Fragment) -> Fragment:
 
 
 NETWORKS: dict[str, Fragment] = {
-    "mlp": {"optimizer": {"lr": 3e-3}},  # with 1e-3, tables of a few thousand rows stay undertrained
+    "mlp": {"optimizer": {"lr": 3e-3}},  # small networks: 1e-3 takes them many epochs
 }
 
 
