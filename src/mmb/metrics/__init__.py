@@ -12,7 +12,8 @@ Every metric of a ranking is a sum, over the positives `p` of a task, of a funct
 
 Where ties leave something open, areas have the straight line between the corners of the curve, rates at an
 operating point call tied rows together, and metrics of the first rows are their expectation over the orders
-of tied rows. `brier`, `log_loss` and `calibration_error` judge probabilities instead.
+of tied rows. `brier`, `log_loss` and `calibration_error` judge probabilities instead. `operating_points`
+places thresholds whose rate on new rows is promised with a stated confidence.
 
 A task without a positive or without a negative has no ROC curve: its value is NaN in every metric, also in
 those that could be computed from one class. Use `.nanmean()` for the mean over the tasks that have one.
@@ -24,6 +25,7 @@ those that could be computed from one class. Use `.nanmean()` for the mean over 
 from mmb.metrics._areas import average_precision, roc_auc, two_way_partial_auc
 from mmb.metrics._curve import RocCurve, roc_curve
 from mmb.metrics._early import bedroc, enrichment_factor, ndcg, precision_at_k, recall_at_k
+from mmb.metrics._operating_points import OperatingPoints, operating_points
 from mmb.metrics._probabilities import brier, calibration_error, log_loss
 from mmb.metrics._rates import fpr_at_tpr, tpr_at_fpr
 from mmb.metrics.registry import METRICS, SHORT_NAMES, Metric, MetricName, evaluate
@@ -33,6 +35,7 @@ __all__ = [
     "SHORT_NAMES",
     "Metric",
     "MetricName",
+    "OperatingPoints",
     "RocCurve",
     "average_precision",
     "bedroc",
@@ -43,6 +46,7 @@ __all__ = [
     "fpr_at_tpr",
     "log_loss",
     "ndcg",
+    "operating_points",
     "precision_at_k",
     "recall_at_k",
     "roc_auc",
