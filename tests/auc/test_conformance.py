@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from dataclasses import replace
 from itertools import combinations, cycle
 
@@ -586,14 +587,26 @@ def test_room_for_positives_changes_nothing_while_it_suffices(name, data):
         torch.testing.assert_close(found[key], value)
 
 
-def test_an_optimizer_without_the_objectives_parameters_gets_a_warning(name, data):
+def test_an_optimizer_without_the_objectives_parameters_gets_a_warning_in_its_first_step(name, data):
     objective = make(name, data)
     optimizer = torch.optim.SGD(data.model.parameters(), lr=0.1)
     objective.backward(data.model, data.dense())
-    optimizer.step()
-    optimizer.zero_grad()
     if not list(objective.parameters()):
-        objective.backward(data.model, data.dense())
+        optimizer.step()
         return
     with pytest.warns(UserWarning, match=r"objective\.parameters"):
-        objective.backward(data.model, data.dense())
+        optimizer.step()
+    optimizer.step()  # once is enough
+
+
+def test_optimizers_that_have_the_objectives_parameters_get_no_warning(name, data):
+    together, apart = make(name, data), make(name, data)
+    own = list(apart.parameters())
+    optimizers = [torch.optim.SGD([*data.model.parameters(), *together.parameters()], lr=0.1)]
+    optimizers += [torch.optim.SGD(group, lr=0.1) for group in (data.model.parameters(), own) if group]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for objective, chosen in ((together, optimizers[:1]), (apart, optimizers[1:])):
+            objective.backward(data.model, data.dense())
+            for optimizer in chosen:
+                optimizer.step()

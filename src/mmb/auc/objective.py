@@ -1,6 +1,5 @@
 """The interface of every objective, and the step they share: from a batch to weighted scores."""
 
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast
 
@@ -12,6 +11,7 @@ from mmb.auc.batches import Batch, TaskBatch
 from mmb.auc.labels import Labels, task_weights
 from mmb.auc.parts.autograd import Gradients, Result, with_gradient
 from mmb.auc.parts.bad_values import BadValues, screen
+from mmb.auc.parts.first_step import watch_first_step
 from mmb.auc.parts.per_positive import PerPositive
 from mmb.auc.parts.tracked_thresholds import ThresholdReport
 from mmb.auc.parts.weighted_scores import WeightedScores, check_fed, check_tasks
@@ -154,7 +154,7 @@ class Objective(nn.Module):
         Returns:
             Detached numbers worth logging, left on the device; `"loss"` is always among them.
         """
-        self.check_optimized(model)
+        self.watch_first_step(model)
         scores = model_scores(model, batch, self.num_tasks)
         tasks = batch.tasks if isinstance(batch, TaskBatch) else None
         loss: Tensor = self(scores, batch.labels, tasks, batch.weights, batch.rows)
@@ -201,19 +201,13 @@ class Objective(nn.Module):
         scale = torch.where(sampled, task_weight / count, 0.0)
         return WeightedScores(scores, positive, negative, negative_mass, scale, sampled, tasks, rows, broken)
 
-    def check_optimized(self, model: nn.Module) -> None:
-        """Warn once if the optimizer resets the gradients of the model but not those of the objective."""
-        own = [parameter for parameter in self.parameters() if parameter.grad is not None]
-        if not own or self._warned or any(weight.grad is not None for weight in model.parameters()):
-            return
-        self._warned = True
-        warnings.warn(
-            "the optimizer does not move the objective's own parameters: give it [*model.parameters(), "
-            "*objective.parameters()]",
-            stacklevel=3,
-        )
+    def watch_first_step(self, model: nn.Module) -> None:
+        """See that the optimizer of the model moves the objective's own parameters, too; it warns if not."""
+        if not self._watched and next(self.parameters(), None) is not None:
+            self._watched = True
+            watch_first_step(self, model)
 
-    _warned = False
+    _watched = False
 
     # -- What the labels say -----------------------------------------------------------------------------
 

@@ -147,7 +147,7 @@ class Sum(Objective):
         """Add the estimate to `.grad`, and move the state of all parts."""
         if not self.evaluates_model:
             return super().backward(model, batch)
-        self.check_optimized(model)
+        self.watch_first_step(model)
         parts = [part for part in self.objectives() if not part.evaluates_model]
         moved = [value for part in parts for value in part.state_dict().values()]
         moved += [self.size] if self.rescale else []

@@ -118,7 +118,7 @@ class HeadCompositionalAUC(MinMaxAUC):
 
         $\tilde B$ is `batch.lower`, or `batch` if that is None.
         """
-        self.check_optimized(model)
+        self.watch_first_step(model)
         heads = as_multitask(model, self.num_tasks)
         tasks = batch.tasks if isinstance(batch, TaskBatch) else None
         if tasks is not None:

@@ -158,7 +158,7 @@ class CompositionalAUC(MinMaxAUC):
 
     def backward(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Add the estimate to `.grad`, and move the dual and the copies of the sampled tasks."""
-        self.check_optimized(model)
+        self.watch_first_step(model)
         model = self.copies.check(model)
         lower = batch.lower if isinstance(batch, TaskBatch) and batch.lower is not None else batch
         tasks = batch.tasks if isinstance(batch, TaskBatch) else None
