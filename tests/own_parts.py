@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from mmb.auc import CrossEntropy
+from mmb.auc import CrossEntropy, Labels, RowDraw, Sampler
 from mmb.data import Dataset
 from mmb.data.splits import random_split
 from toy_objective import CenteredLogistic
@@ -50,4 +50,23 @@ class HalfCrossEntropy(CrossEntropy):
         return 0.5 * super().loss(entries)
 
 
-__all__ = ["CenteredLogistic", "HalfCrossEntropy", "build", "load", "load_nothing"]
+class EveryRow(Sampler[RowDraw]):
+    """Draws of neighboring rows.
+
+    Args:
+        labels: Of all rows.
+        width: Rows in a draw.
+        order: Where to begin: "first" or "last".
+        generator: Seed.
+    """
+
+    def __init__(self, labels: Labels, width: int = 16, order: str = "first", generator: int = 0) -> None:
+        super().__init__(labels.device, labels.num_rows // width, generator)
+        self.width, self.order = width, order
+
+    def _draw(self) -> RowDraw:
+        step = self.step if self.order == "first" else self.steps_per_epoch - 1 - self.step
+        return RowDraw(torch.arange(step * self.width, (step + 1) * self.width))
+
+
+__all__ = ["CenteredLogistic", "EveryRow", "HalfCrossEntropy", "build", "load", "load_nothing"]

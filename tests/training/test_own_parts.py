@@ -17,6 +17,7 @@ from mmb.training import (
     summarize,
     train,
     train_many,
+    with_overrides,
 )
 from mmb.training.recipes.resolution import describe_keys, to_plain
 from mmb.training.runs import checkpoint
@@ -84,6 +85,33 @@ def test_the_command_line_finds_modules_in_the_current_folder(tmp_path, monkeypa
     assert {name: tuple(value.shape) for name, value in weights.items()} == {"weight": (2, 5), "bias": (2,)}
 
 
+def test_an_own_sampler_takes_the_place_of_the_others(tmp_path):
+    recipe = resolve({**OWN, "sampler": {"kind": "own_parts:EveryRow", "width": 20}})
+    assert to_plain(recipe)["sampler"] == {"kind": "own_parts:EveryRow", "width": 20, "order": "first"}
+    assert resolve(to_plain(recipe)) == recipe
+    result = train(Run.create(tmp_path / "run", recipe))
+    assert result["versions"]["own_parts:EveryRow"] == "7.1"
+    assert Run.open(tmp_path / "run").recipe == recipe
+    assert "Rows in a draw" in describe_keys({**OWN, "sampler": {"kind": "own_parts:EveryRow"}})
+
+
+def test_a_sampler_of_the_library_by_its_path_is_the_one_by_name(tmp_path):
+    named = resolve({**OWN, "sampler": {"batch_size": 32, "rich_fraction": 0.25}})
+    options = {"kind": "mmb.auc:RichRowSampler", "batch_size": 32, "rich_fraction": 0.25}
+    by_path = resolve({**OWN, "sampler": options})
+    results = [train(Run.create(tmp_path / str(k), one)) for k, one in enumerate((named, by_path))]
+    assert results[0]["test"] == results[1]["test"]
+
+
+def test_options_of_a_preset_go_with_its_sampler():
+    muv = {"method": "ce", "data": {"name": "muv"}}  # its preset chooses rows rich in positives
+    assert resolve(muv).sampler.batch_size == 512
+    own = resolve({**muv, "sampler": {"kind": "own_parts:EveryRow"}})
+    assert own.sampler.options == {"width": 16, "order": "first"}
+    changed = with_overrides({**muv, "sampler": {"kind": "own_parts:EveryRow"}}, ["sampler.order=last"])
+    assert resolve(changed).sampler.options["order"] == "last"
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -93,6 +121,9 @@ def test_the_command_line_finds_modules_in_the_current_folder(tmp_path, monkeypa
         ({"data": {"name": "own_parts:NOT_CALLABLE"}}, "function or a class"),
         ({"model": {"name": "no_such_module:build"}}, "PYTHONPATH"),
         ({"model": {"name": ":build"}}, "import path"),
+        ({"sampler": {"kind": "own_parts:build"}}, r"own_parts:build.*Sampler"),
+        ({"sampler": {"kind": "own_parts:EveryRow", "batch_size": 4}}, r"sampler\.batch_size"),
+        ({"sampler": {"kind": "row"}}, r"sampler\.kind"),
     ],
 )
 def test_bad_import_paths_are_named(changes, message):

@@ -155,7 +155,7 @@ def provenance_of(device: torch.device, recipe: Recipe) -> dict[str, Any]:
 
     Versions include those of the user's own parts, by import path; None if a package states none.
     """
-    named = (recipe.method, recipe.data["name"], recipe.model["name"])
+    named = (recipe.method, recipe.data["name"], recipe.model["name"], recipe.sampler.kind)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{available_cores()} CPU cores"
     return {
         "device": str(device),

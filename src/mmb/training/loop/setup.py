@@ -4,6 +4,7 @@ import math
 import os
 import platform
 import warnings
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import islice
@@ -33,10 +34,11 @@ from mmb.training.recipes.components import (
     complete_model,
     load_data,
     make_objective,
+    sampler_class,
     weights_per_task,
 )
 from mmb.training.recipes.nested import difference, flatten
-from mmb.training.recipes.recipe import OptimizerSettings, Recipe
+from mmb.training.recipes.recipe import OptimizerSettings, OwnSampler, Recipe
 from mmb.training.runs.fingerprints import data_facts, fingerprint
 from mmb.training.runs.log import Window
 from mmb.trees import tensors
@@ -234,6 +236,8 @@ def check_capture(recipe: Recipe, device: torch.device, ranks: Ranks = ONE) -> N
     problem = next(filter(None, (kind.capture_problem(options) for kind, options in chosen)), None)
     if len(chosen) > 1 and weights_per_task(recipe):
         problem = "does not work for compositional training as part of a sum: leave it out"
+    if isinstance(recipe.sampler, OwnSampler):
+        problem = "needs batches of one shape, which an own sampler may not have: use another"
     if device.type != "cuda":
         problem = f"needs a GPU, and the device is {device}: use one"
     elif ranks.size > 1:
@@ -253,9 +257,11 @@ def most_positives(sampler: Draws, labels: Labels) -> int:
     return max(counts) + max(counts) // 2 + 32
 
 
-def rows_per_step(recipe: Recipe) -> int:
-    """Rows drawn in one step of a recipe, including those of the lower level."""
+def rows_per_step(recipe: Recipe) -> int | None:
+    """Rows drawn in one step of a recipe, including those of the lower level; unknown of an own sampler."""
     sampler = recipe.sampler
+    if isinstance(sampler, OwnSampler):
+        return None
     if sampler.kind == "rows":
         return sampler.batch_size
     drawn = sampler.tasks_per_step * sampler.rows_per_task
@@ -265,6 +271,9 @@ def rows_per_step(recipe: Recipe) -> int:
 def make_sampler(recipe: Recipe, labels: Labels) -> Draws:
     """The sampler of a recipe, with its own generator."""
     settings, seed = recipe.sampler, derive_seed(recipe.seed, "sampler")
+    if isinstance(settings, OwnSampler):
+        own: Callable[..., Draws] = sampler_class(settings.kind)
+        return own(labels, generator=seed, **settings.options)
     if settings.kind == "rows":
         return RichRowSampler(
             labels,
@@ -280,7 +289,7 @@ def make_sampler(recipe: Recipe, labels: Labels) -> Draws:
         settings.rows_per_task * settings.tasks_per_step // tasks,  # as many rows in all
         settings.positive_fraction,
         independent_lower=weights_per_task(recipe),
-        steps_per_epoch=math.ceil(labels.num_rows / rows_per_step(recipe)),
+        steps_per_epoch=math.ceil(labels.num_rows / cast(int, rows_per_step(recipe))),
         generator=seed,
     )
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from mmb.auc import Batch, DenseBatch
 from mmb.training.loop.compiled_backward import CompiledBackward
 from mmb.training.loop.setup import Setup
+from mmb.training.recipes.recipe import SamplerSettings
 from mmb.training.runs.scoring import autocast
 from mmb.trees import tensors
 
@@ -71,6 +72,7 @@ class CapturedStep(Step):
         self._stream = torch.cuda.Stream(setup.dataset.device)  # type: ignore[no-untyped-call]
         self._warm = 0
         self._batch: Batch | None = None
+        assert isinstance(setup.recipe.sampler, SamplerSettings)  # others are not captured
         self._rows = min(setup.recipe.sampler.batch_size, len(setup.dataset.split["train"]))
         self._graph = torch.cuda.CUDAGraph()
         self._numbers: dict[str, Tensor] = {}

@@ -8,7 +8,7 @@ from torch import nn
 
 from mmb import data
 from mmb._import_paths import from_import_path
-from mmb.auc import Labels, Objective
+from mmb.auc import Labels, Objective, Sampler
 from mmb.auc.objective import as_objective_class
 from mmb.data import Dataset
 from mmb.models import registry as model_registry
@@ -19,6 +19,7 @@ NOT_OPTIONS = {
     "data": {"self", "root"},
     "model": {"num_inputs", "num_tasks", "channels"},
     "objective": {"labels", "model", "parts", "names"},
+    "sampler": {"labels", "generator"},
 }
 """Arguments of these functions that do not come from the recipe."""
 
@@ -36,6 +37,14 @@ def data_loader(name: str) -> Callable[..., Dataset]:
 def objective_class(method: str) -> type[Objective]:
     """The class of a method's objective."""
     return as_objective_class(from_import_path(method_of(method).objective), method)
+
+
+def sampler_class(path: str) -> type[Sampler[Any]]:
+    """The class of a user's own sampler."""
+    found = from_import_path(path)
+    if not (isinstance(found, type) and issubclass(found, Sampler)):
+        raise ValueError(f"{path} is not a class derived from mmb.auc.Sampler")
+    return found
 
 
 def load_data(section: Mapping[str, Any]) -> Dataset:

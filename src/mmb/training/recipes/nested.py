@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from mmb._import_paths import is_import_path
+
 Fragment = dict[str, Any]
 """A nested dict with some keys of a recipe."""
 
@@ -31,8 +33,9 @@ def nest(flat: Mapping[str, Any]) -> Fragment:
 def merge(first: Mapping[str, Any], second: Mapping[str, Any]) -> Fragment:
     """Merge two fragments of a recipe; where both have a key, the second wins, and dicts are merged.
 
-    Options belong to one data set, network or method: another `name` under `data` or `model` drops the
-    options of the first one, and another `method` drops `objective` and `grid`.
+    Options belong to one data set, network, method or sampler: another `name` under `data` or `model` drops
+    the options of the first one, another `method` drops `objective` and `grid`, and a `kind` of sampler that
+    is an import path drops those of another sampler.
     """
     merged = dict(first)
     if first.get("method", second.get("method")) != second.get("method", first.get("method")):
@@ -40,11 +43,17 @@ def merge(first: Mapping[str, Any], second: Mapping[str, Any]) -> Fragment:
     for key, value in second.items():
         old = merged.get(key)
         if isinstance(value, Mapping) and isinstance(old, Mapping):
-            renamed = key in ("data", "model") and value.get("name", old.get("name")) != old.get("name")
-            merged[key] = dict(value) if renamed else merge(old, value)
+            merged[key] = dict(value) if _is_another(key, old, value) else merge(old, value)
         else:
             merged[key] = value
     return merged
+
+
+def _is_another(key: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """Whether a section names another data set, network or own sampler than before."""
+    named = {"data": "name", "model": "name", "sampler": "kind"}.get(key, "")
+    before, now = old.get(named), new.get(named, old.get(named))
+    return before != now and (named == "name" or is_import_path(f"{before} {now}"))
 
 
 def difference(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:

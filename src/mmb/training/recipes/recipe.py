@@ -39,7 +39,8 @@ class SamplerSettings:
 
     Attributes:
         kind: "rows" draws rows and uses every label they have; "tasks" draws tasks, and for each of them rows
-            of both classes, as in the paper.
+            of both classes, as in the paper. Or the import path of your own class derived from
+            `mmb.auc.Sampler`, whose arguments take the place of the keys below.
         batch_size: With "rows": rows per step.
         rich_fraction: With "rows": share of the rows that are positives of uniformly drawn tasks; importance
             weights keep the estimate unbiased.
@@ -57,6 +58,14 @@ class SamplerSettings:
     tasks_per_step: Count = 4
     rows_per_task: int = 16
     positive_fraction: float = 0.5
+
+
+@dataclass(frozen=True)
+class OwnSampler:
+    """A sampler by import path; in a recipe, its options are beside its kind."""
+
+    kind: str
+    options: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -206,7 +215,7 @@ class Recipe:
     data: Mapping[str, Any]
     model: Mapping[str, Any]
     objective: Mapping[str, Any] = field(default_factory=dict)
-    sampler: SamplerSettings = SamplerSettings()
+    sampler: SamplerSettings | OwnSampler = SamplerSettings()
     optimizer: OptimizerSettings = OptimizerSettings()
     schedule: ScheduleSettings = ScheduleSettings()
     training: TrainingSettings = TrainingSettings()
@@ -221,7 +230,7 @@ class Recipe:
 
     def __post_init__(self) -> None:
         for (section, name), allowed in _RANGES.items():
-            value = getattr(getattr(self, section), name)
+            value = getattr(getattr(self, section), name, None)  # an own sampler lacks these
             numbers = value if isinstance(value, tuple | list) else [value]
             if not all(number is None or allowed.contains(number) for number in numbers):
                 raise ValueError(f"{section}.{name}: expected {allowed.text}, got {value}")

@@ -24,10 +24,11 @@ from mmb.training.recipes.components import (
     data_loader,
     has_parts,
     objective_class,
+    sampler_class,
 )
 from mmb.training.recipes.nested import Fragment, flatten, merge, nest
 from mmb.training.recipes.presets import DATA, DEFAULT_PARTS, METHODS, NETWORKS, default_model, method_of
-from mmb.training.recipes.recipe import SETTINGS, Recipe, SoupSettings
+from mmb.training.recipes.recipe import SETTINGS, OwnSampler, Recipe, SamplerSettings, SoupSettings
 from mmb.training.recipes.renamed import old_names
 
 _HYPHEN = "\u2011"  # in names of parts: of a plain one in a key, jsonargparse makes an underscore
@@ -184,7 +185,7 @@ def resolve(fragment: Fragment) -> Recipe:
     values = {"objective": {}, **_parsed(make_parser(merged), merged)}
     # Other options of the network may follow from the data, which is not loaded yet.
     values["model"] = {key: values["model"][key] for key in merged["model"]}
-    sections = {key: settings(**values.pop(key)) for key, settings in SETTINGS.items()}
+    sections = {key: _section(key, values.pop(key)) for key in SETTINGS}
     try:
         recipe = Recipe(**_plain(values), **sections)
     except ValueError as error:
@@ -306,12 +307,13 @@ def make_parser(fragment: Fragment) -> Any:
     """A parser (jsonargparse) that knows every key of recipes with this method, data set and network."""
     try:
         loader, builder = data_loader(_name(fragment, "data")), model_builder(_name(fragment, "model"))
+        sampler = _sampler(fragment)
     except ValueError as error:
         raise RecipeError(str(error)) from error
     objective: Callable[..., Any] = objective_class(fragment["method"])
     parts = fragment["objective"]["parts"] if has_parts(fragment["method"]) else {}
     kinds = tuple((name, objective_class(_known(part["method"]))) for name, part in parts.items())
-    return _parser_for(loader, builder, objective, kinds)
+    return _parser_for(loader, builder, objective, kinds, sampler)
 
 
 @lru_cache(maxsize=64)  # studies resolve hundreds of recipes with a few of these
@@ -320,9 +322,13 @@ def _parser_for(
     builder: Callable[..., Any],
     objective: Callable[..., Any],
     parts: tuple[tuple[str, Callable[..., Any]], ...],
+    sampler: Callable[..., Any],
 ) -> Any:
     parser = require("jsonargparse", extra="training").ArgumentParser(exit_on_error=False)
-    parser.add_class_arguments(Recipe, skip={"data", "model", "objective", "pretrain", "branches"})
+    parser.add_class_arguments(Recipe, skip={"data", "model", "objective", "sampler", "pretrain", "branches"})
+    if sampler is not SamplerSettings:
+        parser.add_argument("--sampler.kind", type=str, help="Which sampler.")
+    parser.add_class_arguments(sampler, "sampler", skip=NOT_OPTIONS["sampler"])
     parser.add_argument("--data.name", type=str, help="Which data set.")
     parser.add_function_arguments(loader, "data", skip=NOT_OPTIONS["data"])
     parser.add_argument("--model.name", type=str, help="Which network.")
@@ -358,11 +364,26 @@ def to_plain(recipe: Recipe) -> Fragment:
     """The recipe as plain data that can be written as YAML or JSON, and resolved to the same recipe."""
     plain: Fragment = _plain(asdict(replace(recipe, pretrain=None, branches={})))
     del plain["pretrain"], plain["branches"]
+    if isinstance(recipe.sampler, OwnSampler):
+        plain["sampler"] |= plain["sampler"].pop("options")
     if recipe.branches:
         plain["branches"] = {name: to_plain(branch) for name, branch in recipe.branches.items()}
     else:
         del plain["soup"]
     return plain if recipe.pretrain is None else {**plain, "pretrain": to_plain(recipe.pretrain)}
+
+
+def _sampler(fragment: Fragment) -> Callable[..., Any]:
+    """What the keys of the section `sampler` are arguments of: the settings, or a user's own class."""
+    kind = (fragment.get("sampler") or {}).get("kind")
+    return sampler_class(kind) if isinstance(kind, str) and is_import_path(kind) else SamplerSettings
+
+
+def _section(key: str, values: Fragment) -> Any:
+    """A section of a recipe whose keys are always the same, except for those of a user's own sampler."""
+    if key == "sampler" and is_import_path(values["kind"]):
+        return OwnSampler(values.pop("kind"), _plain(values))
+    return SETTINGS[key](**values)
 
 
 def _name(fragment: Fragment, section: str) -> str:
