@@ -28,7 +28,7 @@ import torch
 from _transfer_sets import SETS
 from mmb.soup import Soup
 from mmb.training import Run, merge, resolve, train
-from mmb.training.loop.branch_average import average_branches, last_weights
+from mmb.training.loop.branch_average import average_branches, branch_weights
 from mmb.training.loop.evaluate import part_logits, recalibrate
 from mmb.training.loop.outcome import commit
 from mmb.training.loop.randomness import own_randomness
@@ -49,18 +49,26 @@ BRANCHES: dict[str, dict[str, Any]] = {
     "ce+auc": {"method": "sum", "objective": {"parts": {"ce": {}, "auc": {}}}},
     "ce+pauc": {"method": "sum", "objective": {"parts": {"ce": {}, "pauc": {"max_fpr": 0.3}}}},
 }
+POOL = ["ce-1", "auc-1", "auc-2", "pauc-0.3", "pairwise-0.3"]
+SHORT = {f"{name}, short": BRANCHES[name] for name in POOL}  # half as long
+FRESH = {  # from random weights, and their shares of the first phase
+    "fresh pauc, 0.25": (BRANCHES["pauc-0.3"], 0.25),
+    "fresh pairwise, 0.25": (BRANCHES["pairwise-0.3"], 0.25),
+    "fresh pauc, 0.2": (BRANCHES["pauc-0.3"], 0.2),
+    "fresh pairwise, 0.2": (BRANCHES["pairwise-0.3"], 0.2),
+}
 
-POOLS: dict[str, list[str]] = {
-    "A": ["ce-1", "auc-1", "auc-2", "pauc-0.3", "pairwise-0.3"],
-    "B": ["ce-1", "auc-1", "auc-2", "pauc-0.5", "pairwise-0.3"],
-    "C": ["ce-1", "auc-1", "pauc-0.5", "pairwise-0.3", "ce+auc"],
-    "D": ["ce-1", "auc-1", "auc-2", "pauc-0.5", "ce+auc"],
-    "E": ["ce-1", "auc-1", "pauc-0.3", "pauc-0.5", "pairwise-0.3"],
-    "F": ["ce-1", "ce-2", "auc-1", "pauc-0.5", "pairwise-0.3"],
-    "G": ["ce-1", "ce+auc", "ce+pauc", "auc-1", "pauc-0.5"],
-    "H": ["ce-1", "auc-1", "auc-2", "pauc-0.5", "ce+pauc"],
-    "I": ["ce-1", "ce+auc", "ce+pauc", "pauc-0.5", "sopa-s"],
-    "J": ["ce-1", "auc-1", "pauc-0.3", "pauc-0.5", "ce+pauc"],
+# What is trained after the first phase: half as many steps as in it, on most data sets.
+PLANS: dict[str, list[str]] = {
+    "A": POOL,
+    "B": ["ce-1", "auc-1", "auc-2", "pauc-0.5", "ce+auc"],
+    "C": ["ce-1", "ce+auc", "ce+pauc", "auc-1", "pauc-0.5"],
+    "A short, fresh pauc": [*SHORT, "fresh pauc, 0.25"],
+    "A short, fresh pairwise": [*SHORT, "fresh pairwise, 0.25"],
+    "D, fresh pauc": ["ce-1", "auc-1", "pauc-0.3", "fresh pauc, 0.2"],
+    "D, fresh pairwise": ["ce-1", "auc-1", "pauc-0.3", "fresh pairwise, 0.2"],
+    "E, fresh pauc": ["ce-1", "auc-1", "ce+auc", "fresh pauc, 0.2"],
+    "E, fresh pairwise": ["ce-1", "auc-1", "ce+auc", "fresh pairwise, 0.2"],
 }
 
 RULES: dict[str, SoupSettings] = {
@@ -77,48 +85,73 @@ METRICS = ("pauc", "ap", "auc")
 # -- Training ------------------------------------------------------------------------------------------------
 
 
-def measure(name: str, seed: int, folder: Path, device: str) -> dict[str, Any]:
+def measure(
+    name: str, seed: int, folder: Path, device: str, plans: Mapping[str, Sequence[str]] = PLANS
+) -> dict[str, Any]:
     """Metrics of the start, every branch, the controls and all soups of a data set and a seed."""
     began = time.perf_counter()
-    folder = folder / name.replace(", ", "-").replace(" ", "-") / f"seed-{seed}"
+    folder = folder / _folder(name) / f"seed-{seed}"
     folder.mkdir(parents=True, exist_ok=True)
     shared = merge(
         SETS[name](seed, folder), {"seed": seed, "training": {"tensorboard": False, "device": device}}
     )
-    # All branches of all pools, in one run; its own average is not used.
-    recipe = resolve(merge(shared, {"method": "soup", "branches": BRANCHES, "soup": {"rule": "uniform"}}))
-    run = Run.find(folder / "all", recipe)
-    train(run)
-    start = run.start()
-    share = 5 * recipe.soup.share
-    longer = resolve(merge(shared, {"method": "ce-longer", "soup": {"share": share}}))
-    longer_run = Run.find(
-        folder / "longer", replace(longer, pretrain=None, init_from=str(start.path.resolve()))
-    )
-    train(longer_run)
-    branches = run.branches(start)
+    recipe = resolve(merge(shared, {"method": "soup"}))
+    assert recipe.pretrain is not None
+    start = Run.find(folder / "start", recipe.pretrain)
+    train(start)
+
+    def from_start(place: str, method: str, **changes: Any) -> Run:
+        """A run with branches of the start, in the folder `place`."""
+        chosen = resolve(merge(shared, {"method": method, **changes}))
+        chosen = replace(chosen, pretrain=None, init_from=str(start.path.resolve()))
+        found = Run.find(folder / place, chosen)
+        train(found)
+        return found
+
+    # All branches of all plans; the averages of these runs are not used.
+    share = recipe.soup.share
+    groups: dict[str, tuple[dict[str, Any], dict[str, float]]] = {
+        "branches": (BRANCHES, {"share": share}),
+        "short": (SHORT, {"share": share / 2}),
+        **{
+            place: ({"ce": {}, place: {**method, "fresh": True}}, {"share": share, "fresh_share": length})
+            for place, (method, length) in FRESH.items()
+        },
+    }
+    branches: dict[str, Run] = {}
+    for place, (methods, lengths) in groups.items():
+        chosen = {_folder(one): method for one, method in methods.items()}
+        run = from_start(_folder(place), "soup", branches=chosen, soup={"rule": "uniform", **lengths})
+        found = run.branches(start)
+        branches |= {one: found[_folder(one)] for one in methods if one != "ce"}
+    longer = from_start("longer", "ce-longer", soup={"share": 5 * share})
     with own_randomness(seed, find_device(device)):
         setup = make_setup(recipe)
     rows = {
-        "start": {part: start.result()[part] for part in ("valid", "test")},
-        "CE longer": {part: longer_run.result()[part] for part in ("valid", "test")},
+        title: {part: run.result()[part] for part in ("valid", "test")}
+        for title, run in (("start", start), ("CE longer", longer))
     }
     for branch in branches:
-        setup.model.load_state_dict(last_weights(branches[branch], setup))
-        if recipe.training.batch_norm != "frozen":
+        setup.model.load_state_dict(branch_weights(branches[branch], setup))
+        if recipe.training.batch_norm == "recalibrate":
             recalibrate(setup)
         rows[branch] = _metrics(setup)
-    for pool, names in {"CE": [f"ce-{number}" for number in range(1, 6)], **POOLS}.items():
+    for plan, names in {"CE": [f"ce-{number}" for number in range(1, 6)], **plans}.items():
         for rule, settings in RULES.items():
             chosen = replace(setup, recipe=replace(recipe, soup=settings))
-            found: Soup = average_branches(chosen, {one: branches[one] for one in names})
-            setup.model.load_state_dict(found.model.state_dict())
-            title = CONTROL if (pool, rule) == ("CE", "uniform") else f"{pool}, {rule}"
-            rows[title] = {**_metrics(setup), "picked": list(found.picked)}
-    steps = {"start": start.result()["steps"], "branch": branches["ce-1"].result()["steps"]}
+            soup: Soup = average_branches(chosen, {one: branches[one] for one in names})
+            setup.model.load_state_dict(soup.model.state_dict())
+            title = CONTROL if (plan, rule) == ("CE", "uniform") else f"{plan}; {rule}"
+            rows[title] = {**_metrics(setup), "picked": list(soup.picked)}
+    steps = {"start": start.result()["steps"]}
+    steps |= {one: run.result()["steps"] for one, run in branches.items()}
     seconds = round(time.perf_counter() - began, 1)
     facts = {"set": name, "seed": seed, "commit": commit(), "steps": steps, "seconds": seconds}
     return {**facts, "device": setup.dataset.device.type, "rows": rows}
+
+
+def _folder(name: str) -> str:
+    return name.replace(", ", "-").replace(" ", "-")
 
 
 def _metrics(setup: Setup) -> dict[str, dict[str, float]]:
@@ -195,7 +228,7 @@ def tables(records: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Lines of Markdown."""
     against = Differences(records)
     seeds = {name: sum(record["set"] == name for record in records) for name in against.sets}
-    soups = [row for row in against.rows if row.split(", ")[0] in POOLS]
+    soups = [row for row in against.rows if row.split("; ")[0] in PLANS]
     default = against.best(soups)
     yield "## The soup, on data it was not chosen on\n"
     yield (
@@ -222,7 +255,7 @@ def tables(records: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield "Mean over data sets, and the worst of them in partial AUC, x 1,000, as above.\n"
     yield "| pool, rule | pAUC | AP | AUC | worst pAUC |"
     yield "|---|---|---|---|---|"
-    for row in ["start", "CE longer", *(f"CE, {rule}" for rule in RULES if rule != "uniform"), *soups]:
+    for row in ["start", "CE longer", *(f"CE; {rule}" for rule in RULES if rule != "uniform"), *soups]:
         means = [f"{1000 * against.over_sets(row, metric):+.1f}" for metric in METRICS]
         worst = min(against.sets, key=lambda name, row=row: against.mean(name, row, "pauc"))
         yield f"| {row} | {' | '.join(means)} | {_cell(against, worst, row, 'pauc')} {worst} |"

@@ -9,7 +9,7 @@ average of their weights to be a good model, often a better one than any of them
 """
 
 from mmb.soup.pseudo_values import jackknife
-from mmb.soup.selection import Soup, Trial, greedy, uniform
+from mmb.soup.selection import Soup, Trial, better, greedy, uniform
 from mmb.soup.states import average
 
-__all__ = ["Soup", "Trial", "average", "greedy", "jackknife", "uniform"]
+__all__ = ["Soup", "Trial", "average", "better", "greedy", "jackknife", "uniform"]

@@ -159,7 +159,7 @@ def greedy(
 
     def evaluated(*members: Name) -> Tensor:
         shares = {name: 1 / len(members) for name in members}
-        found = torch.as_tensor(evaluate(pool.hold(shares)), dtype=torch.float64).detach().cpu().reshape(-1)
+        found = _values(evaluate, pool.hold(shares))
         if alone and len(found) != len(alone[fallback]):
             raise ValueError(f"evaluate: got {len(alone[fallback])} values first and {len(found)} now")
         return found
@@ -189,6 +189,40 @@ def greedy(
             members, best = (fallback,), alone[fallback]
     shares = {name: (name in members) / len(members) for name in pool.names}
     return Soup(pool.hold(shares, final=True), shares, values, float(best.nanmean()), tuple(trials))
+
+
+def better(one: Soup, other: Soup, evaluate: Callable[[nn.Module], Any]) -> Soup:
+    """Of two averages that need not share a start, the one with the higher value.
+
+    Args:
+        one: An average, also of a single model; it is taken if neither is better.
+        other: Another, of other models.
+        evaluate: As for `greedy`.
+
+    Returns:
+        The better one. It lists the models of both; those of the other have no share in it.
+
+    Raises:
+        ValueError: If both have a model of the same name, or `evaluate` returns different numbers of values.
+    """
+    if shared := one.weights.keys() & other.weights.keys():
+        raise ValueError(f"other: got the models {sorted(map(str, shared))}, which are among those of `one`")
+    found = [_values(evaluate, average.model) for average in (one, other)]
+    if len(found[0]) != len(found[1]):
+        raise ValueError(f"evaluate: got {len(found[0])} values first and {len(found[1])} now")
+    gain, error = _paired(found[1], found[0])
+    kept = other if gain > 0 else one
+    value = float(found[kept is other].nanmean())
+    weights = {name: kept.weights.get(name, 0.0) for name in (*one.weights, *other.weights)}
+    alone = {next(iter(other.weights)): float(found[1].nanmean())} if len(other.weights) == 1 else {}
+    trial = Trial(other.picked, one.picked, gain, error, gain > 0)
+    trials = (*one.trials, *other.trials, trial)
+    return Soup(kept.model, weights, {**one.values, **other.values, **alone}, value, trials)
+
+
+def _values(evaluate: Callable[[nn.Module], Any], model: nn.Module) -> Tensor:
+    """What `evaluate` returns, as numbers on the CPU."""
+    return torch.as_tensor(evaluate(model), dtype=torch.float64).detach().cpu().reshape(-1)
 
 
 def _paired(one: Tensor, other: Tensor) -> tuple[float, float]:

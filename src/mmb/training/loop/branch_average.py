@@ -60,25 +60,37 @@ def conclude(
 
 
 def average_branches(setup: Setup, branches: Mapping[str, Run]) -> soup.Soup:
-    """Average the last weights of finished branches, as the recipe of the setup says.
+    """Average the weights of finished branches, as the recipe of the setup says, or take a fresh one.
 
     Branches that were stopped early are left out, except for the first, the one to fall back to.
     """
-    settings, names = setup.recipe.soup, list(branches)
-    kept = [name for name in names if name == names[0] or not branches[name].result().get("stopped_early")]
-    states = {name: last_weights(branches[name], setup) for name in kept}
+    settings = setup.recipe.soup
+    fresh = [name for name, branch in branches.items() if branch.recipe.fresh]
+    related = [name for name in branches if name not in fresh]
+    kept = [
+        name for name in related if name == related[0] or not branches[name].result().get("stopped_early")
+    ]
+    states = {name: branch_weights(branches[name], setup) for name in (*kept, *fresh)}
     frozen = setup.recipe.training.batch_norm == "frozen"
     options: dict[str, Any] = {"like": setup.model, "batches": None if frozen else CalibrationInputs(setup)}
+    values = validation_values(setup)
     with autocast(setup.dataset.device, getattr(torch, setup.recipe.training.precision)):
+        together = {name: states[name] for name in kept}
         if settings.rule == "uniform":
-            return soup.uniform(states, **options)
-        return soup.greedy(states, validation_values(setup), guard=settings.guard, **options)
+            found = soup.uniform(together, **options)
+        else:
+            found = soup.greedy(together, values, guard=settings.guard, **options)
+        for name in fresh:
+            alone = soup.uniform({name: states[name]}, **options)
+            found = soup.better(found, alone, values)
+    return found
 
 
-def last_weights(branch: Run, setup: Setup) -> dict[str, Tensor]:
-    """The weights at the end of a branch, where its step size is zero."""
-    state = checkpoint.load_selected(checkpoint.steps(branch.checkpoints)[-1], setup.ranks)
-    weights: dict[str, Tensor] = state["job"]["model"]
+def branch_weights(branch: Run, setup: Setup) -> dict[str, Tensor]:
+    """The weights at the end of a branch, where its step size is zero; of a fresh one, those it selected."""
+    last = checkpoint.steps(branch.checkpoints)[-1]
+    path = branch.best_checkpoint() if branch.recipe.fresh else last
+    weights: dict[str, Tensor] = checkpoint.load_selected(path, setup.ranks)["job"]["model"]
     return {name: value.to(setup.dataset.device) for name, value in weights.items()}
 
 
@@ -115,7 +127,7 @@ def branch_facts(setup: Setup, found: soup.Soup, branches: Mapping[str, Run]) ->
     for name, branch in branches.items():
         result = branch.result()
         kept = ("method", "steps", "seconds", "stopped_early")
-        setup.model.load_state_dict(last_weights(branch, setup))
+        setup.model.load_state_dict(branch_weights(branch, setup))
         if training.batch_norm == "recalibrate":
             recalibrate(setup)
         facts[name] = {

@@ -171,6 +171,7 @@ class SoupSettings:
 
     Attributes:
         share: Steps of each branch, as a share of those of the first phase.
+        fresh_share: The same for branches that begin at random weights.
         rule: "greedy" averages the weights of the branches that raise the validation metric, "uniform" those
             of all.
         guard: With "greedy": how many standard errors the average must be above the first branch; if it is
@@ -178,6 +179,7 @@ class SoupSettings:
     """
 
     share: Positive = 0.1
+    fresh_share: Positive = 0.25
     rule: Literal["greedy", "uniform"] = "greedy"
     guard: NotNegative = 1.0
 
@@ -203,6 +205,9 @@ class Recipe:
         branches: Whole recipes by name, each of which is trained from the same start, in the folder
             `branches` of this run. The run is then the average of their weights, and its other settings are
             those of the first phase.
+        fresh: In a branch: begin at random weights, and train as the first phase does, for another objective.
+            Such weights cannot be averaged with the others. They take the place of the average if they are
+            better on the validation rows.
         grid: Values to try when tuning, for a key or for several keys (with spaces) that take the same value;
             training ignores it.
         note: Free text about where the recipe comes from.
@@ -225,6 +230,7 @@ class Recipe:
     init_heads: bool = False
     pretrain: Recipe | None = None
     branches: Mapping[str, Recipe] = field(default_factory=dict)
+    fresh: bool = False
     grid: Mapping[str, list[Any]] = field(default_factory=dict)
     note: str = ""
 

@@ -28,7 +28,14 @@ from mmb.training.recipes.components import (
 )
 from mmb.training.recipes.nested import Fragment, flatten, merge, nest
 from mmb.training.recipes.presets import DATA, DEFAULT_PARTS, METHODS, NETWORKS, default_model, method_of
-from mmb.training.recipes.recipe import SETTINGS, OwnSampler, Recipe, SamplerSettings, SoupSettings
+from mmb.training.recipes.recipe import (
+    SETTINGS,
+    OwnSampler,
+    Recipe,
+    SamplerSettings,
+    SoupSettings,
+    TrainingSettings,
+)
 from mmb.training.recipes.renamed import old_names
 
 _HYPHEN = "\u2011"  # in names of parts: of a plain one in a key, jsonargparse makes an underscore
@@ -190,23 +197,26 @@ def resolve(fragment: Fragment) -> Recipe:
         recipe = Recipe(**_plain(values), **sections)
     except ValueError as error:
         raise RecipeError(str(error)) from error
-    if branches:
-        made = {
-            name: _branch(recipe, fragment, name, branch, number)
-            for number, (name, branch) in enumerate(branches.items(), 1)
-        }
-        recipe = replace(recipe, branches=made)
-        if recipe.init_from is None:
-            pretrain = merge({**_choices(fragment), "method": "ce"}, pretrain or {})
-    else:
-        recipe = replace(recipe, soup=SoupSettings())  # there is nothing that it could be about
-    if pretrain is None:
-        return recipe
-    # The first phase may train in another way (also with another dropout), but on the same data and device.
+    if branches and recipe.init_from is None:
+        pretrain = merge({**_choices(fragment), "method": "ce"}, pretrain or {})
+    if pretrain is not None:
+        recipe = replace(recipe, pretrain=resolve(_first_phase(recipe, pretrain)))
+    if not branches:
+        return replace(recipe, soup=SoupSettings())  # there is nothing that it could be about
+    made = {
+        name: _branch(recipe, fragment, pretrain or {}, name, branch, number)
+        for number, (name, branch) in enumerate(branches.items(), 1)
+    }
+    if all(branch.fresh for branch in made.values()):
+        raise RecipeError("branches: at least one must begin at the start, without `fresh`")
+    return replace(recipe, branches=made)
+
+
+def _first_phase(recipe: Recipe, pretrain: Fragment) -> Fragment:
+    """It may train in another way (also with another dropout), but on the same data and device."""
     shared = {"data": dict(recipe.data), "seed": recipe.seed}
     where = {key: getattr(recipe.training, key) for key in ("device", "precision", "tensorboard")}
-    first = merge({"model": dict(recipe.model)}, pretrain)
-    return replace(recipe, pretrain=resolve(merge(first, {**shared, "training": where})))
+    return merge(merge({"model": dict(recipe.model)}, pretrain), {**shared, "training": where})
 
 
 def _choices(fragment: Fragment) -> Fragment:
@@ -215,30 +225,36 @@ def _choices(fragment: Fragment) -> Fragment:
     return {key: fragment[key] for key in sections if key in fragment}
 
 
-def _branch(recipe: Recipe, fragment: Fragment, name: str, branch: Fragment, number: int) -> Recipe:
+def _branch(
+    recipe: Recipe, fragment: Fragment, pretrain: Fragment, name: str, branch: Fragment, number: int
+) -> Recipe:
     """A branch of a recipe, whose method is its name unless it says otherwise.
 
     It starts from the heads too, with its block variables placed by the start's scores, and its step size
-    falls to zero.
+    falls to zero. A fresh one trains as the first phase does.
     """
     if not re.fullmatch(r"[\w+.-]+", name) or name.startswith("."):
         raise RecipeError(f"branches: {name!r} cannot be the name of a folder: use letters, digits, + - _ .")
-    share, training = recipe.soup.share, recipe.training
-    length: Fragment = {"epochs": training.epochs * share, "steps": None}
-    if training.steps is not None:
-        length["steps"] = max(1, round(training.steps * share))
-    defaults: Fragment = {
-        "method": name,
-        "model": dict(recipe.model),
-        "schedule": {"name": "cosine", "warmup": 0},
-        "training": {**length, "patience": None, "stop_below": 0.02, "warm_start": True},
-        "init_heads": True,
-        "seed": 1000 * recipe.seed + number,
-    }
+    own: Fragment = {"method": name, "model": dict(recipe.model), "seed": 1000 * recipe.seed + number}
+    if branch.get("fresh"):
+        first = recipe.pretrain or recipe
+        like = {key: value for key, value in _first_phase(recipe, pretrain).items() if key != "objective"}
+        defaults = merge(like, {**own, "training": _length(first.training, recipe.soup.fresh_share)})
+    else:
+        length = _length(recipe.training, recipe.soup.share)
+        training = {**length, "patience": None, "stop_below": 0.02, "warm_start": True}
+        schedule = {"name": "cosine", "warmup": 0}
+        defaults = {**own, "schedule": schedule, "training": training, "init_heads": True}
     found = resolve(merge(merge(_choices(fragment), defaults), branch))
     if found.branches or found.pretrain is not None:
         raise RecipeError(f"branches.{name}: all branches have one start, so a branch has no phases")
     return found
+
+
+def _length(training: TrainingSettings, share: float) -> Fragment:
+    """A share of the length of a run."""
+    steps = None if training.steps is None else max(1, round(training.steps * share))
+    return {"epochs": training.epochs * share, "steps": steps}
 
 
 def _with_limit(method: str, objective: Fragment, limit: Any) -> Fragment:

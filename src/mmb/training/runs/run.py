@@ -130,11 +130,12 @@ class Run:
         return self.pretraining() if self.recipe.init_from is None else Run.open(self.recipe.init_from)
 
     def branches(self, start: Run) -> dict[str, Run]:
-        """The runs of the branches by name, in folders of this one, which all begin at `start`."""
+        """The runs of the branches by name, in folders of this one; all but fresh ones begin at `start`."""
         found = {}
         for name, recipe in self.recipe.branches.items():
             path = self.path / "branches" / name
-            recipe = replace(recipe, init_from=str(start.path.resolve()))
+            if not recipe.fresh:
+                recipe = replace(recipe, init_from=str(start.path.resolve()))
             if (path / _RECIPE).exists():
                 known = Run.open(path).recipe  # in its time, the start may have had another place
                 if replace(known, init_from=recipe.init_from) != recipe:

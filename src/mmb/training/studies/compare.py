@@ -65,14 +65,20 @@ def plan_comparison(
 
 def _controls(recipe: Recipe, fragment: Fragment) -> dict[str, Fragment]:
     """CE with as many steps as a recipe with branches: the average of as many, and one that is as long."""
-    count, share = len(recipe.branches), recipe.soup.share
+    count = sum(not branch.fresh for branch in recipe.branches.values())
+    share = sum(map(_length, recipe.branches.values())) / _length(recipe)
     average = {f"ce-{number}": {"method": "ce"} for number in range(1, count + 1)}
     soups = {
-        "ce-average": {"branches": average, "soup": {"share": share, "rule": "uniform"}},
-        "ce-longer": {"branches": {"ce": {}}, "soup": {"share": count * share}},
+        "ce-average": {"branches": average, "soup": {"share": share / count, "rule": "uniform"}},
+        "ce-longer": {"branches": {"ce": {}}, "soup": {"share": share}},
     }
     shared = {key: value for key, value in fragment.items() if key not in ("branches", "soup")}
     return {method: {**shared, "method": method, **own} for method, own in soups.items()}
+
+
+def _length(recipe: Recipe) -> float:
+    """In steps if they are stated, else in epochs; phases of one recipe have the same of them."""
+    return recipe.training.steps or recipe.training.epochs
 
 
 def check_fair(recipes: Sequence[Recipe], same_rows: bool = True) -> None:
