@@ -17,7 +17,7 @@ from mmb._checksums import is_no_damage
 from mmb._cores import available_cores
 from mmb._extras import require
 from mmb.data.errors import DamagedDataError, DataError, MissingDataError
-from mmb.data.files.delimited_text import read_table
+from mmb.data.files.tables import read_table
 from mmb.data.inputs.images import IMAGENET_MEAN, IMAGENET_STD, Pixels
 
 _HOST = torch.device("cpu")
@@ -147,7 +147,7 @@ class ImageEncoder:
         if path.is_dir():
             folder, names = path, sorted(f.name for f in path.iterdir() if f.is_file())
         else:
-            folder, names = path.parent, read_table(path).column(self.column)
+            folder, names = path.parent, read_table(path).cells(self.column)
         with ThreadPoolExecutor() as pool:
             usable = list(pool.map(lambda name: self._readable(folder, name), names))
         kept = [name if fine else "" for name, fine in zip(names, usable, strict=True)]
