@@ -38,7 +38,7 @@ def open_text(path: Path) -> Any:
     if start.startswith(_GZIP):
         return gzip.open(path)
     if start.startswith(_ZSTD):
-        return require("zstandard", extra="table").open(path, "rb")
+        return io.BufferedReader(require("zstandard", extra="table").open(path, "rb"))
     return path.open("rb")
 
 
