@@ -1,25 +1,13 @@
 """`mmb data`: list, describe, get and prepare data sets."""
 
 import argparse
-from pathlib import Path
 from typing import Any
 
 from mmb import data
 from mmb.cli.console import Console
-from mmb.cli.parser import UsageError, add_overrides
+from mmb.cli.words import UsageError
 from mmb.training.recipes.resolution import read_options
 from mmb.training.runs.tables import make_table
-
-
-def data_options(parser: argparse.ArgumentParser) -> None:
-    """Options of `mmb data`."""
-    parser.add_argument("action", choices=["list", "describe", "get", "prepare"], help="what to do")
-    parser.add_argument("name", nargs="?", help="which data set; not for list")
-    add_overrides(parser, "set an option of the data set, such as features=fingerprint")
-    parser.add_argument("--root", type=Path, help="where data is kept; by default $MMB_DATA or ~/.cache/mmb")
-    parser.add_argument(
-        "--from", dest="source", type=Path, help="get: a folder that has the files as distributed"
-    )
 
 
 def run_data(options: argparse.Namespace, console: Console) -> None:
@@ -32,7 +20,7 @@ def run_data(options: argparse.Namespace, console: Console) -> None:
         if options.name is not None:
             raise UsageError(f"`mmb data list` lists all; for one, `mmb data describe {options.name}`")
         return list_data(console)
-    if options.name is None or "=" in options.name:
+    if options.name is None:
         raise UsageError(f"`mmb data {options.action}` needs the name of a data set; see `mmb data list`")
     return {"describe": describe, "get": get, "prepare": prepare}[options.action](options, console)
 
