@@ -7,6 +7,7 @@ from mmb import data
 from mmb.cli.console import Console
 from mmb.cli.words import UsageError
 from mmb.training.recipes.resolution import read_options
+from mmb.training.runs.run import command
 from mmb.training.runs.tables import make_table
 
 
@@ -50,7 +51,9 @@ def describe(options: argparse.Namespace, console: Console) -> None:
 def get(options: argparse.Namespace, console: Console) -> None:
     """Get the raw files."""
     path = data.get(options.name, options.root, options.source)
-    console.say(f"the files of {options.name} are in {path}; next: `mmb data prepare {options.name}`")
+    console.say(
+        f"the files of {options.name} are in {path}; next: `{command('data', 'prepare', options.name)}`"
+    )
     console.result({"name": options.name, "path": str(path)})
 
 
@@ -65,7 +68,10 @@ def prepare(options: argparse.Namespace, console: Console) -> None:
             lambda done, total: progress.update(bar, completed=done, total=total),
             **chosen,
         )
-    console.say(f"{options.name} is prepared in {path}; next: `mmb compare --data {options.name}`")
+    known = data.dataset_options(options.name)  # training has these; others, such as workers, only prepare
+    keys = [f"data.{text}" for text in options.overrides if text.partition("=")[0] in known]
+    following = command("compare", "--data", options.name, *keys)
+    console.say(f"{options.name} is prepared in {path}; next: `{following}`")
     console.result({"name": options.name, "path": str(path)})
 
 

@@ -11,7 +11,7 @@ from mmb._atomic_files import write_whole
 from mmb._cores import available_cores
 from mmb._extras import require
 from mmb.cli.console import Console
-from mmb.cli.training_commands import chosen_fragment
+from mmb.cli.training_commands import chosen_fragment, next_steps
 from mmb.cli.watching import ProgressObserver, train_and_show
 from mmb.cli.words import UsageError
 from mmb.training import (
@@ -61,7 +61,8 @@ def run_compare(options: argparse.Namespace, console: Console) -> None:
         f"Curves: {folder / 'curves.png'}\n"
         f"Each task of a run: {runs[-1].path / 'table.txt'}\n"
         f"Watch it all: tensorboard --logdir {shlex.quote(str(folder))}\n"
-        f"Use a model: {command('predict', runs[-1].path, '--input', 'FILE', '--output', 'FILE')}"
+        f"A page about all of it: {command('report', folder)}\n"
+        f"Use a model: {next_steps(runs[-1])[-1]}"
     )
     console.result({"output": str(folder), "methods": summary})
 
@@ -75,7 +76,7 @@ def run_tune(options: argparse.Namespace, console: Console) -> None:
     study = TuningStudy(options.output or default, recipe)
     console.say(f"tuning in {study.folder}; stop it at any time, the same command continues")
     with console.progress() as progress:
-        study.run(options.trials, ProgressObserver(progress, console), options.jobs)
+        study.run(options.trials, ProgressObserver(progress, console, many=True), options.jobs)
     show_trials(study, options.trials, console)
 
 

@@ -84,9 +84,15 @@ def train_one(run: Run, console: Console, ranks: Ranks, jobs: int) -> None:
             error.add_note(f"continue with `{command('resume', run.path)}`")
         raise
     console.show(result_table(result))
-    predict = command("predict", run.path, "--input", "FILE", "--output", "FILE")
-    console.say(f"the run is in {run.path}; next: `{command('evaluate', run.path)}`, `{predict}`")
+    console.say(f"the run is in {run.path}; next: {', '.join(f'`{text}`' for text in next_steps(run))}")
     console.result({"run": str(run.path), **result})
+
+
+def next_steps(run: Run) -> list[str]:
+    """Commands that a finished run is ready for."""
+    reads_files = run.outcome("predictor.json", ["encoder"])["encoder"] is not None
+    use = command("predict", run.path, "--input", "FILE", "--output", "FILE")
+    return [command("report", run.path), use if reads_files else command("export", run.path)]
 
 
 def chosen_fragment(options: argparse.Namespace) -> dict[str, Any]:
