@@ -6,6 +6,7 @@ from typing import Any
 from mmb import data
 from mmb.cli.console import Console
 from mmb.cli.words import UsageError
+from mmb.data.registry import reserved_arguments
 from mmb.training.recipes.resolution import read_options
 from mmb.training.runs.run import command
 from mmb.training.runs.tables import make_table
@@ -78,4 +79,4 @@ def prepare(options: argparse.Namespace, console: Console) -> None:
 def chosen_options(options: argparse.Namespace, action: str) -> dict[str, Any]:
     """The options of the data set in the arguments."""
     function = data.loader(options.name, action)
-    return read_options(function, options.overrides, skip={"self", "root", "progress"})
+    return read_options(function, options.overrides, skip=reserved_arguments(function))

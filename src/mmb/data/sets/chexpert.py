@@ -19,7 +19,8 @@ from mmb.data.errors import DamagedDataError
 from mmb.data.files.archives import unpack_zip, verify_sums
 from mmb.data.files.locate_files import find, link
 from mmb.data.files.tables import read_table
-from mmb.data.inputs.image_files import Decoder, ImageEncoder, ImageFiles
+from mmb.data.inputs.image_decoder import Decoder
+from mmb.data.inputs.image_files import ImageEncoder, ImageFiles
 from mmb.data.inputs.images import Pixels
 from mmb.label_values import MISSING
 

@@ -113,12 +113,16 @@ DATA: dict[str, Fragment] = {
     "hiv": _FINGERPRINTS,
     "bbbp": _FINGERPRINTS,
     "clintox": _FINGERPRINTS,
+    "images": _LARGE_IMAGES,
     "celeba": _LARGE_IMAGES,
     "chexpert": _LARGE_IMAGES,
 }
 
 _MOLECULES = ("molecules", "molpcba", "tox21", "toxcast", "muv", "sider", "hiv", "bbbp", "clintox")
-_IMAGES = {"cifar10": "resnet18", "cifar100": "resnet18", "celeba": "resnet18", "chexpert": "densenet121"}
+_IMAGES = {
+    **dict.fromkeys(("images", "cifar10", "cifar100", "celeba"), "resnet18"),
+    "chexpert": "densenet121",
+}
 
 
 def default_model(data: Fragment) -> Fragment:

@@ -19,6 +19,7 @@ from mmb._extras import require
 from mmb._import_paths import is_import_path
 from mmb._key_meanings import no_such_key
 from mmb._names import nearest
+from mmb.data.registry import reserved_arguments
 from mmb.models.registry import builder as model_builder
 from mmb.training.recipes.components import (
     NOT_OPTIONS,
@@ -331,7 +332,7 @@ def _parser_for(
         parser.add_argument("--sampler.kind", type=str, help="Which sampler.")
     parser.add_class_arguments(sampler, "sampler", skip=NOT_OPTIONS["sampler"])
     parser.add_argument("--data.name", type=str, help="Which data set.")
-    parser.add_function_arguments(loader, "data", skip=NOT_OPTIONS["data"])
+    parser.add_function_arguments(loader, "data", skip=reserved_arguments(loader))
     parser.add_argument("--model.name", type=str, help="Which network.")
     parser.add_function_arguments(builder, "model", skip=NOT_OPTIONS["model"])
     for part, kind in parts:
