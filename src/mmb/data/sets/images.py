@@ -192,8 +192,8 @@ def _refusal(table: Table, column: str, problems: dict[int, str]) -> DataError:
     listed = "".join(f"\n  data row {row + 1}: {text}" for row, text in [*problems.items()][:_FEW])
     return TableError(
         table.path,
-        f"{len(problems)} of {len(table)} images in column {column!r} cannot be used (rows are counted from 1 "
-        f"after the header):{listed}",
-        "correct the files, their names, the folder (data.root=DIR) or the suffix (data.suffix=.png), or leave "
-        "these rows out: data.unreadable=skip",
+        f"{len(problems)} of {len(table)} images in column {column!r} cannot be used "
+        f"(rows are counted from 1 after the header):{listed}",
+        "correct the files, their names, the folder (data.root=DIR) or the suffix (data.suffix=.png), "
+        "or leave these rows out: data.unreadable=skip",
     )
