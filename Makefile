@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-EXTRAS_TEST := training,molecules,vision,estimators,lightning,report,tune,bench,docs,dev
+EXTRAS_TEST := training,table,molecules,dicom,vision,estimators,lightning,report,tune,bench,docs,dev
 
 .PHONY: demo test check coverage lint types unit docs clean
 

@@ -27,7 +27,8 @@ from torch.profiler import ProfilerActivity, profile
 from _timing import machine, print_json, print_table
 from mmb import auc
 from mmb._cores import available_cores
-from mmb.data.inputs.image_files import Decoder, ImageFiles
+from mmb.data.inputs.image_decoder import Decoder
+from mmb.data.inputs.image_files import ImageFiles
 from mmb.data.inputs.images import IMAGENET_MEAN, IMAGENET_STD, Pixels
 from mmb.models import build
 

@@ -63,6 +63,10 @@ OBJECTIVES = {
     "sum-by-entry": lambda y, **o: auc.Sum(
         [(0.7, auc.CrossEntropy(y, **o)), (3.0, auc.Focal(y, **o))], rescale=False
     ),
+    "average-precision": lambda y, **o: auc.AveragePrecision(y, **o),
+    "average-precision-logistic": lambda y, **o: auc.AveragePrecision(
+        y, surrogate="logistic", transform="logit", beta=0.3, **o
+    ),
     "new": lambda y, **o: CenteredLogistic(y, **o),
     "sopa": lambda y, **o: auc.SOPA(y, max_fpr=0.3, **o),
     "sopas": lambda y, **o: auc.SOPAs(y, temperature=0.5, **o),
@@ -71,7 +75,7 @@ OBJECTIVES = {
 SUMS = [name for name in OBJECTIVES if name.startswith("sum")]
 MARGIN = [name for name in OBJECTIVES if name not in ("cross-entropy", "focal", "new", *SUMS)]
 STATELESS = ["cross-entropy", "focal", "minibatch", "minibatch-recentered", "minibatch-logit", "sum-by-entry"]
-PER_POSITIVE = ["sopa", "sopas", "sopas-recentered"]
+PER_POSITIVE = ["sopa", "sopas", "sopas-recentered", "average-precision", "average-precision-logistic"]
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,18 @@ def build(num_inputs: int, num_tasks: int, width: int = 6) -> nn.Module:
     return nn.Sequential(nn.Linear(num_inputs, width), nn.Tanh(), nn.Linear(width, num_tasks))
 
 
+def small_cnn(num_tasks: int, channels: int, width: int = 4) -> nn.Module:
+    """A network for images of any size.
+
+    Args:
+        num_tasks: Outputs per image.
+        channels: Of the images.
+        width: Of the hidden layer.
+    """
+    pool = (nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    return nn.Sequential(nn.Conv2d(channels, width, 3), nn.ReLU(), *pool, nn.Linear(width, num_tasks))
+
+
 class HalfCrossEntropy(CrossEntropy):
     """Half of it."""
 
@@ -69,4 +81,4 @@ class EveryRow(Sampler[RowDraw]):
         return RowDraw(torch.arange(step * self.width, (step + 1) * self.width))
 
 
-__all__ = ["CenteredLogistic", "EveryRow", "HalfCrossEntropy", "build", "load", "load_nothing"]
+__all__ = ["CenteredLogistic", "EveryRow", "HalfCrossEntropy", "build", "load", "load_nothing", "small_cnn"]

@@ -3,24 +3,29 @@
 State a problem with `Problem`, choose a hypergradient estimator, make steps with `Solver`.
 """
 
-from mmb import problems, projections, soup, theory
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from mmb._renamed import renamed_names
 from mmb._version import __version__
-from mmb.block_sampling import BlockSampler
-from mmb.diagnostics import BrokenStepError, Info, Watch
-from mmb.hypergradients import (
-    ConjugateGradient,
-    Exact,
-    FirstOrder,
-    Hypergradient,
-    Identity,
-    MomentumHessian,
-    Neumann,
-    QuadraticSGD,
-)
-from mmb.problem import Problem
-from mmb.solver import Result, Solver, solve
-from mmb.state import State
+
+if TYPE_CHECKING:
+    from mmb import problems, projections, soup, theory
+    from mmb.block_sampling import BlockSampler
+    from mmb.diagnostics import BrokenStepError, Info, Watch
+    from mmb.hypergradients import (
+        ConjugateGradient,
+        Exact,
+        FirstOrder,
+        Hypergradient,
+        Identity,
+        MomentumHessian,
+        Neumann,
+        QuadraticSGD,
+    )
+    from mmb.problem import Problem
+    from mmb.solver import Result, Solver, solve
+    from mmb.state import State
 
 __all__ = [
     "BlockSampler",
@@ -47,4 +52,29 @@ __all__ = [
     "theory",
 ]
 
-__getattr__ = renamed_names(__name__, {"sampling": "mmb.block_sampling"})
+# Names are imported when first used: the command line answers without torch.
+_MODULES = {"problems", "projections", "soup", "theory"}
+_HOMES = {
+    "BlockSampler": "block_sampling",
+    **dict.fromkeys(["BrokenStepError", "Info", "Watch"], "diagnostics"),
+    **dict.fromkeys(["ConjugateGradient", "Exact", "FirstOrder", "Hypergradient"], "hypergradients"),
+    **dict.fromkeys(["Identity", "MomentumHessian", "Neumann", "QuadraticSGD"], "hypergradients"),
+    "Problem": "problem",
+    **dict.fromkeys(["Result", "Solver", "solve"], "solver"),
+    "State": "state",
+}
+_old_names = renamed_names(__name__, {"sampling": "mmb.block_sampling"})
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"mmb.{name}")
+    if name in _HOMES:
+        found = getattr(importlib.import_module(f"mmb.{_HOMES[name]}"), name)
+        globals()[name] = found  # the next time, it is simply there
+        return found
+    return _old_names(name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -138,7 +138,10 @@ def check_moved(x: Tree, step: int) -> None:
 
 def any_bad(measures: dict[str, Tensor]) -> Tensor:
     """Whether a step met NaN, infinity, an indefinite Hessian or a peer that did: a boolean scalar."""
-    return torch.stack([mask.any() for mask in _bad(measures).values()]).any()
+    flags = [value.reshape(-1) > 0 for name, value in measures.items() if name in _FLAGS]
+    numbers = [value for name, value in measures.items() if name not in _FLAGS]
+    broken = ~all_finite(numbers)
+    return broken | torch.cat(flags).any() if flags else broken
 
 
 def _bad(measures: dict[str, Tensor]) -> dict[str, Tensor]:

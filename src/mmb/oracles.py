@@ -8,14 +8,14 @@ lower gradient, Hessian-vector products and cross products.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from mmb.derivatives import SecondDerivatives, gradients, second_derivatives
 from mmb.problem import Problem
-from mmb.trees import Tree, ravel_blocks, scale_blocks, tree_map, unravel_blocks
+from mmb.trees import Tree, refill, scale_blocks, tree_leaves
 
 
 class UpperDerivatives(NamedTuple):
@@ -64,8 +64,7 @@ class Oracles:
         # Each of these is computed when first asked for.
         self._upper: UpperDerivatives | None = None
         self._first: LowerDerivatives | None = None
-        self._linear: tuple[Tree, Callable[[Tree], tuple[Tree, Tree]]] | None = None
-        self._linear_in_lower: Callable[[Tree], tuple[Tree]] | None = None
+        self._second: SecondDerivatives | None = None
 
     @property
     def upper(self) -> UpperDerivatives:
@@ -79,14 +78,13 @@ class Oracles:
         variables = {"x": self.x, "dual": self.dual, "lower": lower}
         present = {name: value for name, value in variables.items() if value is not None}
 
-        def total(present: dict[str, Tree]) -> tuple[Tensor, Tensor]:
-            arguments = (present["x"], present.get("dual"), present.get("lower"), self.upper_batch)
-            values = _per_block(self.problem.upper, "upper", arguments)
-            return self._sum(values), values
+        def values(present: dict[str, Tree]) -> Tensor:
+            of_block = (present.get("dual"), present.get("lower"), self.upper_batch)
+            return _per_block(self.problem.upper, "upper", present["x"], *of_block)
 
-        grads, values = torch.func.grad(total, has_aux=True)(present)
+        grads, found = gradients(values, present, self.weights)
         return UpperDerivatives(
-            values,
+            found,
             grads["x"],
             self._unweighted(grads.get("dual")),
             self._unweighted(grads.get("lower")),
@@ -94,7 +92,9 @@ class Oracles:
 
     def lower_at(self, lower: Tree) -> LowerDerivatives:
         """First derivatives of `g` at the given lower variables, without building second derivatives."""
-        grad_x, grad_lower = torch.func.grad(self._lower_sum, argnums=(0, 1))(self.x, lower)
+        (grad_x, grad_lower), _ = gradients(
+            lambda variables: self._lower_values(*variables), (self.x, lower), self.weights
+        )
         return LowerDerivatives(grad_x, self._unweighted(grad_lower))
 
     @property
@@ -107,7 +107,7 @@ class Oracles:
     @property
     def lower_gradient(self) -> Tree:
         """`grad_y g_i` at the current lower variables, per block, from whatever was computed already."""
-        return self._linear[0] if self._linear is not None else self.lower_first.grad_lower
+        return self._second.gradient if self._second is not None else self.lower_first.grad_lower
 
     def products(self, v: Tree) -> tuple[Tree, Tree]:
         """Cross products and Hessian-vector products of `g` in one backward pass.
@@ -119,32 +119,16 @@ class Oracles:
             The (weighted) sum over blocks of `grad_xy g_i v_i`, and `grad_yy g_i v_i` per block.
         """
         weighted = v if self.weights is None else scale_blocks(v, self.weights)
-        if self._linear is None:
-            self._linear = torch.func.vjp(self._lower_grad, self.x, self.lower)[:2]
-        cross, hessian_product = self._linear[1](weighted)
+        cross, hessian_product = self._linearized.products(weighted)
         return cross, self._unweighted(hessian_product)
 
     def hessian_product(self, v: Tree) -> Tree:
         """`grad_yy g_i v_i` per block, without touching `x`: for inner loops."""
-        if self._linear_in_lower is None:
-            gradient = partial(self._lower_grad, self.x)
-            self._linear_in_lower = torch.func.vjp(gradient, self.lower)[1]
-        (product,) = self._linear_in_lower(v)
-        return product
+        return self._linearized.hessian_product(v)
 
     def hessian(self) -> Tensor:
         """`grad_yy g_i` as matrices [k, d, d] over the raveled lower variables."""
-        template = tree_map(lambda leaf: leaf[:1], self.lower)
-
-        def one_block(flat: Tensor, batch: Any) -> Tensor:
-            lower = tree_map(lambda leaf: leaf[0], unravel_blocks(flat[None], template))
-            return _checked(self._lower, "lower")(self.x, lower, batch)
-
-        second = torch.func.jacrev(torch.func.grad(one_block))
-        batch_dim = None if self.lower_batch is None else 0
-        return torch.vmap(second, in_dims=(0, batch_dim), randomness="different")(
-            ravel_blocks(self.lower), self.lower_batch
-        )
+        return self._linearized.hessian()
 
     def with_lower_batch(self, lower_batch: Any) -> Oracles:
         """The same point with another batch for `g`."""
@@ -153,46 +137,39 @@ class Oracles:
         )
 
     @property
-    def _lower(self) -> Callable[[Tree, Tree, Any], Tensor]:
+    def _linearized(self) -> SecondDerivatives:
+        if self._second is None:
+            self._second = second_derivatives(self._lower_values, self.x, self.lower)
+        return self._second
+
+    def _lower_values(self, x: Tree, lower: Tree) -> Tensor:
         assert self.problem.lower is not None
-        return self.problem.lower
-
-    def _lower_grad(self, x: Tree, lower: Tree) -> Tree:
-        def total(lower: Tree) -> Tensor:
-            return _per_block(self._lower, "lower", (x, lower, self.lower_batch)).sum()
-
-        return torch.func.grad(total)(lower)
-
-    def _lower_sum(self, x: Tree, lower: Tree) -> Tensor:
-        return self._sum(_per_block(self._lower, "lower", (x, lower, self.lower_batch)))
-
-    def _sum(self, values: Tensor) -> Tensor:
-        return values.sum() if self.weights is None else (self.weights * values).sum()
+        return _per_block(self.problem.lower, "lower", x, lower, self.lower_batch)
 
     def _unweighted(self, tree: Tree) -> Tree:
         """Per-block derivatives of the weighted sum, with the weight taken out again."""
         return tree if tree is None or self.weights is None else scale_blocks(tree, 1 / self.weights)
 
 
-def _per_block(function: Callable[..., Tensor], name: str, arguments: tuple[Any, ...]) -> Tensor:
-    """Evaluate a one-block function at all sampled blocks: [k]. The first argument, x, is shared."""
-    in_dims = (None, *(None if argument is None else 0 for argument in arguments[1:]))
-    checked = _checked(function, name)
-    return torch.vmap(checked, in_dims=in_dims, randomness="different")(*arguments)
+def _per_block(function: Callable[..., Tensor], name: str, x: Tree, *of_block: Any) -> Tensor:
+    """Evaluate a one-block function at all sampled blocks: [k]. `x` is shared."""
+
+    def one_block(*leaves: Tensor) -> Tensor:
+        return _scalar(name, function(x, *refill(of_block, leaves)))
+
+    leaves = tree_leaves(of_block)
+    in_dims = tuple(None if leaf is None else 0 for leaf in leaves)
+    values: Tensor = torch.vmap(one_block, in_dims, randomness="different")(*leaves)
+    return values
 
 
-def _checked(function: Callable[..., Tensor], name: str) -> Callable[..., Tensor]:
-    """The one-block function, with a check that it gives a scalar."""
-
-    def checked(*arguments: Any) -> Tensor:
-        value = function(*arguments)
-        if not isinstance(value, Tensor) or value.ndim != 0 or not value.is_floating_point():
-            found = isinstance(value, Tensor)
-            got = f"shape {tuple(value.shape)} of {value.dtype}" if found else type(value).__name__
-            raise ValueError(
-                f"{name}: expected a scalar (a floating-point tensor of shape ()) for one block, got {got}; "
-                "reduce it with .sum() or .mean()"
-            )
-        return value
-
-    return checked
+def _scalar(name: str, value: Any) -> Tensor:
+    """What a one-block function gave, if it is a scalar."""
+    if not isinstance(value, Tensor) or value.ndim != 0 or not value.is_floating_point():
+        found = isinstance(value, Tensor)
+        got = f"shape {tuple(value.shape)} of {value.dtype}" if found else type(value).__name__
+        raise ValueError(
+            f"{name}: expected a scalar (a floating-point tensor of shape ()) for one block, got {got}; "
+            "reduce it with .sum() or .mean()"
+        )
+    return value

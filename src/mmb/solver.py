@@ -22,6 +22,7 @@ from mmb.trees import (
     Tree,
     add_scaled,
     all_finite,
+    blend,
     block_norm,
     blocks_finite,
     gather,
@@ -36,14 +37,17 @@ Callback = Callable[[State, Info], bool | None]
 _TINY = 1e-30  # keeps 0 / 0 out of the dual residual when a schedule has reached zero
 
 
+Rate = float | Tensor  # a tensor in a compiled step, which would be compiled again for every new number
+
+
 class StepSizes(NamedTuple):
     """The step sizes of one step."""
 
-    x: Tensor  # eta_0
-    beta: Tensor  # beta_0
-    dual: Tensor  # eta_1
-    lower: Tensor  # eta_2
-    estimator: dict[str, Tensor]  # the estimator's own: beta_1 of Algorithm 1, eta_3 of Algorithm 2
+    x: Rate  # eta_0
+    beta: Rate  # beta_0
+    dual: Rate  # eta_1
+    lower: Rate  # eta_2
+    estimator: dict[str, Rate]  # the estimator's own: beta_1 of Algorithm 1, eta_3 of Algorithm 2
 
 
 class Update(NamedTuple):
@@ -127,6 +131,7 @@ class Solver:
         self.check_every = check_every
         self.shard = shard
         self._remembered: list[str] | None = None  # names of the estimator's memory, once seen
+        self._compiled = compile
         self._compute = compile_alone(self._update) if compile else self._update
 
     def init(
@@ -227,7 +232,7 @@ class Solver:
             step=state.step,
             blocks=blocks,
             estimate=update.estimate,
-            staleness=state.step - state.last_visit[own],
+            staleness=state.step - state.last_visit.index_select(0, own),
             **update.measures,
         )
         checked = self.check_every > 0 and state.step % self.check_every == 0
@@ -255,7 +260,7 @@ class Solver:
         count: int,
     ) -> Update:
         """Algorithms 1 and 2, lines 3 to 10, as a pure function of the sampled blocks."""
-        grad_x, measures = tree_map(torch.zeros_like, x), _no_blocks(x)
+        grad_x, measures = (None, {}) if count else (tree_map(torch.zeros_like, x), _no_blocks(x))
         for _ in range(self.inner_steps if count else 0):  # once, except in the naive double loop
             at = Oracles(self.problem, x, dual, lower, upper_batch, lower_batch, weights)
             grad_x = at.upper.grad_x
@@ -273,14 +278,14 @@ class Solver:
                 measures["dual_residual"] = block_norm(add_scaled(moved, -1, dual)) / (rates.dual + _TINY)
                 dual = moved
         if self.check_every and count:
-            measures["overflow"] = ~blocks_finite((dual, lower, memory), measures["values"])
+            changed = [part for part in (dual, lower, *memory.values()) if part is not None]
+            measures["overflow"] = ~blocks_finite([measures["values"], *changed])
         if self.shard is None:
             delta = tree_map(lambda leaf: leaf / count, grad_x)  # Delta^{t+1}
         else:
             delta, measures["broken_peers"] = self.shard.mean(grad_x, count, any_bad(measures))
         if z is not None:
-            beta = rates.beta
-            z = tree_map(lambda old, new: (1 - beta) * old + beta * new, z, delta)  # z_{t+1}
+            z = blend(z, delta, rates.beta)  # z_{t+1}
             x = add_scaled(x, -rates.x, z)  # x_{t+1}
             if self.check_every:
                 measures["x_overflow"] = ~all_finite(x)
@@ -307,13 +312,13 @@ class Solver:
         if step == 0 and self.z_start == "estimate":
             beta = 1.0
         own = {} if self.hypergradient is None else self.hypergradient.rates(step)
-        # As tensors, so that a compiled step is not compiled again for every new value.
+        rate: Callable[[float], Rate] = _scalar if self._compiled or torch.compiler.is_compiling() else float
         return StepSizes(
-            x=_scalar(value_at(self.lr, step, "lr")),
-            beta=_scalar(beta),
-            dual=_scalar(value_at(self.lr_dual, step, "lr_dual")),
-            lower=_scalar(value_at(self.lr_lower, step, "lr_lower")),
-            estimator={name: _scalar(rate) for name, rate in own.items()},
+            x=rate(value_at(self.lr, step, "lr")),
+            beta=rate(beta),
+            dual=rate(value_at(self.lr_dual, step, "lr_dual")),
+            lower=rate(value_at(self.lr_lower, step, "lr_lower")),
+            estimator={name: rate(value) for name, value in own.items()},
         )
 
     def _write(self, state: State, blocks: Tensor, update: Update) -> None:
@@ -323,7 +328,7 @@ class Solver:
         scatter_(state.dual, blocks, update.dual)
         scatter_(state.lower, blocks, update.lower)
         scatter_(state.memory, blocks, update.memory)
-        state.last_visit[blocks] = state.step
+        state.last_visit.index_fill_(0, blocks, state.step)
         state.step += 1
 
 

@@ -4,20 +4,13 @@
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import (
-    keystr,
-    tree_flatten,
-    tree_flatten_with_path,
-    tree_leaves,
-    tree_map,
-    tree_unflatten,
-)
+from torch.utils import _pytree as pytree
 
 Tree: TypeAlias = Any  # Tensor | dict[str, Tree]; None where a problem has no such variable
 
@@ -25,6 +18,7 @@ __all__ = [
     "Tree",
     "add_scaled",
     "all_finite",
+    "blend",
     "block_dot",
     "block_norm",
     "blocks_finite",
@@ -33,6 +27,7 @@ __all__ = [
     "map_tensors",
     "norm",
     "ravel_blocks",
+    "refill",
     "scale_blocks",
     "scatter_",
     "tensors",
@@ -41,6 +36,37 @@ __all__ = [
     "unravel_blocks",
     "where_blocks",
 ]
+
+
+def tree_map(function: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:
+    """Apply a function to the leaves, as torch's own does, but fast for what is common in every step."""
+    kind = type(tree)
+    if kind is Tensor:
+        return function(tree, *others)
+    if kind is dict and all(type(other) is dict and other.keys() == tree.keys() for other in others):
+        return {
+            name: tree_map(function, part, *(other[name] for other in others)) for name, part in tree.items()
+        }
+    if not others and isinstance(tree, tuple):
+        parts = [tree_map(function, part) for part in tree]
+        return kind(*parts) if hasattr(tree, "_fields") else tuple(parts)
+    return pytree.tree_map(function, tree, *others)
+
+
+def tree_leaves(tree: Tree) -> list[Any]:
+    """The leaves in order, likewise."""
+    kind = type(tree)
+    if kind is Tensor:
+        return [tree]
+    if kind is dict or isinstance(tree, tuple):
+        return [leaf for part in (tree.values() if kind is dict else tree) for leaf in tree_leaves(part)]
+    return pytree.tree_leaves(tree)
+
+
+def refill(like: Tree, leaves: Iterable[Any]) -> Tree:
+    """The tree `like` with other leaves, in the order of `tree_leaves`."""
+    source = iter(leaves)
+    return tree_map(lambda _: next(source), like)
 
 
 def gather(tree: Tree, blocks: Tensor) -> Tree:
@@ -55,12 +81,21 @@ def scatter_(tree: Tree, blocks: Tensor, values: Tree) -> None:
 
 def by_place(tree: Tree) -> dict[str, Any]:
     """The leaves by their place in the tree, whatever the order of its dicts."""
-    return {keystr(path): leaf for path, leaf in tree_flatten_with_path(tree)[0]}
+    return {pytree.keystr(path): leaf for path, leaf in pytree.tree_flatten_with_path(tree)[0]}
 
 
 def add_scaled(tree: Tree, step: float | Tensor, direction: Tree) -> Tree:
     """Return `tree + step * direction`."""
-    return tree_map(lambda leaf, d: leaf + step * d, tree, direction)
+    if isinstance(step, Tensor):
+        return tree_map(lambda leaf, d: leaf + step * d, tree, direction)
+    return tree_map(lambda leaf, d: torch.add(leaf, d, alpha=step), tree, direction)
+
+
+def blend(old: Tree, new: Tree, weight: float | Tensor) -> Tree:
+    """Return `(1 - weight) * old + weight * new`, the step of a moving average."""
+    if isinstance(weight, Tensor):
+        return tree_map(lambda before, now: (1 - weight) * before + weight * now, old, new)
+    return tree_map(lambda before, now: torch.lerp(before, now, weight), old, new)
 
 
 def scale_blocks(tree: Tree, factors: Tensor) -> Tree:
@@ -76,47 +111,51 @@ def where_blocks(mask: Tensor, yes: Tree, no: Tree) -> Tree:
 def block_dot(left: Tree, right: Tree) -> Tensor:
     """Inner product per block, summed over the leaves."""
     pairs = zip(tree_leaves(left), tree_leaves(right), strict=True)
-    return torch.stack([(a * b).flatten(1).sum(1) if a.ndim > 1 else a * b for a, b in pairs]).sum(0)
+    first, *others = ((a * b).flatten(1).sum(1) if a.ndim > 1 else a * b for a, b in pairs)
+    return sum(others, first)
 
 
 def block_norm(tree: Tree) -> Tensor:
     """Euclidean norm per block."""
-    return block_dot(tree, tree).sqrt()
+    leaves = tree_leaves(tree)
+    if len(leaves) > 1:
+        return torch.linalg.vector_norm(ravel_blocks(tree), dim=1)
+    return torch.linalg.vector_norm(leaves[0].flatten(1), dim=1) if leaves[0].ndim > 1 else leaves[0].abs()
 
 
 def all_finite(tree: Tree) -> Tensor:
     """Whether there is no NaN and no infinity in a tree: a boolean scalar."""
-    return torch.stack([torch.isfinite(leaf).all() for leaf in tree_leaves(tree)]).all()
+    numbers = torch.cat([leaf.flatten() for leaf in tree_leaves(tree)])
+    return _largest(numbers) < math.inf if len(numbers) else torch.isfinite(numbers).all()
 
 
-def blocks_finite(tree: Tree, like: Tensor) -> Tensor:
-    """The same per block, [k]; `like` is any tensor with one entry per block."""
-    finite = torch.ones_like(like, dtype=torch.bool)
-    for leaf in tree_leaves(tree):
-        if leaf is not None:
-            good = torch.isfinite(leaf)
-            finite = finite & (good.flatten(1).all(1) if good.ndim > 1 else good)
-    return finite
+def blocks_finite(tree: Tree) -> Tensor:
+    """The same per block, [k]."""
+    return _largest(ravel_blocks(tree), dim=1) < math.inf
+
+
+def _largest(numbers: Tensor, dim: int | None = None) -> Tensor:
+    """The largest absolute value, which is NaN if there is one: cheaper than `torch.isfinite`."""
+    return torch.linalg.vector_norm(numbers, ord=math.inf, dim=dim)
 
 
 def norm(tree: Tree) -> Tensor:
     """Euclidean norm over all leaves together."""
-    lengths = torch.stack([torch.linalg.vector_norm(leaf) for leaf in tree_leaves(tree)])
-    return lengths.square().sum().sqrt()
+    lengths = [torch.linalg.vector_norm(leaf) for leaf in tree_leaves(tree)]
+    return lengths[0] if len(lengths) == 1 else torch.linalg.vector_norm(torch.stack(lengths))
 
 
 def ravel_blocks(tree: Tree) -> Tensor:
     """Lay every block out as one row: [blocks, d] where d counts all entries of a block."""
     rows = [leaf.reshape(leaf.shape[0], math.prod(leaf.shape[1:])) for leaf in tree_leaves(tree)]
-    return torch.cat(rows, dim=1)
+    return rows[0] if len(rows) == 1 else torch.cat(rows, dim=1)
 
 
 def unravel_blocks(flat: Tensor, like: Tree) -> Tree:
     """Undo `ravel_blocks`, giving blocks of the shape of `like`."""
-    leaves, structure = tree_flatten(like)
-    parts = torch.split(flat, [leaf[0].numel() for leaf in leaves], dim=1)
-    shaped = [part.reshape(leaf.shape) for part, leaf in zip(parts, leaves, strict=True)]
-    return tree_unflatten(shaped, structure)
+    leaves = tree_leaves(like)
+    parts = torch.split(flat, [math.prod(leaf.shape[1:]) for leaf in leaves], dim=1)
+    return refill(like, [part.reshape(leaf.shape) for part, leaf in zip(parts, leaves, strict=True)])
 
 
 def _per_block(factors: Tensor, leaf: Tensor) -> Tensor:

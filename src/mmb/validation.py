@@ -1,5 +1,6 @@
 """Checks of what users pass in; every message names the argument, the value and what was expected."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -127,15 +128,13 @@ def check_step(
         raise ValueError("blocks: expected at least one block, got none")
     if not torch.compiler.is_compiling():
         first, end = (0, problem.num_blocks) if shard is None else (shard.start, shard.stop)
-        outside = blocks[(blocks < first) | (blocks >= end)]
-        if len(outside):
+        numbers = blocks.tolist()
+        if numbers and (min(numbers) < first or max(numbers) >= end):
+            outside = [number for number in numbers if not first <= number < end]
             owned = "" if shard is None else ", which this process owns"
-            raise ValueError(
-                f"blocks: expected numbers from {first} to {end - 1}{owned}, got {outside[:5].tolist()}"
-            )
-        numbers, counts = torch.unique(blocks, return_counts=True)
-        if len(numbers) < len(blocks):
-            repeated = numbers[counts > 1][:5].tolist()
+            raise ValueError(f"blocks: expected numbers from {first} to {end - 1}{owned}, got {outside[:5]}")
+        if len(set(numbers)) < len(numbers):
+            repeated = [number for number, times in Counter(numbers).items() if times > 1][:5]
             raise ValueError(
                 f"blocks: expected different blocks, got {repeated} more than once; use blocks.unique(), or "
                 "mmb.BlockSampler, which draws without repetition"

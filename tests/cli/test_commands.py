@@ -3,7 +3,6 @@
 import argparse
 import errno
 import gc
-import importlib
 import json
 import os
 import re
@@ -13,7 +12,7 @@ import weakref
 import pytest
 
 from mmb.cli import main
-from mmb.cli.parser import COMMANDS, MODULES
+from mmb.cli.parser import COMMANDS, make_parsers
 from mmb.training import train_many
 from mmb.training.processes.rendezvous import ProcessError
 
@@ -125,7 +124,7 @@ def test_data_commands(call):
     for action in ("get", "prepare"):
         assert call("data", action, "synthetic", "--json")[0] == 0
     code, _, err = call("data", "describe", "synthetik")
-    assert code == 1
+    assert code == 2
     assert "'synthetic'" in err
     code, _, err = call("data", "describe")
     assert code == 2
@@ -135,8 +134,14 @@ def test_data_commands(call):
 def test_keys_are_listed_with_help(call):
     code, out, _ = call("train", "--data", "digits", "--method", "pauc", "--keys")
     assert code == 0
-    assert "--objective.max_fpr" in out
+    assert "\n  objective.max_fpr=0.1\n" in out
+    assert "\n  training.steps=1000\n" in out  # as digits have it
     assert "Step size." in out
+    assert "`" not in out
+    code, out, _ = call("train", "--keys")
+    assert code == 0
+    assert "\n  training.steps=null\n" in out
+    assert "  csv: data.path, data.labels" in out
 
 
 @pytest.mark.parametrize(
@@ -145,7 +150,8 @@ def test_keys_are_listed_with_help(call):
         ([], 2, "a command is needed"),
         (["trian"], 2, "did you mean 'train'"),
         (["train", "--metod", "ce"], 2, "did you mean '--method'"),
-        (["train"], 2, "--data and --method"),
+        (["train"], 2, "--data"),
+        (["tune", "digits"], 2, "missing: method"),
         (["train", "--data", "digits", "--method", "pauk"], 2, "did you mean 'pauc'"),
         (["train", "--data", "digit", "--method", "pauc"], 2, "did you mean 'digits'"),
         (
@@ -154,7 +160,7 @@ def test_keys_are_listed_with_help(call):
             "did you mean 'optimizer.lr'",
         ),
         (["train", "nowhere.yaml"], 2, "nowhere.yaml"),
-        (["resume", "nowhere"], 1, "no run in nowhere"),
+        (["resume", "nowhere"], 2, "no run in nowhere"),
         (["evaluate", "nowhere", "--split", "tset"], 2, "tset"),
         (["predict", "nowhere"], 2, "--input"),
         (["resume", "nowhere", "key=value"], 2, "'key=value'"),
@@ -164,7 +170,7 @@ def test_keys_are_listed_with_help(call):
         (["data", "list", "digits"], 2, "mmb data describe digits"),
         (["data", "get", "digits", "seed=1"], 2, "seed=1"),
         (["data", "describe", "csv"], 2, "path, labels"),
-        (["data", "describe", "synthetic", "rows=many"], 2, '"rows": Expected a int'),
+        (["data", "describe", "synthetic", "rows=many"], 2, "rows: expected a whole number"),
         (["data", "describe", "synthetic", "row=5"], 2, "did you mean 'rows'"),
         (["data", "prepare", "tox21", "workrs=5"], 2, "did you mean 'workers'"),
         (["data", "prepare", "digits", "sed=5"], 2, "did you mean 'seed'"),
@@ -188,7 +194,7 @@ def test_a_run_that_could_not_start_leaves_no_folder(call, tmp_path):
     arguments = ["train", "--data", "csv", "--method", "ce", "--output", "here", *TINY[4:]]
     arguments += ["data.path=data.csv", "data.labels=y"]
     code, _, err = call(*arguments)
-    assert code == 1
+    assert code == 2
     assert "data.csv" in err
     assert not (tmp_path / "here").exists()
     (tmp_path / "data.csv").write_text("x,y\n" + "".join(f"{row % 9},{row % 2}\n" for row in range(100)))
@@ -203,10 +209,13 @@ def test_a_run_that_could_not_start_leaves_no_folder(call, tmp_path):
 
 def test_errors_for_machines_are_json_and_debug_shows_where(call):
     code, out, _ = call("resume", "nowhere", "--json")
-    assert code == 1
+    assert code == 2
     assert "no run" in json.loads(out)["error"]
-    with pytest.raises(Exception, match="no run"):
-        call("resume", "nowhere", "--debug")
+    code, out, _ = call("data", "describe", "csv", "path=nowhere.csv", "labels=y", "--json")
+    assert code == 1
+    assert "nowhere.csv" in json.loads(out)["error"]
+    with pytest.raises(Exception, match=r"nowhere\.csv"):
+        call("data", "describe", "csv", "path=nowhere.csv", "labels=y", "--debug")
 
 
 def test_of_many_processes_one_answers_with_json(call, monkeypatch):
@@ -290,10 +299,8 @@ def test_every_option_of_every_command_has_help(command, capsys):
         main([command, "--help"])
     assert stop.value.code == 0
     assert "--json" in capsys.readouterr().out
-    parser = argparse.ArgumentParser()
-    module = next(module for module, commands in MODULES.items() if command in commands)
-    getattr(importlib.import_module(f"mmb.cli.{module}"), f"{command}_options")(parser)
-    assert all(action.help for action in parser._actions)
+    _, parsers = make_parsers([command])
+    assert all(action.help for action in parsers[command]._actions)
 
 
 def test_warnings_are_lines_on_stderr(call, tmp_path):
@@ -320,7 +327,8 @@ def test_what_a_lost_process_leaves_is_not_freed(monkeypatch):
         weakref.finalize(shared, freed.append, True)
         raise ProcessError("another process has ended")
 
-    monkeypatch.setattr("mmb.cli.parse", lambda words: (fail, argparse.Namespace(json=False, debug=False)))
+    monkeypatch.setattr("mmb.cli.parse", lambda words: argparse.Namespace(json=False, debug=False))
+    monkeypatch.setattr("mmb.cli.function_of", lambda options: fail)
     assert main(["resume"]) == 1
     gc.collect()
     assert not freed

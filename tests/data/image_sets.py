@@ -111,3 +111,18 @@ def write_chexpert(folder, train=9, valid=3):
             lines.append(",".join([f"CheXpert-v1.0-small/{path}", "Male", "60", view.title(), "AP", *labels]))
         (base / f"{part}.csv").write_text("\n".join(lines) + "\n")
     return base
+
+
+def write_own(folder, images=12):
+    """Pictures of two formats and many sizes, and a table of two tasks with gaps; returns its options."""
+    (folder / "pictures").mkdir(parents=True)
+    lines = ["file,bright,wide"]
+    for k in range(images):
+        name = f"{k}.{'png' if k % 2 else 'jpg'}"
+        picture = Image.open(io.BytesIO(photo(k, (20 + k % 9, 30 - k % 7))))
+        if k % 3 == 0:
+            picture = picture.point(lambda value: 200 + value // 5)
+        picture.save(folder / "pictures" / name)
+        lines.append(f"{name},{int(k % 3 == 0)},{'' if k % 5 == 4 else int(k % 9 > 4)}")
+    (folder / "labels.csv").write_text("\n".join(lines) + "\n")
+    return {"path": str(folder / "labels.csv"), "image": "file", "root": str(folder / "pictures")}

@@ -31,6 +31,13 @@ def _csv(root):
     return {"path": path, "labels": "sick,old"}
 
 
+def _own_images(root):
+    pytest.importorskip("PIL")
+    from data import image_sets
+
+    return image_sets.write_own(root / "source", 40) | {"size": 16, "gray": True, "augment": "shift,zoom"}
+
+
 def _molecules(root, **options):
     pytest.importorskip("rdkit")
     pytest.importorskip("ogb")
@@ -90,8 +97,9 @@ def _case(name, root, monkeypatch):
     if name == "digits":
         pytest.importorskip("sklearn")
         return name, root, {}
-    if name in ("synthetic", "csv", "molecules"):
-        return name, root, {"synthetic": _synthetic, "csv": _csv, "molecules": _molecules}[name](root)
+    own = {"synthetic": _synthetic, "csv": _csv, "molecules": _molecules, "images": _own_images}
+    if name in own:
+        return name, root, own[name](root)
     make = _images if name in ("cifar10", "cifar100", "celeba", "chexpert") else _published_molecules
     return name, root, make(root, monkeypatch, name)
 

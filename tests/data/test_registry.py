@@ -30,6 +30,12 @@ def test_options_are_listed():
     assert "root" not in mmb.data.dataset_options("digits")
 
 
+def test_root_is_the_folder_of_data_sets_unless_it_is_an_option(tmp_path):
+    assert mmb.data.prepare("digits", root=tmp_path) == tmp_path
+    assert "root" in mmb.data.dataset_options("images")
+    assert "store" not in mmb.data.dataset_options("images")
+
+
 def test_loader_is_what_load_calls(tmp_path):
     data = mmb.data.loader("synthetic")(tmp_path, rows=30, tasks=2)
     assert (data.inputs == mmb.data.load("synthetic", tmp_path, rows=30, tasks=2).inputs).all()

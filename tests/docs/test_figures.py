@@ -138,3 +138,13 @@ def test_metrics_and_solver():
     for blocks in ("all", "100", "10"):
         seconds = re.search(rf"^mmb v2, {blocks} blocks, compiled +([\d.]+)", noise_free, re.MULTILINE)[1]
         assert re.search(rf"on {blocks} blocks (reaches 1 % )?in {seconds} s", CHOOSE)
+
+
+def test_verdicts():
+    log = (ROOT / "results/report/verdicts.txt").read_text(encoding="utf-8")
+    found = json.loads(log.splitlines()[-1])
+    page = " ".join((ROOT / "docs" / "tools.md").read_text(encoding="utf-8").split())
+    assert f"Of {found['of']} small runs" in page
+    assert f"in {len(found['kinds'])} ways" in page
+    assert f"advice are right for {found['right']} (" in page
+    assert found["right"] >= 0.95 * found["of"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from data.image_sets import write_chexpert
+from data.image_sets import write_chexpert, write_own
 
 ROOT = Path(__file__).parents[2]
 
@@ -63,6 +63,27 @@ def test_molecules_from_smiles_to_decisions(tmp_path, monkeypatch, capsys):
     assert len(rows) == 4
     assert rows[3].startswith("3,0")  # flagged as unusable
     assert "<html" in (tmp_path / "runs" / "report.html").read_text(encoding="utf-8")
+
+
+def test_own_images_with_an_own_network(tmp_path, monkeypatch):
+    monkeypatch.setenv("MMB_DATA", str(tmp_path / "cache"))
+    options = write_own(tmp_path / "mine", 90)
+    new = tmp_path / "new.csv"
+    new.write_text("file\n0.jpg\n3.png\n6.jpg\n1.png\n2.jpg\n4.jpg\nnone.jpg\n")  # three bright, three dark
+    found = example("own_images").main(
+        options["path"],
+        options["root"],
+        new,
+        tmp_path / "run",
+        optimizer={"lr": 0.01},
+        sampler={"batch_size": 24},
+        training={"steps": 24, "evaluate_every": 12, "device": "cpu", "batch_norm": "recalibrate"},
+    )
+    assert found["test"]["auc"] > 0.5
+    rows = (tmp_path / "run" / "scores.csv").read_text(encoding="utf-8").splitlines()[1:]
+    usable, bright = zip(*(row.split(",")[1:3] for row in rows), strict=True)
+    assert usable == ("1",) * 6 + ("0",)
+    assert min(map(float, bright[:3])) > max(map(float, bright[3:6]))
 
 
 def test_chest_xrays_in_the_official_layout(tmp_path, capsys):

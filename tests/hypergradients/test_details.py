@@ -119,7 +119,7 @@ def test_first_order_never_takes_a_second_derivative(monkeypatch):
     mmb.FirstOrder(penalty=10.0, lr=0.1).estimate(
         at, {"penalized": at.lower}, None, {"lr": torch.tensor(0.1)}
     )
-    assert at._linear is None
+    assert at._second is None
 
 
 def test_conjugate_gradient_is_exact_after_as_many_iterations_as_variables():

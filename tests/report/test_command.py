@@ -4,7 +4,8 @@ import json
 import pytest
 
 from mmb.cli.console import Console
-from mmb.cli.run_commands import report_options, run_report
+from mmb.cli.options import report_options
+from mmb.cli.run_commands import run_report
 from mmb.training import RunError
 
 

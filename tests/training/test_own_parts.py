@@ -19,7 +19,8 @@ from mmb.training import (
     train_many,
     with_overrides,
 )
-from mmb.training.recipes.resolution import describe_keys, to_plain
+from mmb.training.recipes.key_help import key_help
+from mmb.training.recipes.resolution import to_plain
 from mmb.training.runs import checkpoint
 
 OWN = {
@@ -42,9 +43,9 @@ def test_options_come_from_signatures(run):
     weights = checkpoint.load(run.best_checkpoint())["job"]["model"]
     assert weights["0.weight"].shape == (4, 5)
     assert resolve(to_plain(run.recipe)) == run.recipe
-    keys = describe_keys(OWN)
-    assert "--data.noise" in keys
-    assert "Of the hidden layer" in keys
+    keys = key_help(OWN)
+    assert "data.noise" in keys
+    assert "Of the hidden layer" in keys["model.width"]["help"]
     with pytest.raises(RecipeError, match=r"data\.rowz.*data\.rows"):
         resolve({**OWN, "data": {"name": "own_parts:load", "rowz": 1}})
     with pytest.raises(RecipeError, match=r"model\.width"):
@@ -92,7 +93,8 @@ def test_an_own_sampler_takes_the_place_of_the_others(tmp_path):
     result = train(Run.create(tmp_path / "run", recipe))
     assert result["versions"]["own_parts:EveryRow"] == "7.1"
     assert Run.open(tmp_path / "run").recipe == recipe
-    assert "Rows in a draw" in describe_keys({**OWN, "sampler": {"kind": "own_parts:EveryRow"}})
+    keys = key_help({**OWN, "sampler": {"kind": "own_parts:EveryRow"}})
+    assert "Rows in a draw" in keys["sampler.width"]["help"]
 
 
 def test_a_sampler_of_the_library_by_its_path_is_the_one_by_name(tmp_path):

@@ -1,5 +1,6 @@
 """Objectives for multi-task AUC and partial AUC: a model and a label matrix with gaps is all they need."""
 
+from mmb.auc.average_precision import AveragePrecision
 from mmb.auc.baselines import SOPA, CrossEntropy, Focal, MiniBatchPartialAUC, SOPAs
 from mmb.auc.batches import Batch, DenseBatch, TaskBatch
 from mmb.auc.compositional.heads import HeadCompositionalAUC
@@ -18,6 +19,7 @@ from mmb.auc.sum import Sum
 
 __all__ = [
     "SOPA",
+    "AveragePrecision",
     "BadValueError",
     "Batch",
     "CompositionalAUC",

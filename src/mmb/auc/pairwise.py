@@ -92,16 +92,16 @@ class PairwisePartialAUC(ThresholdObjective):
         logits = entries.logits
         tracking = self.tracked.look(entries, logits)
         pairs = Pairs.of(entries, self.capacity)
-        loss, slope = pair_loss(pairs.difference(logits), self.surrogate, self.margin)
-        weight = pairs.weight.unsqueeze(1)
-        selected = weight * pairs.beside(tracking.selected)
-        d_logits = pairs.to_scores(selected * slope, logits)
+        loss, d_short = pair_loss(pairs.short(logits.T.contiguous(), self.margin), self.surrogate)
+        selected = pairs.beside(tracking.selected.T.contiguous())
+        d_logits = pairs.to_scores(d_short.mul_(selected), pairs.weight)
         if self.gradient == "full":
-            payoff = pairs.by_task(weight * loss, logits)  # E+[l(z+ - z)] of every row, [rows, k]
-            d_logits = d_logits + self.tracked.through_selection(entries, tracking, payoff)
+            payoff = pairs.by_task(loss, pairs.weight)  # E+[l(z+ - z)] of every row
+            d_logits = d_logits + self.tracked.through_selection(entries, tracking, payoff.T)
+        share = pairs.weight * entries.scale[pairs.columns]
+        value = (share * loss.mul_(selected).sum(1)).sum()
         if self.training:
             self.tracked.step(entries, tracking)
-        value = (entries.scale[pairs.columns] * (selected * loss).sum(1)).sum()
         if self.gradient == "practical":
             pull, d_pull = hold_shift(entries, entries.gather(self.log_odds()), self.shift_pull)
             value, d_logits = value + (entries.scale * pull).sum(), d_logits + d_pull

@@ -7,7 +7,8 @@ import warnings
 from collections.abc import Sequence
 
 from mmb.cli.console import Console
-from mmb.cli.parser import UsageError, parse
+from mmb.cli.parser import function_of, parse
+from mmb.cli.words import UsageError, check_files
 
 __all__ = ["main"]
 
@@ -30,8 +31,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console = Console()
     console.json, debug = "--json" in arguments, False  # also if the rest is not understood
     try:
-        run_command, options = parse(arguments)
+        options = parse(arguments)
         console.json, debug = options.json, options.debug
+        check_files(options)
+        run_command = function_of(options)
         with warnings.catch_warnings():
             warnings.simplefilter("default", UserWarning)
             warnings.showwarning = lambda message, *_: console.warn(str(message))

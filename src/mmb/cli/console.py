@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from mmb._extras import require
+from mmb.cli.progress_lines import ProgressLines
 
 
 class Console:
@@ -52,14 +53,23 @@ class Console:
 
     @contextmanager
     def progress(self) -> Iterator[Any]:
-        """A progress display (rich) on stderr, unless for a machine; its tasks have `unit` and `numbers`."""
+        """A progress display (rich) on stderr, unless for a machine; its tasks have `unit` and `numbers`.
+
+        Without a terminal, it is a line now and then.
+        """
+        if not self.json and not self._errors.is_terminal:
+            yield ProgressLines(self.say)
+            return
         rich = require("rich.progress", extra="training")
-        columns = (
-            rich.TextColumn("{task.description}"),
-            rich.BarColumn(),
+        column = require("rich.table", extra="training").Column
+        columns = (  # they fit 80 characters, and numbers are cut where they do not
+            rich.TextColumn("{task.description}", table_column=column(no_wrap=True)),
+            rich.BarColumn(bar_width=12),
             rich.TextColumn("{task.completed:.0f}/{task.total:.0f} {task.fields[unit]}"),
             rich.TimeRemainingColumn(),
-            rich.TextColumn("{task.fields[numbers]}"),
+            rich.TextColumn(
+                "{task.fields[numbers]}", table_column=column(no_wrap=True, overflow="ellipsis", ratio=1)
+            ),
         )
         with rich.Progress(*columns, console=self._errors, disable=self.json, transient=True) as progress:
             yield progress

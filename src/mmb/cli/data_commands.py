@@ -1,25 +1,15 @@
 """`mmb data`: list, describe, get and prepare data sets."""
 
 import argparse
-from pathlib import Path
 from typing import Any
 
 from mmb import data
 from mmb.cli.console import Console
-from mmb.cli.parser import UsageError, add_overrides
+from mmb.cli.words import UsageError
+from mmb.data.registry import reserved_arguments
 from mmb.training.recipes.resolution import read_options
+from mmb.training.runs.run import command
 from mmb.training.runs.tables import make_table
-
-
-def data_options(parser: argparse.ArgumentParser) -> None:
-    """Options of `mmb data`."""
-    parser.add_argument("action", choices=["list", "describe", "get", "prepare"], help="what to do")
-    parser.add_argument("name", nargs="?", help="which data set; not for list")
-    add_overrides(parser, "set an option of the data set, such as features=fingerprint")
-    parser.add_argument("--root", type=Path, help="where data is kept; by default $MMB_DATA or ~/.cache/mmb")
-    parser.add_argument(
-        "--from", dest="source", type=Path, help="get: a folder that has the files as distributed"
-    )
 
 
 def run_data(options: argparse.Namespace, console: Console) -> None:
@@ -32,7 +22,7 @@ def run_data(options: argparse.Namespace, console: Console) -> None:
         if options.name is not None:
             raise UsageError(f"`mmb data list` lists all; for one, `mmb data describe {options.name}`")
         return list_data(console)
-    if options.name is None or "=" in options.name:
+    if options.name is None:
         raise UsageError(f"`mmb data {options.action}` needs the name of a data set; see `mmb data list`")
     return {"describe": describe, "get": get, "prepare": prepare}[options.action](options, console)
 
@@ -62,7 +52,9 @@ def describe(options: argparse.Namespace, console: Console) -> None:
 def get(options: argparse.Namespace, console: Console) -> None:
     """Get the raw files."""
     path = data.get(options.name, options.root, options.source)
-    console.say(f"the files of {options.name} are in {path}; next: `mmb data prepare {options.name}`")
+    console.say(
+        f"the files of {options.name} are in {path}; next: `{command('data', 'prepare', options.name)}`"
+    )
     console.result({"name": options.name, "path": str(path)})
 
 
@@ -77,11 +69,14 @@ def prepare(options: argparse.Namespace, console: Console) -> None:
             lambda done, total: progress.update(bar, completed=done, total=total),
             **chosen,
         )
-    console.say(f"{options.name} is prepared in {path}; next: `mmb compare --data {options.name}`")
+    known = data.dataset_options(options.name)  # training has these; others, such as workers, only prepare
+    keys = [f"data.{text}" for text in options.overrides if text.partition("=")[0] in known]
+    following = command("compare", "--data", options.name, *keys)
+    console.say(f"{options.name} is prepared in {path}; next: `{following}`")
     console.result({"name": options.name, "path": str(path)})
 
 
 def chosen_options(options: argparse.Namespace, action: str) -> dict[str, Any]:
     """The options of the data set in the arguments."""
     function = data.loader(options.name, action)
-    return read_options(function, options.overrides, skip={"self", "root", "progress"})
+    return read_options(function, options.overrides, skip=reserved_arguments(function))

@@ -1,4 +1,4 @@
-"""The commands and their options."""
+"""The commands: which there are, and from words to the function that runs one."""
 
 import argparse
 import importlib
@@ -6,6 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from mmb._names import nearest
+from mmb._version import __version__
+from mmb.cli import options as command_options
+from mmb.cli.console import Console
+from mmb.cli.words import UsageError, options_as_keys, understand
 
 COMMANDS = {
     "data": "List, describe, get and prepare data sets.",
@@ -18,6 +22,7 @@ COMMANDS = {
     "report": "Write a page about one or more runs that works offline.",
     "reproduce": "Run the recipes behind a table of the paper and make it, or check it against the logs.",
     "tune": "Search a recipe's options for the best validation result.",
+    "completion": "Print a script that completes commands, options, names and keys in your shell.",
 }
 
 MODULES = {
@@ -25,11 +30,20 @@ MODULES = {
     "training_commands": ("train", "resume"),
     "run_commands": ("evaluate", "predict", "export", "report"),
     "study_commands": ("compare", "tune", "reproduce"),
+    "completion": ("completion",),
 }
 
-
-class UsageError(Exception):
-    """The command line was not understood."""
+_MEANINGS = {  # other words for a command
+    **dict.fromkeys(["fit", "run", "start", "learn", "new"], "train"),
+    **dict.fromkeys(["continue", "restart"], "resume"),
+    **dict.fromkeys(["eval", "test", "validate", "metrics"], "evaluate"),
+    **dict.fromkeys(["infer", "inference", "score", "apply", "classify"], "predict"),
+    **dict.fromkeys(["onnx", "save", "convert", "deploy"], "export"),
+    **dict.fromkeys(["plot", "html", "page", "show", "summary", "view"], "report"),
+    **dict.fromkeys(["list", "dataset", "datasets", "download", "describe", "prepare", "get"], "data"),
+    **dict.fromkeys(["search", "hpo", "optimize", "sweep", "grid"], "tune"),
+    **dict.fromkeys(["benchmark", "bench", "versus"], "compare"),
+}
 
 
 class Parser(argparse.ArgumentParser):
@@ -40,49 +54,61 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"{message}; see `{self.prog} --help`")
 
 
-def parse(arguments: Sequence[str]) -> tuple[Callable[..., None], argparse.Namespace]:
-    """The function of the command, which takes options and a console, and its options.
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """The options of the command in the words after `mmb`.
 
     A command whose options have `overrides` also takes `key=value` arguments anywhere.
     """
     chosen = arguments[0] if arguments else ""
-    if chosen.startswith("-") and chosen not in ("-h", "--help"):
+    known_first = ("-h", "--help", "-V", "--version")
+    if chosen.startswith("-") and chosen not in known_first:
         raise UsageError(f"write options after the command: mmb COMMAND {chosen} ...; see `mmb --help`")
+    if chosen == "help":
+        arguments, chosen = ["--help"], "--help"
     if chosen not in COMMANDS and not chosen.startswith("-"):
-        problem = f"there is no command {chosen!r}" if chosen else "a command is needed"
-        raise UsageError(problem + nearest(chosen, COMMANDS))
-    parser = Parser(prog="mmb", description="Multi-task AUC and partial AUC maximization.")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
-    subs = {name: commands.add_parser(name, help=text, description=text) for name, text in COMMANDS.items()}
-    if chosen in COMMANDS:  # only this one's module is imported: help stays fast
-        name = next(name for name, commands in MODULES.items() if chosen in commands)
-        module = importlib.import_module(f"mmb.cli.{name}")
-        getattr(module, f"{chosen}_options")(subs[chosen])
-        common = subs[chosen].add_argument_group("output")
-        common.add_argument("--json", action="store_true", help="print one JSON value and nothing else")
-        common.add_argument("--debug", action="store_true", help="show the traceback of an error")
-    options, rest = parser.parse_known_args(arguments)
+        if not chosen:
+            raise UsageError("a command is needed" + nearest("", COMMANDS))
+        raise UsageError(f"there is no command {chosen!r}{nearest(_MEANINGS.get(chosen, chosen), COMMANDS)}")
+    parser, subs = make_parsers([chosen] if chosen in COMMANDS else [])
+    words = list(arguments[1:])
+    if chosen in subs and any(action.dest == "overrides" for action in subs[chosen]._actions):
+        words = options_as_keys(words, subs[chosen]._option_string_actions)
+    options, rest = parser.parse_known_args([chosen, *words] if arguments else [])
     takes_overrides = hasattr(options, "overrides")
-    overrides = [text for text in rest if takes_overrides and "=" in text and not text.startswith("-")]
+    overrides = [text for text in rest if takes_overrides and not text.startswith("-")]
     for text in rest:
         if text not in overrides:
-            known = [option for action in subs[chosen]._actions for option in action.option_strings]
-            raise UsageError(f"{text!r} is not understood{nearest(text, known)}")
+            raise UsageError(
+                f"{text!r} is not understood{nearest(text, subs[chosen]._option_string_actions)}"
+            )
     if takes_overrides:
         options.overrides = [*options.overrides, *overrides]
-    return getattr(module, f"run_{chosen}"), options
+    understand(chosen, options)
+    return options
 
 
-def positive(text: str) -> int:
-    """The type of an option that counts something."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1, got {text}")
-    return int(text)
+def function_of(options: argparse.Namespace) -> Callable[[argparse.Namespace, Console], None]:
+    """The function that runs the command of some options; its module is imported here."""
+    if getattr(options, "keys", False):
+        return importlib.import_module("mmb.cli.keys_command").run_keys
+    module = next(name for name, commands in MODULES.items() if options.command in commands)
+    return getattr(importlib.import_module(f"mmb.cli.{module}"), f"run_{options.command}")
 
 
-def add_overrides(
-    parser: argparse.ArgumentParser,
-    meaning: str = "change a key of the recipe, such as optimizer.lr=0.01; `mmb train --keys` lists them",
-) -> None:
-    """Let a command take `key=value` arguments."""
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help=meaning)
+def make_parsers(names: Sequence[str]) -> tuple[Parser, dict[str, Parser]]:
+    """The parser of the command line, and those of its commands, of which some have their options."""
+    parser = Parser(
+        prog="mmb", description="Multi-task AUC and partial AUC maximization.", allow_abbrev=False
+    )
+    parser.add_argument("-V", "--version", action="version", version=f"mmb {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
+    subs = {
+        name: commands.add_parser(name, help=text, description=text, allow_abbrev=False)
+        for name, text in COMMANDS.items()
+    }
+    for name in names:
+        getattr(command_options, f"{name}_options")(subs[name])
+        common = subs[name].add_argument_group("output")
+        common.add_argument("--json", action="store_true", help="print one JSON value and nothing else")
+        common.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    return parser, subs

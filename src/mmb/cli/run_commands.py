@@ -1,7 +1,6 @@
 """Commands that use finished runs: `evaluate`, `predict`, `export` and `report`."""
 
 import argparse
-from pathlib import Path
 
 from mmb.cli.console import Console
 from mmb.metrics.titles import column_titles, definition, shown_metrics
@@ -9,13 +8,6 @@ from mmb.report import write_report
 from mmb.report.run_groups import find_runs
 from mmb.training import Run, evaluate_run, export_run, predict_file
 from mmb.training.runs.tables import make_table
-
-
-def evaluate_options(parser: argparse.ArgumentParser) -> None:
-    """Options of `mmb evaluate`."""
-    parser.add_argument("run", type=Path, help="folder of the run")
-    parser.add_argument("--split", choices=["train", "valid", "test"], default="test", help="which rows")
-    parser.add_argument("--max-fpr", type=float, help="limit of the partial AUC; by default that of the run")
 
 
 def run_evaluate(options: argparse.Namespace, console: Console) -> None:
@@ -30,18 +22,6 @@ def run_evaluate(options: argparse.Namespace, console: Console) -> None:
     title = f"{options.run}: {options.split} rows"
     console.show(make_table(title, columns, rows, definition(max_fpr, select)))
     console.result(found)
-
-
-def predict_options(parser: argparse.ArgumentParser) -> None:
-    """Options of `mmb predict`."""
-    parser.add_argument("run", type=Path, help="folder of a finished run")
-    parser.add_argument("--input", type=Path, required=True, help="CSV file with the columns of the data")
-    parser.add_argument("--output", type=Path, required=True, help="CSV file to write, a line per row")
-    parser.add_argument(
-        "--fpr",
-        type=float,
-        help="false positive rate of the decisions, as on the validation rows; by default that of the run",
-    )
 
 
 def run_predict(options: argparse.Namespace, console: Console) -> None:
@@ -59,12 +39,6 @@ def run_predict(options: argparse.Namespace, console: Console) -> None:
     console.result(found)
 
 
-def export_options(parser: argparse.ArgumentParser) -> None:
-    """Options of `mmb export`."""
-    parser.add_argument("run", type=Path, help="folder of a finished run")
-    parser.add_argument("--output", type=Path, help="folder to write to; by default RUN/export")
-
-
 def run_export(options: argparse.Namespace, console: Console) -> None:
     """Export, compare, and show the files."""
     opened = Run.open(options.run)
@@ -73,17 +47,6 @@ def run_export(options: argparse.Namespace, console: Console) -> None:
     caption = f"Largest difference of a logit from the model itself, over {found['rows_compared']} rows"
     console.show(make_table("Exported", ["format", "file", "difference"], rows, caption))
     console.result(found)
-
-
-def report_options(parser: argparse.ArgumentParser) -> None:
-    """Options of `mmb report`."""
-    parser.add_argument(
-        "runs", nargs="+", type=Path, metavar="RUN", help="folder of a run, or one with runs in it"
-    )
-    parser.add_argument("-o", "--output", type=Path, default=Path("report.html"), help="file to write")
-    parser.add_argument(
-        "--max-fpr", type=float, help="limit of the partial AUC; by default that of the first run"
-    )
 
 
 def run_report(options: argparse.Namespace, console: Console) -> None:

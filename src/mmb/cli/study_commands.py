@@ -11,9 +11,9 @@ from mmb._atomic_files import write_whole
 from mmb._cores import available_cores
 from mmb._extras import require
 from mmb.cli.console import Console
-from mmb.cli.parser import UsageError, add_overrides, positive
-from mmb.cli.training_commands import add_choice_options, chosen_fragment
+from mmb.cli.training_commands import chosen_fragment, next_steps
 from mmb.cli.watching import ProgressObserver, train_and_show
+from mmb.cli.words import UsageError
 from mmb.training import (
     METHODS,
     PlannedRun,
@@ -35,31 +35,12 @@ from mmb.training.studies.compare import comparison_table, plot_curves
 _SHOWN = 10  # trials
 
 
-def compare_options(parser: argparse.ArgumentParser) -> None:
-    """Options of `mmb compare`."""
-    parser.add_argument("recipe", nargs="?", help="recipe file (YAML) that all methods share; or use --data")
-    add_overrides(parser)
-    parser.add_argument("--data", help="data set; `mmb data list` lists them")
-    parser.add_argument("--methods", default="ce,auc,auc-ct,pauc", help="names of methods, with commas")
-    parser.add_argument("--seeds", type=positive, default=3, help="number of seeds")
-    parser.add_argument(
-        "--jobs", type=positive, help="runs at a time; by default one per core, or one on a GPU"
-    )
-    parser.add_argument(
-        "--no-controls",
-        dest="controls",
-        action="store_false",
-        help="compare soup without CE, and without averaged and longer CE of as many steps",
-    )
-    parser.add_argument("--output", type=Path, help="folder of the comparison; by default runs/compare-DATA")
-
-
 def run_compare(options: argparse.Namespace, console: Console) -> None:
     """Train all, then show and write the table and the curves."""
     methods = list(dict.fromkeys(method.strip() for method in options.methods.split(",") if method.strip()))
     if not methods:
         raise UsageError(f"--methods needs names of methods, with commas; known are {', '.join(METHODS)}")
-    fragment = chosen_fragment(options, "data")
+    fragment = chosen_fragment(options)
     name = fragment["data"]["name"]
     folder = options.output or Path("runs") / folder_name(f"compare-{name}")
     planned = plan_comparison(fragment, methods, options.seeds, folder, options.controls)
@@ -80,38 +61,22 @@ def run_compare(options: argparse.Namespace, console: Console) -> None:
         f"Curves: {folder / 'curves.png'}\n"
         f"Each task of a run: {runs[-1].path / 'table.txt'}\n"
         f"Watch it all: tensorboard --logdir {shlex.quote(str(folder))}\n"
-        f"Use a model: {command('predict', runs[-1].path, '--input', 'FILE', '--output', 'FILE')}"
+        f"A page about all of it: {command('report', folder)}\n"
+        f"Use a model: {next_steps(runs[-1])[-1]}"
     )
     console.result({"output": str(folder), "methods": summary})
 
 
-def tune_options(parser: argparse.ArgumentParser) -> None:
-    """Options of `mmb tune`."""
-    parser.add_argument("recipe", nargs="?", help="recipe file (YAML), with or without its own grid")
-    add_overrides(parser)
-    add_choice_options(parser)
-    parser.add_argument(
-        "--trials",
-        type=positive,
-        default=30,
-        help="trials in all (default 30); the same command continues, also in several terminals at once",
-    )
-    parser.add_argument("--jobs", type=positive, default=1, help="trials at a time, each in its own process")
-    parser.add_argument(
-        "--output", type=Path, help="folder of the study; by default runs/tune-DATA-METHOD-SEED"
-    )
-
-
 def run_tune(options: argparse.Namespace, console: Console) -> None:
     """Work on the study, then show its best trials."""
-    recipe = resolve(chosen_fragment(options, "data", "method"))
+    recipe = resolve(chosen_fragment(options))
     default = Path("runs") / folder_name(f"tune-{recipe.data['name']}-{recipe.method}-{recipe.seed}")
     optuna = require("optuna", extra="tune")
     optuna.logging.set_verbosity(optuna.logging.WARNING)  # the progress bar tells more
     study = TuningStudy(options.output or default, recipe)
     console.say(f"tuning in {study.folder}; stop it at any time, the same command continues")
     with console.progress() as progress:
-        study.run(options.trials, ProgressObserver(progress, console), options.jobs)
+        study.run(options.trials, ProgressObserver(progress, console, many=True), options.jobs)
     show_trials(study, options.trials, console)
 
 
@@ -135,30 +100,6 @@ def show_trials(study: TuningStudy, trials: int, console: Console) -> None:
         console.show(f"Train with the best values: {command('train', path)}")
     console.result(
         {"output": str(study.folder), "recipe": path, "best": best, "states": states, "trials": records}
-    )
-
-
-def reproduce_options(parser: argparse.ArgumentParser) -> None:
-    """Options of `mmb reproduce`."""
-    parser.add_argument("tables", nargs="*", metavar="TABLE", help="table1, table2 or ablation; or several")
-    parser.add_argument("--data", nargs="+", default=["molpcba"], help="data set; or several")
-    parser.add_argument("--seeds", type=positive, default=3, help="number of seeds")
-    parser.add_argument("--rows", nargs="+", metavar="ROW", help="run these rows only")
-    parser.add_argument("--jobs", type=positive, default=1, help="runs at a time, each in its own process")
-    parser.add_argument(
-        "--choose",
-        action="store_true",
-        help="try the choices of each row, on validation rows alone; the table then has the best",
-    )
-    parser.add_argument(
-        "--check",
-        action="store_true",
-        help="train nothing: make all tables again from the logs, and fail if one differs",
-    )
-    parser.add_argument("--output", type=Path, default=Path("runs/reproduce"), help="folder of the runs")
-    parser.add_argument("--results", type=Path, default=Path("results"), help="folder of logs and tables")
-    parser.add_argument(
-        "--recipes", type=Path, default=Path("recipes/reproduce"), help="folder of the studies"
     )
 
 

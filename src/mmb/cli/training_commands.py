@@ -10,51 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from mmb.cli.console import Console
-from mmb.cli.parser import UsageError, add_overrides, positive
 from mmb.cli.watching import ProgressObserver
-from mmb.training import METHODS, Recipe, Run, RunError, merge, read_recipe, resolve, with_overrides
+from mmb.training import Recipe, Run, RunError, merge, read_recipe, resolve, with_overrides
 from mmb.training.loop.loop import train_together
 from mmb.training.loop.setup import find_device
 from mmb.training.processes.group import Ranks, joined
-from mmb.training.recipes.resolution import describe_keys
 from mmb.training.runs.run import command, folder_name
 from mmb.training.runs.tables import result_table
 
 
-def train_options(parser: argparse.ArgumentParser) -> None:
-    """Options of `mmb train`."""
-    parser.add_argument("recipe", nargs="?", help="recipe file (YAML); key=value also goes here")
-    add_overrides(parser)
-    add_choice_options(parser)
-    parser.add_argument("--output", type=Path, help="folder of the run; by default a new one below runs/")
-    add_jobs(parser)
-    parser.add_argument(
-        "--keys", action="store_true", help="list all keys of the recipe, with help, and stop"
-    )
-
-
-def add_jobs(parser: argparse.ArgumentParser) -> None:
-    """The option that says how many branches are trained at a time."""
-    parser.add_argument(
-        "--jobs", type=positive, default=1, help="branches at a time, for methods that have branches"
-    )
-
-
-def add_choice_options(parser: argparse.ArgumentParser) -> None:
-    """Options that choose what to train on and for."""
-    parser.add_argument("--data", help="data set; `mmb data list` lists them")
-    parser.add_argument("--method", help="what to train for: " + ", ".join(METHODS))
-
-
 def run_train(options: argparse.Namespace, console: Console) -> None:
     """Train."""
-    fragment = chosen_fragment(options, "data", "method")
-    if options.keys:
-        text = describe_keys(fragment)
-        console.result({"help": text})
-        console.show(text)
-        return
-    recipe = resolve(fragment)
+    recipe = resolve(chosen_fragment(options))
     with joined(find_device(recipe.training.device)) as ranks:
         made = make_run(options.output, recipe, ranks)
         if ranks.is_main:
@@ -117,30 +84,25 @@ def train_one(run: Run, console: Console, ranks: Ranks, jobs: int) -> None:
             error.add_note(f"continue with `{command('resume', run.path)}`")
         raise
     console.show(result_table(result))
-    predict = command("predict", run.path, "--input", "FILE", "--output", "FILE")
-    console.say(f"the run is in {run.path}; next: `{command('evaluate', run.path)}`, `{predict}`")
+    console.say(f"the run is in {run.path}; next: {', '.join(f'`{text}`' for text in next_steps(run))}")
     console.result({"run": str(run.path), **result})
 
 
-def chosen_fragment(options: argparse.Namespace, *required: str) -> dict[str, Any]:
-    """The recipe that the command line chooses; without a file, it needs the required options."""
-    recipe, overrides = options.recipe, options.overrides
-    if recipe is not None and "=" in recipe:
-        recipe, overrides = None, [recipe, *overrides]
-    if recipe is None and not all(getattr(options, name) for name in required):
-        raise UsageError(f"give a recipe file, or {' and '.join(f'--{name}' for name in required)}")
-    fragment = {} if recipe is None else read_recipe(recipe)
+def next_steps(run: Run) -> list[str]:
+    """Commands that a finished run is ready for."""
+    reads_files = run.outcome("predictor.json", ["encoder"])["encoder"] is not None
+    use = command("predict", run.path, "--input", "FILE", "--output", "FILE")
+    return [command("report", run.path), use if reads_files else command("export", run.path)]
+
+
+def chosen_fragment(options: argparse.Namespace) -> dict[str, Any]:
+    """The recipe that the command line chooses."""
+    fragment = {} if options.recipe is None else read_recipe(options.recipe)
     if options.data:
         fragment = merge(fragment, {"data": {"name": options.data}})
-    if "method" in required and options.method:
+    if getattr(options, "method", None):
         fragment = merge(fragment, {"method": options.method})
-    return with_overrides(fragment, overrides)
-
-
-def resume_options(parser: argparse.ArgumentParser) -> None:
-    """Options of `mmb resume`."""
-    parser.add_argument("run", type=Path, help="folder of the run")
-    add_jobs(parser)
+    return with_overrides(fragment, options.overrides)
 
 
 def run_resume(options: argparse.Namespace, console: Console) -> None:

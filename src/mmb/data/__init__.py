@@ -7,7 +7,7 @@ has one data set per module.
 
 from mmb._renamed import renamed_names
 from mmb.data.dataset import SPLITS, Dataset, Encoder, Inputs
-from mmb.data.errors import DamagedDataError, DataError, MissingDataError
+from mmb.data.errors import DamagedDataError, DataError, MissingDataError, TableError
 from mmb.data.inputs.graphs import GraphBatch
 from mmb.data.own_rows import make_dataset
 from mmb.data.registry import (
@@ -33,6 +33,7 @@ __all__ = [
     "GraphBatch",
     "Inputs",
     "MissingDataError",
+    "TableError",
     "about",
     "available_datasets",
     "dataset_options",

@@ -34,3 +34,16 @@ class DamagedDataError(DataError, ValueError):
 
     def __init__(self, path: Path | str, problem: str = "", remedy: str = "") -> None:
         super().__init__(f"{path} is damaged: {problem}.\n  what to do: {remedy}" if remedy else str(path))
+
+
+class TableError(DataError, ValueError):
+    """A table is sound, but what it says, or what is asked of it, does not fit.
+
+    Args:
+        path: The file; alone, the whole message (as when the exception comes from another process).
+        problem: What does not fit: which column, which row, what was found there.
+        remedy: What to do, as a sentence.
+    """
+
+    def __init__(self, path: Path | str, problem: str = "", remedy: str = "") -> None:
+        super().__init__(f"{path}: {problem}.\n  what to do: {remedy}" if remedy else str(path))

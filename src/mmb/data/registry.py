@@ -14,7 +14,7 @@ from mmb.data.dataset import Dataset, Encoder, Progress
 
 # Each is a module of `mmb.data.sets`, imported when first used: most need an optional extra.
 _NAMES = (
-    *("digits", "synthetic", "csv"),
+    *("digits", "synthetic", "csv", "images"),
     *("molecules", "molpcba", "tox21", "toxcast", "muv", "sider", "hiv", "bbbp", "clintox"),
     *("cifar10", "cifar100", "celeba", "chexpert"),
 )
@@ -45,7 +45,16 @@ def dataset_options(name: str, action: str = "load") -> dict[str, inspect.Parame
     """Options of `load` (or of `"get"` or `"prepare"`) for one data set, other than its root."""
     function = _function(name, action)
     parameters = inspect.signature(function).parameters if function else {}
-    return {key: value for key, value in parameters.items() if key not in ("root", "source", "progress")}
+    return {key: value for key, value in parameters.items() if key not in reserved_arguments(function)}
+
+
+def reserved_arguments(function: Callable[..., Any] | None) -> set[str]:
+    """Arguments of a data set's function that are no options: where data sets are kept, and progress.
+
+    The first is called `root`, or `store` where `root` is an option.
+    """
+    names = inspect.signature(function).parameters if function else {}
+    return {"self", "store" if "store" in names else "root", "source", "progress"}
 
 
 def get(name: str, root: Path | str | None = None, source: Path | str | None = None) -> Path:
@@ -67,13 +76,13 @@ def get(name: str, root: Path | str | None = None, source: Path | str | None = N
 
 
 def prepare(
-    name: str, root: Path | str | None = None, progress: Progress | None = None, **options: Any
+    name: str, root: Path | str | None = None, /, progress: Progress | None = None, **options: Any
 ) -> Path:
     """Turn raw files into the cache that `load` opens; does nothing if it is already there.
 
     Args:
         name: Name of the data set.
-        root: Where data sets are kept; `default_root` by default.
+        root: Where data sets are kept, as in `load`.
         progress: Called now and then with how much is done, and how much there is to do in all.
         **options: Options of this data set.
 
@@ -83,20 +92,21 @@ def prepare(
     Raises:
         DataError: If raw files are missing or damaged.
     """
-    function, folder = _function(name, "prepare"), _root(root)
+    function, folder = _function(name, "prepare"), _root(_by_keyword(name, options, root))
     if function is None:
         return folder
     return Path(function(folder, progress=progress, **_checked(name, "prepare", options)))
 
 
-def load(name: str, root: Path | str | None = None, **options: Any) -> Dataset:
+def load(name: str, root: Path | str | None = None, /, **options: Any) -> Dataset:
     """Load a data set, preparing it first if needed.
 
     Args:
         name: Name of the data set, or the import path `package.module:function` of your own function, which
             returns a [`Dataset`][mmb.data.Dataset]. Its arguments are the options; one named `root` gets the
             folder of data sets.
-        root: Where data sets are kept; `default_root` by default.
+        root: Where data sets are kept; `default_root` by default. It may be given by keyword, unless the
+            data set has an option of that name.
         **options: Options of this data set; see `dataset_options`.
 
     Returns:
@@ -108,6 +118,7 @@ def load(name: str, root: Path | str | None = None, **options: Any) -> Dataset:
         DataError: If files are missing or damaged.
         ImportError: If an optional package is needed; the message names the extra.
     """
+    root = _by_keyword(name, options, root)
     function, options = loader(name), _checked(name, "load", options)
     if not is_import_path(name):
         return function(_root(root), **options)
@@ -146,6 +157,11 @@ def encoder_from_json(data: dict[str, Any]) -> Encoder:
         raise ValueError(f"there is no encoder of kind {kind!r}; kinds are {sorted(_ENCODERS)}")
     module, name = _ENCODERS[kind]
     return getattr(importlib.import_module(module), name).from_json(data)
+
+
+def _by_keyword(name: str, options: dict[str, Any], root: Path | str | None) -> Path | str | None:
+    """Where data sets are kept, which may be given as `root=` unless that is an option of the data set."""
+    return root if "root" in dataset_options(name) else options.pop("root", root)
 
 
 def _root(root: Path | str | None) -> Path:

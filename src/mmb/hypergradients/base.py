@@ -11,7 +11,7 @@ from mmb.oracles import Oracles
 from mmb.trees import Tree, add_scaled, block_dot, block_norm
 
 Memory = dict[str, Tree]
-Rates = Mapping[str, Tensor]  # scalars
+Rates = Mapping[str, float | Tensor]  # tensors in a compiled step
 
 
 class Estimate(NamedTuple):
@@ -56,7 +56,8 @@ class Hypergradient(ABC):
     def rates(self, step: int) -> dict[str, float]:
         """The estimator's own step sizes at a step, which may follow schedules.
 
-        They reach `estimate` as tensors, so that a compiled step is not compiled again for every new value.
+        They reach `estimate` as numbers, and in a compiled step as tensors, so that it is not compiled again
+        for every new value.
 
         Args:
             step: Number of the step, from 0.
@@ -74,7 +75,7 @@ class Hypergradient(ABC):
             at: Derivatives at the sampled blocks.
             memory: Memory of the sampled blocks.
             draw: What `draw` gave for this step.
-            rates: What `rates` gave for this step, as tensors.
+            rates: What `rates` gave for this step.
 
         Returns:
             The estimate; nothing is changed in place.

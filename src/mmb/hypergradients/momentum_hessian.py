@@ -10,7 +10,7 @@ from mmb.hypergradients.base import Estimate, Hypergradient, Memory, Rates, impl
 from mmb.hypergradients.exact import solve_positive_definite
 from mmb.oracles import Oracles
 from mmb.schedules import Schedule, value_at
-from mmb.trees import Tree, ravel_blocks, unravel_blocks
+from mmb.trees import Tree, blend, block_norm, ravel_blocks, unravel_blocks
 
 
 class MomentumHessian(Hypergradient):
@@ -48,10 +48,10 @@ class MomentumHessian(Hypergradient):
         old = memory["hessian"]  # s_i^t
         flat, indefinite = solve_positive_definite(old, ravel_blocks(at.upper.grad_lower))  # H_i^t grad_y f_i
         grad_x, _, negative = implicit_gradient(at, unravel_blocks(flat, at.lower))
-        gap = at.hessian() - old
+        new = at.hessian()
         return Estimate(
             grad_x,
-            {"hessian": old + rates["beta"] * gap},  # s_i^{t+1}
-            gap.flatten(1).norm(dim=1),
+            {"hessian": blend(old, new, rates["beta"])},  # s_i^{t+1}
+            block_norm(new - old),
             indefinite | negative,
         )

@@ -11,7 +11,7 @@ _HALVINGS = 45  # of an interval of rates
 
 def binomial_cdf(count: Tensor, number: Tensor, rate: Tensor) -> Tensor:
     """P(at most `count` of `number` events), each of probability `rate`; float64, elementwise."""
-    shape = torch.broadcast_shapes(count.shape, number.shape, rate.shape)
+    shape = torch.broadcast_shapes(count.shape, number.shape, rate.shape)  # type: ignore[no-untyped-call]
     count, number, rate = (value.double().expand(shape) for value in (count, number, rate))
     inside = (count >= 0) & (count < number)
     k = count.where(inside, 0.0)

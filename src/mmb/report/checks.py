@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,20 +11,24 @@ from torch import Tensor
 from mmb import metrics
 from mmb._names import first_few
 from mmb.auc import ThresholdReport
+from mmb.metrics import MetricName
+from mmb.report.check import Check, verdict_of
 from mmb.report.comparison import AREAS, area_samples
-from mmb.report.intervals import FEWEST
+from mmb.report.curve_checks import better_step_size, check_divergence, check_shape, validation_curve
+from mmb.report.evidence import Evidence, evidence
+from mmb.report.intervals import FEWEST, UncertainValue
 from mmb.report.selected_scores import SelectedScores
 from mmb.training import Run
 
 _SMALL_SPREAD = 0.05  # of logits
-
-
-class Check(NamedTuple):
-    """One thing that was checked: its status, a title of a few words, and what was found and what to do."""
-
-    status: Literal["good", "remark", "bad"]
-    title: str
-    text: str
+_OVERFIT = 0.05  # more than this lost from training to test rows, beyond noise
+_SURE = 0.75  # no random weights rank this well
+_BACKWARDS = 0.35  # nor this badly, unless labels are turned around
+_PARTS = ("train", "valid", "test")
+_LABELS = (
+    "check that labels belong to their rows: a file sorted or joined wrongly, another meaning of 0 and 1, "
+    "ids among the inputs."
+)
 
 
 @dataclass(frozen=True)
@@ -37,88 +42,160 @@ class RunFacts:
     max_fpr: float  # limit of the partial AUC
     tracked: dict[int, ThresholdReport]  # tracked thresholds by step
     rates: Tensor  # false positive rate on test rows of each task, at the thresholds of the validation rows
-    highest: Tensor  # upper end of each task's interval of the AUC; NaN if it has none
+
+    @cached_property
+    def metric(self) -> MetricName:
+        """The area that verdicts speak of: the one that selects weights, or AUC."""
+        select = self.run.recipe.training.select
+        return select if select in AREAS else "auc"
+
+    @cached_property
+    def areas(self) -> dict[str, UncertainValue]:
+        """The mean of that area over tasks, by part of the data."""
+        found = {}
+        for part in _PARTS:
+            labels = self.scores.labels[part]
+            sample = area_samples(self.scores.logits[part], labels, self.max_fpr)[self.metric]
+            found[part] = sample.mean(labels).estimate()
+        return found
+
+    @cached_property
+    def evidence(self) -> dict[str, tuple[Evidence, Evidence]]:
+        """What each part of the data shows, of all tasks and of each."""
+        return {part: evidence(self.scores.logits[part], self.scores.labels[part]) for part in _PARTS}
+
+    @cached_property
+    def backwards(self) -> Tensor:
+        """The tasks that are ranked worse than by chance on test rows, but not on training rows."""
+        return self.evidence["test"][1].below & ~self.evidence["train"][1].below
+
+    def said(self, part: str) -> str:
+        """The area on a part of the data, with its interval."""
+        area = self.areas[part]
+        low, high = area.share_interval()
+        interval = f" ({float(low):.3f} to {float(high):.3f})" if bool(low.isfinite()) else ""
+        return f"{metrics.METRICS[self.metric].title} {float(area.value):.3f}{interval}"
 
 
 def check_run(facts: RunFacts) -> dict[str, Any]:
-    """A `"verdict"` of one sentence, its `"status"`, and the `"checks"` as dicts."""
-    checks = [*_progress(facts), *_thresholds(facts), *_duals(facts), *_tasks(facts)]
-    bad = [found.title for found in checks if found.status == "bad"]
-    remarks = [found.title for found in checks if found.status == "remark"]
-    if bad:
-        status, verdict = "bad", f"Not working: {bad[0]}."
-    elif remarks:
-        status, verdict = "remark", f"Working, but see: {'; '.join(remarks)}."
-    else:
-        status, verdict = "good", "Working: it learned, and nothing stands out."
-    return {"status": status, "verdict": verdict, "checks": [found._asdict() for found in checks]}
-
-
-def _progress(facts: RunFacts) -> Iterator[Check]:
-    """Whether it ran to its end, learned, leveled off, and generalizes to new rows."""
-    run, log, logits, labels = facts.run, facts.log, facts.scores.logits, facts.scores.labels
+    """A `"verdict"` of one sentence, its `"status"`, the `"advice"` and the `"checks"` as dicts."""
+    checks = list(check_divergence(facts.log))
+    if not checks:
+        checks = [*_learning(facts), *_thresholds(facts), *_duals(facts)]
+        if not any(check.status == "bad" for check in checks):
+            checks += [*_tasks(facts), *_decisions(facts)]
     if not facts.finished:
         text = (
-            f"The log ends at step {log[-1]['step'] if log else 0}; the page shows the best weights so far, "
-            f"of step {facts.scores.step}. Continue with `mmb resume`; if the run stopped with an error, its "
-            "message says what to change."
+            f"The log ends at step {facts.log[-1]['step'] if facts.log else 0}; the page shows the best "
+            f"weights so far, of step {facts.scores.step}."
         )
-        yield Check("remark", "not finished", text)
-    select = run.recipe.training.select
-    name = select if select in AREAS else "auc"
-    curve = [record[name] for record in log if record["kind"] == "valid" and record[name] is not None]
-    if len(curve) < 2:
-        yield Check("remark", "too few evaluations", "Set training.evaluate_every lower to see a curve.")
+        checks.append(Check("remark", "it is not finished", text, "Continue with `mmb resume`."))
+    return verdict_of(checks, f"Working: {facts.said('test')} on test rows.")
+
+
+def _learning(facts: RunFacts) -> Iterator[Check]:
+    """Whether it learned its training rows, and whether that carries over to new rows."""
+    curve = validation_curve(facts.log, facts.metric)
+    train, valid, test = (facts.evidence[part][0] for part in _PARTS)
+    backwards = _backwards(facts)
+    if backwards is not None:
+        yield backwards
         return
-    noise = area_samples(logits["valid"], labels["valid"], facts.max_fpr)[name].mean(labels["valid"])
-    error = float(noise.estimate().variance.sqrt())
-    yield from _learning(curve, error, f"validation {metrics.METRICS[name].title}", facts.finished)
-    spread = float(logits["valid"].float().std(0).median())
+    said = f"{facts.said('train')} on training rows, {facts.said('test')} on test rows."
+    if not bool(train.enough) and not bool(train.above):
+        yield _too_few(facts, "train", said)
+        return
+    start = validation_curve(facts.log, "auc")[:1]
+    noise = 3 * float((train.error.square() + valid.chance_error.square()).sqrt())
+    compared = bool(start) and bool(valid.enough)
+    risen = not compared or float(train.auc) - start[0] > noise
+    if bool(train.near) or not (bool(train.above) and (risen or float(train.auc) > _SURE)):
+        if bool(valid.enough):
+            yield from _not_learned(facts, said)
+        else:  # other weights may have learned
+            yield _too_few(facts, "valid", f"They selected the weights of step {facts.scores.step}. {said}")
+        return
+    yield Check("good", "learned its training rows", said)
+    if not bool(test.enough):
+        yield _too_few(facts, "test", said)
+        return
+    if bool(test.near):
+        text = f"{said} New rows are ranked as by chance."
+        advice = f"First, {_LABELS} If they do: fewer steps, more weight decay, more training rows."
+        yield Check("bad", "nothing it learned carries over to new rows", text, advice)
+        return
+    yield _generalization(facts, said)
+    if not bool(valid.enough):
+        text = f"Weights are selected by {int(valid.positives)} positives among the validation rows."
+        advice = "Give the validation rows more positives, or evaluate only at the end."
+        yield Check("remark", "its weights are selected by chance", text, advice)
+    elif len(curve) > 1:
+        error = float(facts.areas["valid"].variance.sqrt())
+        yield from check_shape(curve, error, facts.metric, facts.finished)
+
+
+def _backwards(facts: RunFacts) -> Check | None:
+    """Whether new rows are ranked worse than by chance, by the selected weights or ever more in training."""
+    valid, test = facts.evidence["valid"][0], facts.evidence["test"][0]
+    curve = validation_curve(facts.log, "auc")
+    noise = 3 * float(valid.chance_error)
+    parts = []
+    if len(curve) > 1 and curve[-1] < min(_BACKWARDS, curve[0] - noise):
+        parts.append(f"validation rows (AUC from {curve[0]:.3f} to {curve[-1]:.3f})")
+    if bool(test.below) and bool(facts.evidence["train"][0].above):
+        parts.append(f"test rows (AUC {float(test.auc):.3f})")
+    if not parts:
+        return None
+    text = f"Worse than chance on {' and '.join(parts)}: the labels mean the opposite of the training labels."
+    return Check("bad", "it ranks new rows backwards", text, _LABELS.capitalize())
+
+
+def _too_few(facts: RunFacts, part: str, said: str) -> Check:
+    """Too few rows of a part of the data to tell how good it is."""
+    found, labels = facts.evidence[part][0], facts.scores.labels[part]
+    sign = "positive" if int((labels == 1).sum()) <= int((labels == 0).sum()) else "negative"
+    rows = {"train": "training rows", "valid": "validation rows", "test": "test rows"}[part]
+    shown = "Better than chance" if bool(found.above) else "Not told from chance"
+    text = f"{said} {shown} on {rows}, but they are too few to say how good it is."
+    advice = f"Split the data so that each task has tens of {sign}s among these rows, or get more."
+    count = int(found.positives)
+    return Check("unknown", f"{count} {sign}{'s' * (count != 1)} among the {rows}", text, advice)
+
+
+def _not_learned(facts: RunFacts, said: str) -> Iterator[Check]:
+    """Training rows are ranked no better than at the start, or than by chance."""
+    curve = validation_curve(facts.log, "auc")
+    best, noise = max(curve, default=0.5), float(facts.evidence["valid"][0].error)
+    if curve and curve[0] > _SURE and best - curve[0] <= 3 * noise:
+        text = f"{said} The start had a validation AUC of {curve[0]:.3f} already."
+        yield Check("remark", "it did not improve on its start", text, "Try another optimizer.lr.")
+    elif not facts.finished:
+        yield Check("remark", "it has not learned yet", said)
+    else:
+        advice = f"{better_step_size(facts.log)} Compare with method=ce. If nothing learns: {_LABELS}"
+        yield Check("bad", "it does not learn", said, advice)
+    spread = float(facts.scores.logits["train"].float().std(0).median())
     if spread < _SMALL_SPREAD:
-        text = (
-            f"The logits of a typical task differ by only {spread:.3f} (standard deviation) between rows. "
-            "Objectives that see only the top negatives get stuck there on hard tasks: start from a model "
-            "trained with method=ce, raise objective.max_fpr, or, with method=mb, set objective.anneal=100."
-        )
-        yield Check("remark", "all rows have nearly the same score", text)
-    limit = facts.max_fpr if name == "pauc" else None
-    train, test = (
-        float(metrics.roc_auc(logits[part], labels[part], limit).nanmean()) for part in ("train", "test")
-    )
-    text = f"Mean {metrics.METRICS[name].title}: {train:.3f} on training rows, {test:.3f} on test rows."
-    if train - test > 0.1:
-        advice = "More weight decay or dropout, fewer steps or a smaller network may help."
-        yield Check("remark", "fits training rows better than test rows", f"{text} {advice}")
-    else:
-        yield Check("good", "generalizes to test rows", text)
-
-
-def _learning(curve: list[float], error: float, name: str, finished: bool) -> Iterator[Check]:
-    """Whether a curve of validation values rose, and how it ended."""
-    first, best, last = curve[0], max(curve), curve[-1]
-    said = f"The {name} went from {first:.3f} to {best:.3f} at its best (standard error {error:.3f})."
-    if best - first > 3 * error:  # the best of many evaluations is high by chance alone
-        yield Check("good", "learned", said)
-    elif first - 0.5 > 4 * error:
-        yield Check("remark", "did not improve on its start", f"{said} The start was good already.")
-    elif not finished:
-        yield Check("remark", "has not learned yet", said)
-        return
-    else:
+        text = f"The logits of a typical task differ by only {spread:.3f} (standard deviation) between rows."
         advice = (
-            "Try another optimizer.lr (ten times higher, then lower), more steps, or method=ce to compare."
+            "Objectives that see only the top negatives get stuck there: start from a model trained with "
+            "method=ce, raise objective.max_fpr, or, with method=mb, set objective.anneal=100."
         )
-        yield Check("bad", "does not learn", f"{said} {advice}")
-        return
-    before = curve[-max(2, len(curve) // 5 + 1)]
-    if last == best and last - before > max(error, 0.005):
-        text = f"The {name} still rose by {last - before:.3f} over the last evaluations: train longer."
-        yield Check("remark", "still improving", text)
-    elif best - last > 2 * error:
-        text = f"The {name} fell from {best:.3f} to {last:.3f}; the weights of the best evaluation are used."
-        yield Check("remark", "past its best at the end", f"{text} training.patience stops in time.")
-    else:
-        yield Check("good", "leveled off", f"The last evaluation gave {last:.3f}, the best {best:.3f}.")
+        yield Check("remark", "all rows have nearly the same score", text, advice)
+
+
+def _generalization(facts: RunFacts, said: str) -> Check:
+    """Whether training rows are ranked better than test rows by more than noise."""
+    train, test = facts.areas["train"], facts.areas["test"]
+    lost = float(train.value - test.value)
+    noise = 2 * float((train.variance + test.variance).sqrt())
+    if lost - noise > _OVERFIT and not bool(facts.backwards.any()):
+        advice = (
+            "Raise optimizer.weight_decay or model.dropout, train fewer steps, use a smaller network, or get "
+            "more rows."
+        )
+        return Check("remark", "it overfits", f"{said} It loses {lost:.3f} on new rows.", advice)
+    return Check("good", "generalizes to test rows", said)
 
 
 def _thresholds(facts: RunFacts) -> Iterator[Check]:
@@ -135,7 +212,7 @@ def _thresholds(facts: RunFacts) -> Iterator[Check]:
     )
     if not aim / 2 <= soft <= 2 * aim:
         advice = "Raise objective.lr_threshold or lower optimizer.lr; training.warm_start=true helps early."
-        yield Check("remark", "thresholds lag behind", f"{text}. {advice}")
+        yield Check("remark", "thresholds lag behind", f"{text}.", advice)
     elif not aim / 2 <= hard <= 2 * aim:
         advice = "a lower objective.tau1 brings the two together."
         yield Check("good", "thresholds keep up", f"{text}: {advice}")
@@ -153,15 +230,38 @@ def _duals(facts: RunFacts) -> Iterator[Check]:
         yield Check("good", "duals keep up", text)
     else:
         advice = "Raise objective.lr_dual, or lower optimizer.lr."
-        yield Check("remark", "duals lag behind", f"{text} {advice}")
+        yield Check("remark", "duals lag behind", text, advice)
 
 
 def _tasks(facts: RunFacts) -> Iterator[Check]:
-    """Whether decisions hold on test rows, and which tasks need a second look."""
-    names, labels = facts.scores.task_names, facts.scores.labels
-    positives, negatives = ((labels["test"] == sign).sum(0) for sign in (1, 0))
-    aim = facts.max_fpr
-    noise = (aim * (1 - aim) * (1 / negatives + 1 / (labels["valid"] == 0).sum(0))).sqrt()
+    """Which tasks need a second look, although the mean over tasks is good."""
+    names, test = facts.scores.task_names, facts.evidence["test"][1]
+    known = facts.evidence["train"][1]
+    backwards = test.below & (known.above | ~known.below)
+    chance = test.near & test.enough & ~backwards
+    for found, title in (
+        (backwards, "some tasks are ranked backwards"),
+        (chance, "some tasks are at chance"),
+    ):
+        if found.any() and not found.all():
+            text = f"On test rows: {_some(names, found)}. The other tasks are better."
+            yield Check(
+                "remark", title, text, f"{_LABELS.capitalize()} Or the inputs say nothing about these tasks."
+            )
+    few = test.positives < FEWEST
+    if few.any() and bool(facts.evidence["test"][0].enough):
+        text = (
+            f"{int(few.sum())} of {len(names)} tasks have fewer than {FEWEST} test positives or negatives; "
+            f"they get no interval, and their numbers say little: {_some(names, few)}."
+        )
+        yield Check("remark", "some tasks have few test rows", text)
+
+
+def _decisions(facts: RunFacts) -> Iterator[Check]:
+    """Whether thresholds that were set on validation rows hold on test rows."""
+    labels, aim = facts.scores.labels, facts.max_fpr
+    noise = sum(1 / (labels[part] == 0).sum(0) for part in ("valid", "test"))
+    noise = (aim * (1 - aim) * torch.as_tensor(noise)).sqrt()
     known = facts.rates.isfinite() & noise.isfinite()
     off = known & ((facts.rates - aim).abs() > 3 * noise)
     count, total = int(off.sum()), int(known.sum())
@@ -170,21 +270,11 @@ def _tasks(facts: RunFacts) -> Iterator[Check]:
         f"standard errors of {aim:g} for {total - count} of {total} tasks."
     )
     if total and count > max(1, 0.02 * total):
-        advice = f"Test rows score differently than validation rows: {_some(names, off)}."
-        yield Check("remark", "decisions shift on test rows", f"{text} {advice}")
+        text += f" Test rows score differently than validation rows: {_some(facts.scores.task_names, off)}."
+        advice = "Split the rows at random, or set thresholds on rows like those to decide on."
+        yield Check("remark", "decisions shift on test rows", text, advice)
     elif total:
         yield Check("good", "decisions hold on test rows", text)
-    worse = facts.highest < 0.5
-    if worse.any():
-        text = f"Ranked worse than by chance: {_some(names, worse)}. Are their labels the right way around?"
-        yield Check("remark", "some tasks are worse than chance", text)
-    few = torch.minimum(positives, negatives) < FEWEST
-    if few.any():
-        text = (
-            f"{int(few.sum())} of {len(names)} tasks have fewer than {FEWEST} test positives or negatives; "
-            f"they get no interval, and their numbers say little: {_some(names, few)}."
-        )
-        yield Check("remark", "some tasks have few test rows", text)
 
 
 def _some(names: list[str], mask: Tensor) -> str:

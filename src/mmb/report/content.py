@@ -116,7 +116,7 @@ def run_content(
         "roc": page_curves(logits, labels, max_fpr),
         "tracked": _tracked(tracked),
         "branches": _branches(run, found) if finished else [],
-        **check_run(RunFacts(run, finished, log, scores, max_fpr, tracked, fpr, intervals["auc"][1])),
+        **check_run(RunFacts(run, finished, log, scores, max_fpr, tracked, fpr)),
     }
 
 

@@ -9,6 +9,7 @@ from torch.func import functional_call
 import mmb
 from mmb import auc
 from mmb.auc.as_problem.objective_problems import as_blocks, as_problem
+from mmb.auc.as_problem.per_positive_problems import variables
 from objective_bank import OBJECTIVES, PER_POSITIVE, SUMS, estimate, make, make_data, same, state
 
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-6}
@@ -135,22 +136,30 @@ def test_sopa_equals_solver(kind, dtype):
 
 
 @pytest.mark.parametrize(("kind", "dtype"), KINDS)
-def test_sopas_equals_solver(kind, dtype):
+@pytest.mark.parametrize("name", ["sopas", "average-precision", "average-precision-logistic"])
+def test_compositional_objective_equals_solver(name, kind, dtype):
+    """Tracked inner means are lower variables whose Hessian is one; the estimate is at the new ones."""
     data = make_data(dtype=dtype)
-    objective = make("sopas", data, task_weighting=0.5)
+    objective = make(name, data, task_weighting=0.5)
+    objective.shift_pull = 0.0  # which is not stated
     batch = batch_of(kind, data)
+
+    def tracked():
+        value = variables(objective).value
+        return value.exp() if name == "sopas" else value.clone()
+
     x = {"model": {k: v.detach() for k, v in data.model.named_parameters()}}
-    solver = mmb.Solver(
-        as_problem(objective, score_of(data)), mmb.Identity(), lr=1.0, lr_lower=objective.beta
-    )
-    moved = solver.init(x, lower=objective.log_mean.value.exp())
+    problem = as_problem(objective, score_of(data))
+    solver = mmb.Solver(problem, mmb.Identity(), lr=1.0, lr_lower=objective.beta)
+    moved = solver.init(x, lower=tracked())
     blocks, block_batch, weights = as_blocks(objective, batch)
     solver.step(moved, blocks, block_batch, block_batch, weights=weights)
     ours = estimate(objective, data, batch)
-    same({"u": objective.log_mean.value.exp()}, {"u": moved.lower}, TOLERANCE[dtype])
-    # the estimate is at the new averages
-    info = solver.step(solver.init(x, lower=moved.lower), blocks, block_batch, block_batch, weights=weights)
+    same({"u": tracked()}, {"u": moved.lower}, TOLERANCE[dtype])
+    again = solver.init(x, lower=moved.lower)
+    info = solver.step(again, blocks, block_batch, block_batch, weights=weights)
     same(ours, info.estimate["model"], TOLERANCE[dtype])
+    assert float(ours["weight"].abs().max()) > 1e-4
 
 
 def test_unknown_objective_is_refused():

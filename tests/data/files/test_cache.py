@@ -5,6 +5,7 @@ import torch
 
 from mmb.data.errors import DamagedDataError
 from mmb.data.files import cache
+from mmb.data.files.archives import checksum_of
 
 np = pytest.importorskip("numpy")
 
@@ -22,6 +23,19 @@ def test_round_trip(folder):
     assert tensors["flags"].dtype == torch.bool
     assert facts == {"tasks": ["t"]}
     assert [p.name for p in folder.parent.iterdir()] == ["c"]
+
+
+def test_a_function_may_write_an_array(tmp_path):
+    facts = {}
+
+    def write(path):
+        facts["written"] = path.name
+        np.save(path, np.arange(3))
+
+    folder = cache.write(tmp_path / "c", {"a": write}, facts)
+    assert cache.read(folder)[0]["a"].tolist() == [0, 1, 2]
+    assert cache.read(folder)[1] == {"written": "a.npy"}
+    assert cache.checksum(folder, "a") == checksum_of(folder / "a.npy")
 
 
 def test_writing_to_a_tensor_leaves_the_file_alone(folder):

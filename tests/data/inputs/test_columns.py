@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import mmb.data
-from mmb.data import DamagedDataError, encoder_from_json
+from mmb.data import TableError, encoder_from_json
 
 
 def test_what_stands_among_numbers_is_named_and_not_one_hot(tmp_path):
@@ -12,7 +12,7 @@ def test_what_stands_among_numbers_is_named_and_not_one_hot(tmp_path):
     rows[41] = '"4,1",3+,1'  # 3+ is one of a few codes: a category
     path.write_text("\n".join(["level,children,sick", *rows]) + "\n")
     split = {"fractions": [0.98, 0.01, 0.01]}
-    with pytest.raises(DamagedDataError, match=r"'level'.*'4,1'.* 42"):
+    with pytest.raises(TableError, match=r"'level'.*'4,1'.* 42"):
         mmb.data.load("csv", path=path, labels="sick", **split)
     names = mmb.data.load("csv", path=path, labels="sick", drop="level", **split).encoder.feature_names
     assert list(names) == [f"children={value}" for value in ("0", "1", "2", "3+")]
@@ -21,7 +21,7 @@ def test_what_stands_among_numbers_is_named_and_not_one_hot(tmp_path):
 def test_identifiers_are_not_silently_one_hot(tmp_path):
     path = tmp_path / "ids.csv"
     path.write_text("name,sick\n" + "".join(f"p{r},{r % 2}\n" for r in range(100)))
-    with pytest.raises(DamagedDataError, match="identifier"):
+    with pytest.raises(TableError, match="identifier"):
         mmb.data.load("csv", path=path, labels="sick")
 
 

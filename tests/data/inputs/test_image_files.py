@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from mmb.data import DamagedDataError, MissingDataError, encoder_from_json
-from mmb.data.inputs.image_files import Decoder, ImageEncoder, ImageFiles
+from mmb.data.inputs.image_decoder import Decoder
+from mmb.data.inputs.image_files import ImageEncoder, ImageFiles
 from mmb.data.inputs.images import Pixels
 
 pytest.importorskip("PIL")
@@ -81,6 +82,7 @@ def test_an_image_that_cannot_be_opened_now_is_not_called_damaged(tmp_path, monk
     def refuse(*_):
         raise OSError(24, "Too many open files")
 
+    (tmp_path / "x.png").touch()
     monkeypatch.setattr(pillow, "open", refuse)
     with pytest.raises(OSError, match="Too many open files"):
         ImageEncoder(Decoder(4))._readable(tmp_path, "x.png")

@@ -1,16 +1,17 @@
 from pathlib import Path
 
 import pytest
+import torch
 
-from mmb.data import DamagedDataError
-from mmb.data.files.delimited_text import TextTable
+from mmb.data import TableError
+from mmb.data.files.table import TextTable
 from mmb.data.inputs.label_columns import choose_columns, name_list, read_labels, read_split
 
 
 @pytest.fixture(scope="module")
 def table():
     columns = {"id": ["1", "2", "3"], "sick": ["yes", "0.0", " "], "part": ["train", "Test ", "valid"]}
-    return TextTable(Path("t.csv"), columns, [True] * 3)
+    return TextTable(Path("t.csv"), columns, torch.ones(3, dtype=torch.bool))
 
 
 def test_columns_are_chosen_by_name_or_are_all_the_others(table):
@@ -35,7 +36,7 @@ def test_labels_and_split_are_read(table):
 
 
 def test_what_is_not_a_label_or_a_part_is_named(table):
-    with pytest.raises(DamagedDataError, match=r"'id'.*'2'.*2"):
+    with pytest.raises(TableError, match=r"'id'.*'2'.*2"):
         read_labels(table, ["id"])
-    with pytest.raises(DamagedDataError, match="'sick'"):
+    with pytest.raises(TableError, match="'sick'"):
         read_split(table, "sick", (1, 0, 0), 0)

@@ -5,7 +5,7 @@ import torch
 
 import mmb.data
 from data.molecule_files import SMILES, table_text
-from mmb.data import DamagedDataError, MissingDataError
+from mmb.data import MissingDataError, TableError
 
 pytest.importorskip("rdkit")
 pytest.importorskip("ogb")
@@ -68,11 +68,11 @@ def test_the_cache_follows_the_file(path, tmp_path):
 
 
 def test_mistakes_are_named(path, tmp_path):
-    with pytest.raises(DamagedDataError, match="'structure'"):
+    with pytest.raises(TableError, match="'structure'"):
         mmb.data.load("molecules", tmp_path, path=path, smiles="structure", labels=["task, 0"])
-    with pytest.raises(DamagedDataError, match="'identifier'"):
+    with pytest.raises(TableError, match="'identifier'"):
         mmb.data.load("molecules", tmp_path, path=path, drop="identifier")
-    with pytest.raises(DamagedDataError, match="'structure'"):
+    with pytest.raises(TableError, match="'structure'"):
         mmb.data.load("molecules", tmp_path, path=path, smiles="structure")
     with pytest.raises(ValueError, match="label"):
         mmb.data.load("molecules", tmp_path, path=path, labels=[])
@@ -81,5 +81,5 @@ def test_mistakes_are_named(path, tmp_path):
     with pytest.raises(MissingDataError, match=r"none\.csv"):
         mmb.data.load("molecules", tmp_path, path=tmp_path / "none.csv")
     path.write_text("smiles,a\nCC,maybe\n")
-    with pytest.raises(DamagedDataError, match=r"'maybe'.* 1"):
+    with pytest.raises(TableError, match=r"'maybe'.* 1"):
         mmb.data.load("molecules", tmp_path, path=path)

@@ -7,7 +7,8 @@ import pytest
 import yaml
 
 from mmb.training import METHODS, RecipeError, read_recipe, resolve, with_overrides
-from mmb.training.recipes.resolution import describe_keys, make_parser, to_plain, with_presets
+from mmb.training.recipes.key_help import key_help
+from mmb.training.recipes.resolution import to_plain, with_presets
 from tiny_runs import tiny_recipe
 
 DIGITS = {"method": "pauc", "data": {"name": "digits"}}
@@ -183,11 +184,11 @@ def test_unreadable_files_are_named(tmp_path, text):
 @pytest.mark.parametrize("name", ["digits", "csv", "synthetic", "tox21"])
 def test_every_key_has_help(name, method):
     fragment = with_presets({"method": method, "data": {"name": name}})
-    text = describe_keys(fragment)
-    for action in make_parser(fragment)._actions:
-        if action.option_strings and "." in action.dest:
-            assert f"--{action.dest}" in text
-            assert action.help, f"no help for {action.dest}"
+    found = key_help(fragment)
+    assert found["data.seed" if name != "tox21" else "data.bits"]["type"] == "whole number"
+    for key, entry in found.items():
+        assert entry["help"], f"no help for {key}"
+        assert "`" not in entry["help"]
 
 
 def test_a_section_may_be_empty():

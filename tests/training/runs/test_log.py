@@ -2,6 +2,7 @@
 
 import math
 
+import pytest
 import torch
 
 from mmb.training.runs.log import RunLog, Window, read_log
@@ -42,6 +43,17 @@ def test_a_log_that_was_damaged_is_continued_and_read(tmp_path):
     assert [record["step"] for record in read_log(tmp_path)] == [1, 3]
     file.unlink()
     assert read_log(tmp_path) == []
+
+
+def test_an_error_is_the_last_line_until_the_run_continues(tmp_path):
+    with pytest.raises(ValueError), RunLog(tmp_path, 0, 0, tensorboard=False) as log:  # noqa: PT012
+        log.write("train", 5, {"loss": 1.0})
+        position = log.sync()
+        raise ValueError("bad")
+    assert read_log(tmp_path)[-1] == {"kind": "error", "step": 5, "error": "ValueError", "message": "bad"}
+    with pytest.raises(KeyboardInterrupt), RunLog(tmp_path, position, 5, tensorboard=False):
+        raise KeyboardInterrupt
+    assert [line["kind"] for line in read_log(tmp_path)] == ["train"]
 
 
 def test_windows_average_and_resume():

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.func import functional_call, grad
 from torch.nn import functional
 
-from mmb.auc.as_problem.objective_problems import One, margin_loss, own_value, squashed
+from mmb.auc.as_problem.parts import One, margin_loss, own_value, squashed
 from mmb.auc.compositional.heads import HeadCompositionalAUC
 from mmb.auc.compositional.whole_network import CompositionalAUC
 from mmb.models.multitask import MultiTask

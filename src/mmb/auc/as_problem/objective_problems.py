@@ -1,9 +1,9 @@
 """The objectives stated as `mmb.Problem`: the same mathematics, for the general solver.
 
-Each statement is its formula, for one block: a task, or a positive label in SOPA and SOPAs. Use them to run
-another hypergradient estimator on an AUC problem, and to check the objectives, whose gradients are derived by
-hand. The shared variable is `{"model": ..., "mean_positive": [m], "mean_negative": [m]}`, with means only for
-margin losses.
+Each statement is its formula, for one block: a task, or a positive label where positives have variables. Use
+them to run another hypergradient estimator on an AUC problem, and to check the objectives, whose gradients
+are derived by hand. The shared variable is `{"model": ..., "mean_positive": [m], "mean_negative": [m]}`, with
+means only for margin losses.
 """
 
 from collections.abc import Callable
@@ -14,22 +14,20 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from mmb.auc.baselines import SOPA, CrossEntropy, Focal, MiniBatchPartialAUC, SOPAs
+from mmb.auc.as_problem.parts import One, Score, held, margin_loss, own_value, scores_of, squashed
+from mmb.auc.as_problem.per_positive_problems import PerPositiveStated, per_positive_problem, variables
+from mmb.auc.baselines import CrossEntropy, Focal, MiniBatchPartialAUC
 from mmb.auc.baselines.minibatch_partial import top_part
 from mmb.auc.batches import Batch, TaskBatch
-from mmb.auc.margin_objective import MarginObjective
 from mmb.auc.minmax import MinMaxAUC
 from mmb.auc.objective import Objective
 from mmb.auc.pairwise import PairwisePartialAUC
 from mmb.auc.partial import PartialAUC
 from mmb.auc.parts.pairs import Pairs
-from mmb.auc.score_objective import ScoreObjective
 from mmb.problem import Problem
 from mmb.projections import nonnegative
 from mmb.trees import Tree, tree_map
 
-Score = Callable[[Tree, Any, Tensor], Tensor]  # score(model, inputs [r, ...], task) -> logits [r]
-One = dict[str, Tensor]  # the batch of one block
 Tracked = PartialAUC | PairwisePartialAUC
 
 
@@ -50,15 +48,12 @@ class Blocks(NamedTuple):
 def as_problem(objective: Objective, score: Score) -> Problem:
     """State an objective (any but compositional training) as a problem, whose batches come from `as_blocks`.
 
-    SOPA and SOPA-s are stated without the weak pull on the shift of logits.
+    Objectives with variables per positive are stated without the weak pull on the shift of logits.
 
     `score(model, inputs, task)` is a pure function: the logits `[r]` of one task on its rows.
     """
-    if isinstance(objective, SOPA):
-        return Problem(partial(_sopa, objective, score), None, len(objective.level.value))
-    if isinstance(objective, SOPAs):
-        inner = partial(_sopas_lower, objective, score)
-        return Problem(partial(_sopas, objective), inner, len(objective.log_mean.value))
+    if isinstance(objective, PerPositiveStated):
+        return per_positive_problem(objective, score)
     if type(objective) not in _UPPER:
         raise TypeError(f"no statement as a problem for {type(objective).__name__}")
     upper = partial(_UPPER[type(objective)], objective, score)
@@ -81,51 +76,19 @@ def as_blocks(objective: Objective, batch: Batch) -> Blocks:
         "negative": entries.negative.T,
         "task": torch.arange(objective.num_tasks) if tasks is None else tasks,
     }
-    if not isinstance(objective, SOPA | SOPAs):
+    if not isinstance(objective, PerPositiveStated):
         columns, blocks, share = chosen, found["task"][chosen], entries.scale[chosen]
         found = tree_map(lambda leaf: leaf[columns], found)
     else:
         pairs = Pairs.of(entries)
-        kept = objective.level if isinstance(objective, SOPA) else objective.log_mean
-        columns, blocks = pairs.columns, kept.find(entries, pairs)
+        columns, blocks = pairs.columns, variables(objective).find(entries, pairs)
         share = pairs.weight * entries.scale[columns]
         found = {**tree_map(lambda leaf: leaf[columns], found), "row": pairs.rows, "slot": blocks}
     return Blocks(blocks, found, share * len(blocks))
 
 
-def own_value(values: Tensor, index: Tensor) -> Tensor:
-    """`values[index]` for the number of one block (a scalar tensor), in a form that can be batched."""
-    return values.index_select(0, index.reshape(1)).squeeze(0)
-
-
-def squashed(objective: ScoreObjective, logits: Tensor, batch: One) -> Tensor:
-    """Scores `h` of one task's rows, from their logits."""
-    if objective.transform == "logit":
-        return logits
-    if objective.transform == "recentered":
-        logits = logits - own_value(objective.log_odds(), batch["task"])
-    return torch.sigmoid(logits)
-
-
-def margin_loss(
-    objective: MarginObjective, x: Tree, dual: Tensor, batch: One, h: Tensor, select: Tensor
-) -> Tensor:
-    """`E+[(h-a)^2] + E-[s (h-b)^2] + 2 alpha (c + E-[s h] - E+[h]) - alpha^2`, see `MarginObjective`."""
-    a, b = own_value(x["mean_positive"], batch["task"]), own_value(x["mean_negative"], batch["task"])
-    positive, negative = batch["positive"], batch["negative"]
-    mean_positive = a.detach() + (positive * (h - a.detach())).sum()
-    mean_negative = b.detach() + (negative * select * (h - b.detach())).sum()
-    variance = (positive * (h - a) ** 2).sum() + (negative * select * (h - b) ** 2).sum()
-    return variance + 2 * dual * (objective.margin + mean_negative - mean_positive) - dual**2
-
-
-def _scores(objective: ScoreObjective, score: Score, x: Tree, batch: One) -> Tensor:
-    """Scores `h` of one task's rows, from the shared variable."""
-    return squashed(objective, score(x["model"], batch["inputs"], batch["task"]), batch)
-
-
 def _minmax(objective: MinMaxAUC, score: Score, x: Tree, dual: Tensor, lower: None, batch: One) -> Tensor:
-    h = _scores(objective, score, x, batch)
+    h = scores_of(objective, score, x, batch)
     return margin_loss(objective, x, dual, batch, h, torch.ones_like(h))
 
 
@@ -167,14 +130,7 @@ def _pairwise(
     short = objective.margin - (z.unsqueeze(1) - z)
     loss = functional.softplus(short) if objective.surrogate == "logistic" else short.clamp(min=0) ** 2
     value = batch["positive"] @ loss @ (batch["negative"] * select)
-    return value if objective.gradient == "full" else value + _held(objective, z, batch)
-
-
-def _held(objective: PairwisePartialAUC | ScoreObjective, logits: Tensor, batch: One) -> Tensor:
-    """The pull of `hold_shift`."""
-    from_center = logits - own_value(objective.log_odds(), batch["task"])
-    offset = 0.5 * ((batch["positive"] + batch["negative"]) * from_center).sum()
-    return 0.5 * objective.shift_pull * offset**2
+    return value if objective.gradient == "full" else value + held(objective, z, batch)
 
 
 def _cross_entropy(
@@ -197,37 +153,13 @@ def _focal(objective: Focal, score: Score, x: Tree, dual: None, lower: None, bat
 def _minibatch(
     objective: MiniBatchPartialAUC, score: Score, x: Tree, dual: None, lower: None, batch: One
 ) -> Tensor:
-    h = _scores(objective, score, x, batch)
+    h = scores_of(objective, score, x, batch)
     share = own_value(objective.current_share, batch["task"]) if objective.anneal else objective.max_fpr
     top = top_part(h.detach().unsqueeze(1), batch["negative"].unsqueeze(1), share).squeeze(1)
     tiny = torch.finfo(h.dtype).tiny
     positive, top = (w / w.sum().clamp(min=tiny) for w in (batch["positive"], top))
     value = positive @ (objective.margin - h.unsqueeze(1) + h) ** 2 @ top
-    return value + _held(objective, h, batch) if objective.transform == "logit" else value
-
-
-def _pair_losses(objective: SOPA | SOPAs, score: Score, x: Tree, batch: One) -> Tensor:
-    """Loss of one positive against every row of its task, `[r]`."""
-    h = _scores(objective, score, x, batch)
-    return (objective.margin - own_value(h, batch["row"]) + h).clamp(min=0) ** 2
-
-
-def _sopa(objective: SOPA, score: Score, x: Tree, dual: None, lower: None, batch: One) -> Tensor:
-    """Its variables are part of `x` here, as `x["level"]`."""
-    level = own_value(x["level"], batch["slot"])
-    excess = (_pair_losses(objective, score, x, batch) - level).clamp(min=0)
-    return (batch["negative"] * (level + excess / objective.max_fpr)).sum()
-
-
-def _sopas(objective: SOPAs, x: Tree, dual: None, lower: Tensor, batch: One) -> Tensor:
-    return objective.temperature * lower.log()
-
-
-def _sopas_lower(objective: SOPAs, score: Score, x: Tree, lower: Tensor, batch: One) -> Tensor:
-    """Half the squared distance to the inner mean: its Hessian is one, its SGD step the moving average."""
-    loss = _pair_losses(objective, score, x, batch)
-    mean = (batch["negative"] * torch.exp(loss / objective.temperature)).sum()
-    return (lower - mean) ** 2 / 2
+    return value + held(objective, h, batch) if objective.transform == "logit" else value
 
 
 _UPPER: dict[type[Objective], Callable[..., Tensor]] = {

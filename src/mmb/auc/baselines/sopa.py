@@ -1,8 +1,6 @@
 """SOPA and SOPAs (SOPA-s): partial AUC with one variable per positive, hard or soft."""
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,16 +12,10 @@ from mmb.auc.parts.autograd import Gradients
 from mmb.auc.parts.pairs import Pairs, pair_loss
 from mmb.auc.parts.per_positive import PerPositive
 from mmb.auc.parts.weighted_scores import WeightedScores
-from mmb.auc.score_objective import ScoreObjective, Transform
+from mmb.auc.per_positive_objective import PerPositiveObjective
+from mmb.auc.score_objective import Transform
 
-
-class PerPositiveObjective(ScoreObjective):
-    """An objective with a variable for each positive, and all pairs of a batch."""
-
-    @classmethod
-    def capture_problem(cls, options: Mapping[str, Any]) -> str | None:
-        """A step cannot be captured: its number of pairs changes."""
-        return "needs a fixed number of pairs, which this objective does not have: take pauc-pairwise"
+_LOG2_E = 1 / math.log(2)
 
 
 class SOPA(PerPositiveObjective):
@@ -69,20 +61,19 @@ class SOPA(PerPositiveObjective):
 
     def estimate(self, entries: WeightedScores) -> tuple[Tensor, Gradients]:
         """$L_k$ averaged over the tasks of the batch, at the variables before their step."""
-        pairs = Pairs.of(entries)
+        pairs = Pairs.of(entries, self.capacity)
         slots = self.level.find(entries, pairs)
         score, slope = self.squash(entries)
-        loss, d_difference = pair_loss(pairs.difference(score), "squared_hinge", self.margin)
-        negative = pairs.beside(entries.negative)
+        loss, d_short = pair_loss(pairs.short(score.T.contiguous(), self.margin), "squared_hinge")
         level = self.level.value[slots]
-        excess = loss - level.unsqueeze(1)
-        chosen = negative * (excess > 0) / self.max_fpr
+        excess = loss.sub_(level.unsqueeze(1))
+        chosen = pairs.beside((entries.negative / self.max_fpr).T.contiguous()).mul_(excess > 0)
         mass = entries.negative_mass[pairs.columns]  # one, or one in expectation
         share = pairs.weight * entries.scale[pairs.columns]
-        value = (share * (level * mass + (chosen * excess).sum(1))).sum()
-        d_score = pairs.to_scores(share.unsqueeze(1) * chosen * d_difference, score)
+        value = (share * (level * mass + excess.mul_(chosen).sum(1))).sum()
         if self.training:
-            self.level.store(slots, level - self.lr_positive * (mass - chosen.sum(1)))
+            self.level.store(slots, level - self.lr_positive * (mass - chosen.sum(1)), pairs.known)
+        d_score = pairs.to_scores(d_short.mul_(chosen), share)
         return self.held(entries, value, d_score * slope)
 
 
@@ -127,21 +118,29 @@ class SOPAs(PerPositiveObjective):
 
     def estimate(self, entries: WeightedScores) -> tuple[Tensor, Gradients]:
         """$L_k$ averaged over the tasks of the batch."""
-        pairs = Pairs.of(entries)
+        pairs = Pairs.of(entries, self.capacity)
         slots = self.log_mean.find(entries, pairs)
         score, slope = self.squash(entries)
-        loss, d_difference = pair_loss(pairs.difference(score), "squared_hinge", self.margin)
-        exponent = loss / self.temperature + pairs.beside(entries.negative).log()
-        now, old = exponent.logsumexp(1), self.log_mean.value[slots]
+        # in units in which the exponent is the square, to base two: exp2 is thrice as fast as exp on a CPU
+        unit = math.sqrt(_LOG2_E / self.temperature)
+        rivals = torch.where(entries.negative > 0, unit * score, -math.inf).T.contiguous()
+        lead = unit * (score[pairs.rows, pairs.columns] - self.margin)
+        short = pairs.beside(rivals).sub_(lead.unsqueeze(1)).clamp_(min=0)
+        # the largest exponent is that of the highest negative: no pass over pairs looks for it
+        peak = (rivals.amax(1)[pairs.columns] - lead).clamp(min=0).square()
+        terms = torch.addcmul(-peak.unsqueeze(1), short, short).exp2_()
+        terms.mul_(pairs.beside(entries.negative.T.contiguous()))
+        peak = peak / _LOG2_E
+        now, old = peak + terms.sum(1).log(), self.log_mean.value[slots]
         mixed = torch.logaddexp(old + _log(1 - self.beta), now + _log(self.beta))
         new = torch.where(old == -math.inf, now, torch.where(now == -math.inf, old, mixed))
         met = now != -math.inf  # there are negatives of the task in the batch (and NaN stays NaN)
         share = torch.where(met, pairs.weight * entries.scale[pairs.columns], 0.0)
-        weight = torch.exp(exponent - torch.where(met, new, 0.0).unsqueeze(1))
         value = self.temperature * (share * torch.where(met, new, 0.0)).sum()
-        d_score = pairs.to_scores(share.unsqueeze(1) * weight * d_difference, score)
         if self.training:
-            self.log_mean.store(slots, new)
+            self.log_mean.store(slots, new, pairs.known)
+        per_term = (2 / unit) * share * torch.exp(torch.where(met, peak - new, 0.0))
+        d_score = pairs.to_scores(terms.mul_(short), per_term)
         return self.held(entries, value, d_score * slope)
 
 

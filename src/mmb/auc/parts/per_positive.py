@@ -1,4 +1,4 @@
-"""One variable for every positive label: found by row and task, stored for positives alone."""
+"""Variables for every positive label: found by row and task, stored for positives alone."""
 
 import torch
 from torch import Tensor, nn
@@ -9,17 +9,21 @@ from mmb.auc.parts.weighted_scores import WeightedScores
 
 
 class PerPositive(nn.Module):
-    """A number for each positive entry of the label matrix: memory grows with positives, not rows x tasks."""
+    """Numbers for each positive entry of the label matrix: memory grows with positives, not rows x tasks.
+
+    `value` is `[e]`, or `[e, width]` if `width` is given.
+    """
 
     value: Tensor
     keys: Tensor
 
-    def __init__(self, labels: Labels, like: Tensor, start: float) -> None:
+    def __init__(self, labels: Labels, like: Tensor, start: float, width: int | None = None) -> None:
         super().__init__()
         self.num_tasks = labels.num_tasks
         rows, tasks = (labels.values == 1).nonzero(as_tuple=True)  # in order of rows, then tasks
         self.register_buffer("keys", rows * self.num_tasks + tasks, persistent=False)
-        self.register_buffer("value", like.new_full(rows.shape, start))
+        shape = rows.shape if width is None else (*rows.shape, width)
+        self.register_buffer("value", like.new_full(shape, start))
 
     def find(self, entries: WeightedScores, pairs: Pairs) -> Tensor:
         """The slots `[e]` of the positives of a batch, by its `rows` of the labels (checked on a CPU)."""
@@ -31,17 +35,22 @@ class PerPositive(nn.Module):
         tasks = pairs.columns if entries.tasks is None else entries.tasks[pairs.columns]
         keys = rows * self.num_tasks + tasks
         slots = torch.searchsorted(self.keys, keys).clamp(max=len(self.keys) - 1)
-        if keys.device.type == "cpu":
-            wrong = (self.keys[slots] != keys).nonzero().flatten()
-            if len(wrong):
-                row, task = int(rows[wrong[0]]), int(tasks[wrong[0]])
+        if keys.device.type == "cpu" and not torch.compiler.is_compiling():
+            wrong = pairs.known & (self.keys[slots] != keys)
+            if bool(wrong.any()):
+                first = int(wrong.nonzero()[0])
+                row, task = int(rows[first]), int(tasks[first])
                 raise ValueError(
                     f"rows: row {row} is positive for task {task} in the batch but not in the labels the "
                     "objective was made with; rows must index into those labels"
                 )
         return slots
 
-    def store(self, slots: Tensor, values: Tensor) -> None:
-        """Keep new values `[e]`, of any precision, in slots that `find` gave, unless NaN or infinite."""
+    def store(self, slots: Tensor, values: Tensor, known: Tensor) -> None:
+        """Keep new values `[e, ...]`, of any precision, in slots that `find` gave, unless NaN or infinite.
+
+        Those not `known` `[e]` stay.
+        """
         new = values.to(self.value.dtype)
-        self.value[slots] = torch.where(new < torch.inf, new, self.value[slots])
+        kept = known.reshape(-1, *(1,) * (new.dim() - 1)) & (new < torch.inf)
+        self.value[slots] = torch.where(kept, new, self.value[slots])

@@ -24,6 +24,7 @@ _CHECKED = 1 << 26  # bytes; checksums of larger arrays are not compared when a 
 def write(folder: Path, arrays: Mapping[str, Any], facts: Mapping[str, Any]) -> Path:
     """Write NumPy arrays and facts (plain JSON) as a cache folder; a damaged one in its place is replaced.
 
+    In place of an array that is too large for memory, a function may write it to the `.npy` path it is given.
     The folder appears whole: a reader never sees half a cache, and of two processes that prepare the same
     data set one wins.
     """
@@ -34,7 +35,10 @@ def write(folder: Path, arrays: Mapping[str, Any], facts: Mapping[str, Any]) -> 
             listed = {}
             for name, array in arrays.items():
                 path = temporary / f"{name}.npy"
-                np.save(path, array, allow_pickle=False)
+                if callable(array):
+                    array(path)
+                else:
+                    np.save(path, array, allow_pickle=False)
                 listed[name] = {"bytes": path.stat().st_size, "sha256": checksum_of(path)}
             manifest = {"version": VERSION, "arrays": listed, "facts": dict(facts)}
             (temporary / _MANIFEST).write_text(json.dumps(with_checksum(manifest), indent=1))
@@ -66,6 +70,11 @@ def is_there(folder: Path) -> bool:
         return bool(_manifest(folder))
     except DamagedDataError:
         return False
+
+
+def checksum(folder: Path, name: str) -> str:
+    """The checksum of an array, as the manifest states it."""
+    return str(_manifest(folder)["arrays"][name]["sha256"])
 
 
 def read(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -1,94 +1,139 @@
-"""Delimited text as columns of strings; rows that do not fit the header are kept and marked."""
+"""Delimited text as tables; rows that do not fit the header are kept and marked."""
 
 import csv
-from collections.abc import Sequence
-from dataclasses import dataclass
+import gzip
+import io
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
-from mmb.data.errors import DamagedDataError, MissingDataError
+import torch
 
-BLANK = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
-"""Cells, in lower case, that mean "not known"."""
+from mmb._extras import require
+from mmb.data.errors import DamagedDataError, MissingDataError, TableError
+from mmb.data.files.table import TextTable
 
-
-def is_blank(cell: str) -> bool:
-    """Whether a cell says that its value is not known."""
-    return cell.strip().lower() in BLANK
-
-
-@dataclass(frozen=True)
-class TextTable:
-    """The cells of a delimited file."""
-
-    path: Path  # the file it was read from
-    columns: dict[str, list[str]]  # cells of each column by its name, in file order
-    fits: list[bool]  # whether each row had as many cells as the header; other rows are blank throughout
-
-    def column(self, name: str) -> list[str]:
-        """The cells of one column; an error for a missing one lists all columns."""
-        if name not in self.columns:
-            raise DamagedDataError(
-                self.path,
-                f"it has no column {name!r}; its columns are {list(self.columns)}",
-                "name one of these columns, or add it to the file",
-            )
-        return self.columns[name]
-
-    def refuse_rows(self, bad: Sequence[bool], problem: str) -> None:
-        """Raise an error that names the first bad rows, if there are any."""
-        rows = [row + 1 for row, is_bad in enumerate(bad) if is_bad]
-        if rows:
-            raise DamagedDataError(
-                self.path,
-                f"{len(rows)} rows have {problem} (data rows {rows[:5]}, counted from 1 after the header)",
-                "correct or remove those rows",
-            )
+_BROKEN = (EOFError, gzip.BadGzipFile, zlib.error)  # what expanding raises
+_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"  # how compressed files start
+_SEPARATORS = ";\t|"  # that are looked for where a header has no comma
 
 
-def read_table(path: Path) -> TextTable:
-    """Read a CSV file (or, if its name ends in `.tsv`, a tab-separated one) with a header line.
-
-    Empty lines are skipped; a row with too many or too few cells is kept as a blank row and marked.
-    """
+def first_bytes(path: Path) -> bytes:
+    """The first few bytes of a file, by which formats are told apart."""
     if not path.is_file():
         raise MissingDataError(
             f"the file {path.name}",
             [path.absolute()],
-            "give the path of a CSV file (a relative path starts at the current folder)",
+            "give the path of a table (a relative path starts at the current folder)",
         )
-    dialect = csv.excel_tab if path.suffix == ".tsv" else csv.excel
-    lines: list[list[str]] = []
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            # Strict: a quote that is never closed would swallow all rows after it.
-            lines.extend(cells for cells in csv.reader(file, dialect, strict=True) if cells)
-    except UnicodeDecodeError as error:
-        raise DamagedDataError(path, str(error), "save it as plain CSV in UTF-8") from error
-    except csv.Error as error:
-        where = f"data row {len(lines)}, counted from 1 after the header," if lines else "its header"
-        raise DamagedDataError(
-            path, f"{where} cannot be read ({error})", "check its quotes, and save it as plain CSV in UTF-8"
-        ) from error
-    header, body = (lines[0], lines[1:]) if lines else ([], [])
+    with path.open("rb") as file:
+        return file.read(8)
+
+
+def open_text(path: Path) -> Any:
+    """Open a file of text for its bytes, expanding it if it is compressed by gzip or Zstandard."""
+    start = first_bytes(path)
+    if start.startswith(_GZIP):
+        return gzip.open(path)
+    if start.startswith(_ZSTD):
+        return io.BufferedReader(require("zstandard", extra="table").open(path, "rb"))
+    return path.open("rb")
+
+
+def separator_of(path: Path, header: str) -> str:
+    """What separates cells: tabs in a `.tsv` file, else commas, else what the header has most of."""
+    if ".tsv" in [suffix.lower() for suffix in path.suffixes[-2:]]:
+        return "\t"
+    if "," in header:
+        return ","
+    best = max(_SEPARATORS, key=header.count)
+    return best if best in header else ","
+
+
+def column_names(path: Path, header: Sequence[str]) -> list[str]:
+    """Names of the columns, which must differ."""
     names = [cell.strip() for cell in header]
     if not names or len(set(names)) != len(names):
         repeated = sorted({name for name in names if names.count(name) > 1})
-        raise DamagedDataError(
+        raise TableError(
             path,
             f"its header repeats {repeated}" if names else "it is empty",
             "give the file one header line with a different name for each column",
         )
+    return names
+
+
+def read_lines(
+    path: Path,
+    file: Iterable[bytes],
+    names: list[str] | None = None,
+    separator: str | None = None,
+    *,
+    first: int = 0,
+    rows: int | None = None,
+) -> Iterator[TextTable]:
+    """Read a file of text, or the rest of one, in tables of some rows (one of all by default).
+
+    Empty lines are skipped; a row with too many or too few cells is kept as a blank row and marked. There is
+    always a table, even if it has no rows.
+
+    Args:
+        path: The file, for messages.
+        file: Its lines, or those that are left.
+        names: Names of the columns, if the header has been read.
+        separator: What separates cells, if that is known.
+        first: Number of data rows that have been read.
+        rows: Of a table.
+    """
+    lines = _lines(path, file)
+    if separator is None:
+        header = next((line for line in lines if line.strip("\r\n")), "")
+        separator, lines = separator_of(path, header), chain([header], lines)
+    # Strict: a quote that is never closed would swallow all rows after it.
+    reader = csv.reader(lines, delimiter=separator, strict=True)
+    count, body = first, list[list[str]]()
+    try:
+        if names is None:
+            names = column_names(path, next(filter(None, reader), []))
+        for cells in reader:
+            if cells:
+                body.append(cells)
+            if len(body) == rows:
+                yield _table(path, names, body, count)
+                count, body = count + len(body), []
+        if body or count == first:
+            yield _table(path, names, body, count)
+    except csv.Error as error:
+        row = f"data row {count + len(body) + 1}, counted from 1 after the header,"
+        raise TableError(
+            path,
+            f"{row if names else 'its header'} cannot be read ({error})",
+            "check its quotes, and save it as plain CSV in UTF-8",
+        ) from error
+
+
+def _table(path: Path, names: list[str], body: list[list[str]], first: int) -> TextTable:
     fits = [len(cells) == len(names) for cells in body]
-    blank: Sequence[str] = [""] * len(names)
-    rows = [cells if fit else blank for cells, fit in zip(body, fits, strict=True)]
-    columns = {name: [cells[j] for cells in rows] for j, name in enumerate(names)}
-    return TextTable(path, columns, fits)
+    blank = [""] * len(names)
+    kept = [cells if fit else blank for cells, fit in zip(body, fits, strict=True)]
+    columns = {name: [cells[j] for cells in kept] for j, name in enumerate(names)}
+    return TextTable(path, columns, torch.tensor(fits, dtype=torch.bool), first=first)
 
 
-def read_training_table(path: Path) -> TextTable:
-    """Read a table that must have rows, all of which fit the header."""
-    table = read_table(path)
-    if not table.fits:
-        raise DamagedDataError(path, "it has a header and no rows", "give it rows to train on")
-    table.refuse_rows([not fits for fits in table.fits], "a different number of cells than the header")
-    return table
+def _lines(path: Path, file: Iterable[bytes]) -> Iterator[str]:
+    """Lines as text, without the mark that some programs put in front of the first."""
+    number = 0
+    try:
+        for number, raw in enumerate(file, 1):
+            line = raw.decode("utf-8-sig" if number == 1 else "utf-8")
+            if "\r" in line.rstrip("\r\n"):
+                yield from io.StringIO(line, newline="")  # files with line ends of their own
+            else:
+                yield line
+    except UnicodeDecodeError as error:
+        problem = f"line {number} is not UTF-8 ({error.reason}: {error.object[error.start]:#x})"
+        raise TableError(path, problem, "save it as plain CSV in UTF-8") from error
+    except _BROKEN as error:
+        raise DamagedDataError(path, f"it is cut short or broken ({error})", "copy the file again") from error

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import math
-import warnings
-from collections.abc import Sequence
+import zlib
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from mmb.data.errors import DamagedDataError
-from mmb.data.files.delimited_text import TextTable, is_blank, read_table
-from mmb.data.inputs.quartiles import REACH, quartile_deviation, squash
+from mmb.data.files.table import GAP, Names, Table
+from mmb.data.files.tables import read_batches
+from mmb.data.inputs.quartiles import squash
 
-_FAR = 1e4  # times the width of the middle half: cells this far out would flatten all others
-_CODES = 20  # with more different cells, most of them numbers, a column is not taken for codes
+_DAY = 86400.0  # seconds
 
 
 @dataclass(frozen=True)
@@ -35,16 +35,18 @@ class Number:
         """Names of the encoded columns."""
         return (self.name,)
 
-    def encode(self, cells: Sequence[str]) -> tuple[Tensor, Tensor]:
-        """Encoded values `[n, 1]` and which cells could be read `[n]`."""
-        values = numbers(cells)
-        filled = torch.where(values.isfinite(), values, self.fill)
-        encoded = (filled - self.mean) / self.scale
-        if self.reach is not None:
-            encoded = squash(encoded, self.reach)
-        encoded = encoded.float()  # infinite where it is too large for that
-        readable = ~values.isinf() & encoded.isfinite()
-        return encoded.where(readable, 0.0).unsqueeze(1), readable
+    def values(self, table: Table) -> Tensor:
+        """The column of a table, float64 `[n]`: NaN for gaps, infinite for what is not a number."""
+        return table.numbers(self.name)
+
+
+@dataclass(frozen=True)
+class Date(Number):
+    """A column of dates, as days since 1970; otherwise like numbers."""
+
+    def values(self, table: Table) -> Tensor:
+        """The column of a table, float64 `[n]`: NaN for gaps, infinite for what is not a date."""
+        return days(table.names(self.name))
 
 
 @dataclass(frozen=True)
@@ -59,129 +61,157 @@ class Category:
         """Names of the encoded columns."""
         return tuple(f"{self.name}={category}" for category in self.categories)
 
-    def encode(self, cells: Sequence[str]) -> tuple[Tensor, Tensor]:
-        """Encoded values `[n, categories]` and which cells could be read `[n]` (all of them)."""
-        index, width = {category: j for j, category in enumerate(self.categories)}, len(self.categories)
-        codes = torch.tensor([index.get(cell.strip(), width) for cell in cells], dtype=torch.int64)
-        one_hot = torch.nn.functional.one_hot(codes, width + 1)[:, :width]
-        return one_hot.float(), torch.ones(len(cells), dtype=torch.bool)
+    def places(self, names: Sequence[str]) -> list[int]:
+        """The feature that is 1 for each name, `GAP` if there is none."""
+        index = {category: place for place, category in enumerate(self.categories)}
+        return [index.get(name, GAP) for name in names]
 
 
-def numbers(cells: Sequence[str]) -> Tensor:
-    """Cells as float64 `[n]`: NaN where blank, infinite where not a finite number."""
-    return torch.tensor([_number(cell) for cell in cells], dtype=torch.float64)
+@dataclass(frozen=True)
+class Hashed:
+    """A column of very many names: one-hot over `buckets`, to which names go by their checksum."""
+
+    name: str
+    buckets: int
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the encoded columns."""
+        return tuple(f"{self.name}#{bucket}" for bucket in range(self.buckets))
+
+    def places(self, names: Sequence[str]) -> list[int]:
+        """The feature that is 1 for each name."""
+        return [zlib.crc32(name.encode()) % self.buckets for name in names]
 
 
-def _number(cell: str) -> float:
+def days(column: Names) -> Tensor:
+    """Dates as days since 1970, float64 `[n]`: NaN for gaps, infinite for what is not a date."""
+    return torch.tensor([*(_day(name) for name in column.names), torch.nan], dtype=torch.float64)[
+        column.codes
+    ]
+
+
+def _day(name: str) -> float:
     try:
-        return float(cell) if "_" not in cell else math.inf  # Python reads 1_20 as 120, but it is a code
+        moment = datetime.fromisoformat(name)
     except ValueError:
-        return math.nan if is_blank(cell) else math.inf
+        return torch.inf
+    return moment.replace(tzinfo=moment.tzinfo or UTC).timestamp() / _DAY
 
 
 @dataclass(frozen=True)
 class ColumnEncoder:
     """The columns of a table as one float matrix, the same for every file."""
 
-    columns: tuple[Number | Category, ...]  # how each column is encoded, in the order of the encoded features
+    # how each column is encoded, in the order of the encoded features
+    columns: tuple[Number | Category | Hashed, ...]
 
     @property
     def feature_names(self) -> tuple[str, ...]:
         """Name of each encoded feature; a category's features are called `column=category`."""
         return tuple(name for column in self.columns for name in column.feature_names)
 
-    def encode(self, table: TextTable) -> tuple[Tensor, Tensor]:
+    @cached_property
+    def numeric(self) -> list[Number]:
+        """The columns of numbers and dates."""
+        return [column for column in self.columns if isinstance(column, Number)]
+
+    @cached_property
+    def named(self) -> list[Category | Hashed]:
+        """The columns of names."""
+        return [column for column in self.columns if not isinstance(column, Number)]
+
+    def encode(self, table: Table) -> tuple[Tensor, Tensor]:
         """Features of every row of a table, float `[n, d]`, and which rows are usable, bool `[n]`.
 
         Usable rows have the right number of cells, and a number or a gap in every numeric column; other rows
         are encoded as gaps. The table may have more columns than this encoder, in any order.
         """
-        parts = [column.encode(table.column(column.name)) for column in self.columns]
-        usable = torch.tensor(table.fits, dtype=torch.bool)
-        for _, readable in parts:
-            usable = usable & readable
-        return torch.cat([values for values, _ in parts], 1), usable
+        values = [column.values(table) for column in self.numeric]
+        places = [names_to_places(column, table.names(column.name)) for column in self.named]
+        matrix = torch.stack(values, 1) if values else torch.empty(len(table), 0, dtype=torch.float64)
+        inputs, readable = self.encode_cells(matrix, places)
+        return inputs, table.fits & readable.all(1)
+
+    def encode_cells(self, values: Tensor, places: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """Features of cells that have been read.
+
+        Args:
+            values: Of the numeric columns, float64 `[n, numeric]`: NaN for gaps, infinite for other cells.
+            places: For each column of names, which of its features is 1, int64 `[n]`; `GAP` for none.
+
+        Returns:
+            Features, float `[n, d]`, and which numeric cells could be read, bool `[n, numeric]`.
+        """
+        fill, mean, scale, reach, columns, starts = self._layout
+        encoded = (torch.where(values.isfinite(), values, fill) - mean) / scale
+        if bool(reach.isfinite().any()):
+            encoded = torch.where(reach.isfinite(), squash(encoded, reach), encoded)
+        encoded = encoded.float()  # infinite where it is too large for that
+        readable = ~values.isinf() & encoded.isfinite()
+        inputs = torch.zeros(len(values), len(self.feature_names))
+        inputs[:, columns] = encoded.where(readable, 0.0)
+        for start, place in zip(starts, places, strict=True):
+            feature = (start + place.clamp(min=0)).unsqueeze(1)
+            inputs.scatter_(1, feature, (place != GAP).float().unsqueeze(1))
+        return inputs, readable
+
+    @cached_property
+    def _layout(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, list[int]]:
+        """Of the numeric columns fill, mean, scale, reach and place among the features; where names start."""
+        reach = [torch.inf if column.reach is None else column.reach for column in self.numeric]
+        of = {key: [getattr(column, key) for column in self.numeric] for key in ("fill", "mean", "scale")}
+        widths = torch.tensor([0, *(len(column.feature_names) for column in self.columns)]).cumsum(0).tolist()
+        starts = list(zip(self.columns, widths, strict=False))
+        columns = torch.tensor([start for column, start in starts if isinstance(column, Number)])
+        fill, mean, scale, far = (
+            torch.tensor(part, dtype=torch.float64) for part in (of["fill"], of["mean"], of["scale"], reach)
+        )
+        named = [start for column, start in starts if not isinstance(column, Number)]
+        return fill, mean, scale, far, columns.long(), named
 
     def read(self, path: Path) -> tuple[Tensor, Tensor]:
         """Encode every row of a file; see `encode`."""
-        return self.encode(read_table(Path(path)))
+        parts = list(self.stream(path))
+        return torch.cat([inputs for inputs, _ in parts]), torch.cat([usable for _, usable in parts])
+
+    def stream(self, path: Path) -> Iterator[tuple[Tensor, Tensor]]:
+        """Encode a file some rows at a time; see `encode`."""
+        text = [column.name for column in self.columns if type(column) is not Number]
+        for table in read_batches(Path(path), [column.name for column in self.columns], text):
+            yield self.encode(table)
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON, from which `from_json` makes the same encoder."""
-        return {"kind": "columns", "columns": [asdict(column) for column in self.columns]}
+        return {
+            "kind": "columns",
+            "columns": [
+                {**asdict(column), **({"date": True} if isinstance(column, Date) else {})}
+                for column in self.columns
+            ],
+        }
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> ColumnEncoder:
         """The encoder that `to_json` wrote."""
-        return ColumnEncoder(
-            tuple(
-                Category(column["name"], tuple(column["categories"]))
-                if "categories" in column
-                else Number(**column)
-                for column in data["columns"]
-            )
-        )
+        return ColumnEncoder(tuple(_column_from_json(**column) for column in data["columns"]))
+
+
+def _column_from_json(
+    categories: Sequence[str] | None = None, date: bool = False, **facts: Any
+) -> Number | Category | Hashed:
+    if categories is not None:
+        return Category(facts["name"], tuple(categories))
+    if "buckets" in facts:
+        return Hashed(**facts)
+    return Date(**facts) if date else Number(**facts)
+
+
+def names_to_places(column: Category | Hashed, cells: Names) -> Tensor:
+    """For each cell of a column, which of its features is 1, int64 `[n]`; `GAP` for none."""
+    return torch.tensor([*column.places(cells.names), GAP])[cells.codes]  # a gap is the last of them
 
 
 def plain_columns(names: Sequence[str], scale: float = 1.0) -> ColumnEncoder:
     """Numeric columns divided by `scale`, with 0 for gaps."""
     return ColumnEncoder(tuple(Number(name, scale=scale) for name in names))
-
-
-def fit_columns(table: TextTable, names: Sequence[str], rows: Tensor) -> ColumnEncoder:
-    """Learn how to encode columns from the training rows alone.
-
-    A column whose filled cells are all numbers is standardized with its mean and standard deviation (by its
-    quartiles, and leveling off, where a cell is so far out that nothing would be left of the others), and
-    its median fills gaps; any other column is one-hot over the names it holds.
-    """
-    chosen = rows.tolist()
-    return ColumnEncoder(tuple(_fit(table, name, chosen) for name in names))
-
-
-def _fit(table: TextTable, name: str, rows: list[int]) -> Number | Category:
-    column = table.column(name)
-    cells = [cell for row in rows if not is_blank(cell := column[row])]
-    if not cells:
-        raise DamagedDataError(
-            table.path, f"column {name!r} is blank in every training row", "leave it out of the features"
-        )
-    values = numbers(cells)
-    if bool(values.isfinite().all()):
-        # A scale of 1 keeps a constant column at zero.
-        mean, spread = float(values.mean()), float(values.std(correction=0))
-        if not math.isfinite(spread):
-            raise DamagedDataError(
-                table.path,
-                f"column {name!r} has numbers as large as {float(values.abs().max()):g}",
-                "correct those cells, or leave it out of the features",
-            )
-        ordered, middle = values.sort().values, float(values.median())
-        low, high = float(ordered[len(cells) // 4]), float(ordered[3 * len(cells) // 4])
-        furthest = int((values - middle).abs().argmax())
-        if abs(float(values[furthest]) - middle) > _FAR * (high - low) > 0:
-            warnings.warn(
-                f"{table.path}: column {name!r} has {cells[furthest]} in data row "
-                f"{column.index(cells[furthest]) + 1}, where half of its cells lie from {low:g} to {high:g}: "
-                f"cells that far out count as {REACH:g} deviations; blank them if they stand for a gap",
-                stacklevel=2,
-            )
-            return Number(name, middle, middle, quartile_deviation(low, high), REACH)
-        return Number(name, middle, mean, spread or 1.0)
-    categories = sorted({cell.strip() for cell in cells})
-    finite = values.isfinite()
-    if len(categories) > _CODES and 2 * int(finite.sum()) > len(cells):
-        cell = cells[int((~finite).nonzero()[0])]
-        raise DamagedDataError(
-            table.path,
-            f"column {name!r} has numbers, but {cell!r} in data row {column.index(cell) + 1}",
-            "correct such cells or blank them, or leave the column out of the features",
-        )
-    if len(categories) > 50 and 2 * len(categories) > len(cells):
-        raise DamagedDataError(
-            table.path,
-            f"column {name!r} has {len(categories)} different names in {len(cells)} training rows "
-            f"(for example {categories[0]!r}), so it looks like an identifier or free text",
-            "leave it out of the features, or correct the cells that should be numbers",
-        )
-    return Category(name, tuple(categories))

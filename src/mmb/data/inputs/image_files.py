@@ -7,53 +7,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from mmb._checksums import is_no_damage
 from mmb._cores import available_cores
-from mmb._extras import require
-from mmb.data.errors import DamagedDataError, DataError, MissingDataError
-from mmb.data.files.delimited_text import read_table
+from mmb.data.errors import DataError
+from mmb.data.files.table import is_blank
+from mmb.data.files.tables import read_table
+from mmb.data.inputs.image_decoder import Decoder
 from mmb.data.inputs.images import IMAGENET_MEAN, IMAGENET_STD, Pixels
 
 _HOST = torch.device("cpu")
-
-
-@dataclass(frozen=True)
-class Decoder:
-    """How a file becomes bytes `[c, size, size]`."""
-
-    size: int  # height and width
-    gray: bool = False  # one channel instead of three
-    # `"crop"` cuts the largest centered square out first, `"stretch"` keeps all and squeezes it
-    fit: Literal["crop", "stretch"] = "crop"
-
-    def __call__(self, path: Path) -> Tensor:
-        """Decode one file, `uint8 [c, size, size]`."""
-        np = require("numpy", extra="vision")
-        image_module = require("PIL.Image", extra="vision")
-        square = (self.size, self.size)
-        try:
-            with image_module.open(path) as file:
-                file.draft(None, square)  # lets the JPEG decoder skip detail that would be scaled away
-                image = file.convert("L" if self.gray else "RGB")
-        except FileNotFoundError:
-            remedy = "complete the folder of images from its publisher's archive"
-            raise MissingDataError(f"the image {path.name}", [path], remedy) from None
-        except (OSError, SyntaxError, ValueError, image_module.DecompressionBombError) as error:
-            if is_no_damage(error):
-                raise
-            raise DamagedDataError(path, str(error), "get this image again from its publisher") from error
-        bilinear = image_module.Resampling.BILINEAR
-        if self.fit == "crop":
-            image = require("PIL.ImageOps", extra="vision").fit(image, square, bilinear)
-        else:
-            image = image.resize(square, bilinear)
-        return torch.from_numpy(np.array(image)).view(self.size, self.size, -1).permute(2, 0, 1).contiguous()
 
 
 @dataclass(frozen=True)
@@ -71,14 +38,18 @@ class ImageFiles:
     def __len__(self) -> int:
         return len(self.names)
 
+    @property
+    def identity(self) -> list[str]:
+        """What stands for the images in fingerprints: their names."""
+        return list(self.names)
+
     def to(self, device: torch.device | str) -> Self:
         """The same files, giving model inputs on `device`."""
         return replace(self, device=torch.device(device), pixels=self.pixels.to(device))
 
     def decode(self, rows: Iterable[int]) -> Tensor:
         """Bytes of some rows on the host, `uint8 [n, c, size, size]`."""
-        channels, size = 1 if self.decoder.gray else 3, self.decoder.size
-        blank = torch.zeros(channels, size, size, dtype=torch.uint8)
+        blank = torch.zeros(self.decoder.shape, dtype=torch.uint8 if self.decoder.bits == 8 else torch.uint16)
         names = [self.names[row] for row in rows]
         images = [self.decoder(self.folder / name) if name else blank for name in names]
         return torch.stack(images) if images else blank.new_empty(0, *blank.shape)
@@ -139,7 +110,9 @@ class ImageEncoder:
     decoder: Decoder  # how files become bytes
     mean: tuple[float, ...] = IMAGENET_MEAN  # of the pixels of each channel
     std: tuple[float, ...] = IMAGENET_STD  # of the pixels of each channel
-    column: str = "path"  # column of the CSV file with paths, relative to the folder of that file
+    column: str = "path"  # column of the CSV file with file names, in its folder
+    root: str | None = None  # another folder to look for them, if they are not there
+    suffix: str = ""  # added to every name in a CSV file
 
     def read(self, path: Path) -> tuple[ImageFiles, Tensor]:
         """Inputs of every image of a folder (by name) or CSV file, and which can be decoded (bool `[n]`)."""
@@ -147,17 +120,27 @@ class ImageEncoder:
         if path.is_dir():
             folder, names = path, sorted(f.name for f in path.iterdir() if f.is_file())
         else:
-            folder, names = path.parent, read_table(path).column(self.column)
+            folder = path.parent
+            names = [self._found(folder, name) for name in read_table(path).cells(self.column)]
         with ThreadPoolExecutor() as pool:
             usable = list(pool.map(lambda name: self._readable(folder, name), names))
         kept = [name if fine else "" for name, fine in zip(names, usable, strict=True)]
         inputs = ImageFiles(folder, kept, self.decoder, Pixels.of(self.mean, self.std))
         return inputs, torch.tensor(usable, dtype=torch.bool)
 
+    def _found(self, folder: Path, name: str) -> str:
+        """The name of a file with its suffix, as a whole path where it is not in the folder; "" for none."""
+        if is_blank(name):
+            return ""
+        name = f"{name.strip()}{self.suffix}"
+        if self.root is None or (folder / name).exists():
+            return name
+        return str(Path(self.root, name))
+
     def _readable(self, folder: Path, name: str) -> bool:
         try:
             self.decoder(folder / name)
-        except DataError:
+        except (DataError, ValueError):  # the latter for names that no file can have
             return False
         return True
 
@@ -169,5 +152,10 @@ class ImageEncoder:
     def from_json(data: dict[str, Any]) -> ImageEncoder:
         """The encoder that `to_json` wrote."""
         return ImageEncoder(
-            Decoder(**data["decoder"]), tuple(data["mean"]), tuple(data["std"]), data["column"]
+            Decoder(**data["decoder"]),
+            tuple(data["mean"]),
+            tuple(data["std"]),
+            data["column"],
+            data.get("root"),
+            data.get("suffix", ""),
         )

@@ -7,6 +7,8 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from mmb.data.inputs.augmentation import changed
+
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 
@@ -19,6 +21,7 @@ class Pixels:
     std: Tensor  # `[3, 1, 1]`
     pad: int  # augmentation shifts an image by up to this many pixels each way; black comes in at the edge
     flip: bool  # whether augmentation mirrors half of the images left to right
+    changes: tuple[str, ...] = ()  # other augmentations, names in `augmentation.CHANGES`
 
     @classmethod
     def of(
@@ -27,25 +30,36 @@ class Pixels:
         std: Sequence[float] = IMAGENET_STD,
         pad: int = 0,
         flip: bool = False,
+        changes: tuple[str, ...] = (),
     ) -> Self:
         """From plain numbers; by default the pixels of ImageNet, without augmentation."""
-        return cls(torch.tensor(mean).view(-1, 1, 1), torch.tensor(std).view(-1, 1, 1), pad, flip)
+        return cls(torch.tensor(mean).view(-1, 1, 1), torch.tensor(std).view(-1, 1, 1), pad, flip, changes)
 
     def to(self, device: torch.device | str) -> Self:
         """The same on `device`."""
         return replace(self, mean=self.mean.to(device), std=self.std.to(device))
 
     def __call__(self, images: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Normalized float images `[n, 3, h, w]` of bytes `[n, 1 or 3, h, w]`, augmented by a generator."""
+        """Normalized float images `[n, 3, h, w]` of `[n, 1 or 3, h, w]`, augmented by a generator.
+
+        Images are `uint8`, or `uint16` (also as the `int16` with the same bits, which can be indexed).
+        """
+        images = images.view(torch.int16) if images.dtype == torch.uint16 else images
         if generator is not None:
             images = self.augmented(images, generator)
-        values = (images.float() / 255 - self.mean) / self.std
+        if images.dtype == torch.uint8:
+            values = images.float() / 255
+        else:
+            values = (images.int() & 0xFFFF).float() / 0xFFFF
+        if generator is not None and self.changes:
+            values = changed(values, self.changes, generator)
+        values = (values - self.mean) / self.std
         # The channels of a pixel lie side by side: tensor cores want that in half precision, and convolutions
         # hand it on from layer to layer, for any layout of the weights.
         return values.contiguous(memory_format=torch.channels_last)
 
     def augmented(self, images: Tensor, generator: torch.Generator) -> Tensor:
-        """Randomly shifted and mirrored images, `uint8 [n, c, h, w]`.
+        """Randomly shifted and mirrored images `[n, c, h, w]`, still as integers.
 
         Random numbers are drawn where the generator is, so that a host generator gives the same images on
         every device.

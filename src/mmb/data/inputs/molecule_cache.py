@@ -13,7 +13,8 @@ from torch import Tensor
 from mmb._extras import require
 from mmb.data.dataset import SPLITS, Dataset, Inputs, Progress
 from mmb.data.files import cache
-from mmb.data.files.delimited_text import TextTable, read_table
+from mmb.data.files.table import TextTable
+from mmb.data.files.tables import read_table
 from mmb.data.inputs.featurize import Featurizer
 from mmb.data.inputs.graphs import GraphInputs
 from mmb.data.inputs.label_columns import read_labels
@@ -49,7 +50,7 @@ class MoleculeEncoder:
     def read(self, path: Path) -> tuple[Inputs, Tensor]:
         """Inputs of every row, and which rows could be read (bool `[n]`); the others are placeholders."""
         table = read_table(Path(path))
-        arrays = self.featurizer(table.column(self.smiles))
+        arrays = self.featurizer(table.cells(self.smiles))
         tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
         return _inputs(tensors), tensors["usable"]
 
@@ -73,7 +74,7 @@ def build_cache(
     progress: Progress | None,
 ) -> Path:
     """Featurize the molecules of a table and write them with their labels to a cache folder."""
-    texts, labels = table.column(smiles), read_labels(table, tasks)
+    texts, labels = table.cells(smiles), read_labels(table, tasks)
     arrays = featurizer(texts, workers, progress)
     facts = {
         "smiles": smiles,

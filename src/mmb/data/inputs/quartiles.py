@@ -15,6 +15,6 @@ def quartile_deviation(low: Any, high: Any) -> Any:
     return (high - low) / _NORMAL_WIDTH
 
 
-def squash(values: Tensor, reach: float = REACH) -> Tensor:
+def squash(values: Tensor, reach: float | Tensor = REACH) -> Tensor:
     r"""$u / \sqrt{1 + (u / \text{reach})^2}$: about the same near zero, leveling off at `reach`, in order."""
     return values / torch.hypot(torch.ones_like(values), values / reach)

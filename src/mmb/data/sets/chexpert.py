@@ -17,10 +17,10 @@ from torch import Tensor
 from mmb.data.dataset import SPLITS, Dataset
 from mmb.data.errors import DamagedDataError
 from mmb.data.files.archives import unpack_zip, verify_sums
-from mmb.data.files.delimited_text import read_table
 from mmb.data.files.locate_files import find, link
-from mmb.data.inputs.columns import numbers
-from mmb.data.inputs.image_files import Decoder, ImageEncoder, ImageFiles
+from mmb.data.files.tables import read_table
+from mmb.data.inputs.image_decoder import Decoder
+from mmb.data.inputs.image_files import ImageEncoder, ImageFiles
 from mmb.data.inputs.images import Pixels
 from mmb.label_values import MISSING
 
@@ -124,16 +124,16 @@ def _read(path: Path, uncertain: str, unmentioned: str, frontal_only: bool) -> t
     """Names and labels of the images that a list has."""
     table = read_table(path)
     # Paths in the file start with the name of the folder itself.
-    names = [name.partition("/")[2] for name in table.column("Path")]
-    values = torch.stack([numbers(table.column(name)) for name in OBSERVATIONS], 1)
+    names = [name.partition("/")[2] for name in table.cells("Path")]
+    values = torch.stack([table.numbers(name) for name in OBSERVATIONS], 1)
     known = (values.isnan() | (values == 0) | (values == 1) | (values == -1)).all(1)
-    known &= torch.tensor(table.fits)
+    known &= table.fits
     if not known.all():
         row = int((~known).nonzero()[0])
         raise DamagedDataError(path, f"data row {row + 1} has a label that is not 1, 0, -1 or blank", _REMEDY)
     if "" in names:
         row = names.index("")
-        problem = f"data row {row + 1} has the path {table.column('Path')[row]!r}, expected folder/file"
+        problem = f"data row {row + 1} has the path {table.cells('Path')[row]!r}, expected folder/file"
         raise DamagedDataError(path, problem, _REMEDY)
     if uncertain == "mix":
         doubt = torch.tensor([float(name in _ONES_IN_MIX) for name in OBSERVATIONS], dtype=values.dtype)
@@ -142,6 +142,6 @@ def _read(path: Path, uncertain: str, unmentioned: str, frontal_only: bool) -> t
     values = torch.where(values == -1, doubt, values)
     labels = values.nan_to_num(nan=MISSING if unmentioned == "ignore" else 0).to(torch.int8)
     if frontal_only:
-        keep = [row for row, view in enumerate(table.column("Frontal/Lateral")) if view == "Frontal"]
+        keep = [row for row, view in enumerate(table.cells("Frontal/Lateral")) if view == "Frontal"]
         return [names[row] for row in keep], labels[keep]
     return names, labels

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mmb.data.dataset import Dataset
-from mmb.data.files.delimited_text import read_training_table
-from mmb.data.inputs.columns import fit_columns
+from mmb.data.files.tables import read_training_table
+from mmb.data.inputs.fit_columns import fit_columns
 from mmb.data.inputs.label_columns import choose_columns, name_list, read_labels, read_split
 
 
@@ -40,20 +40,14 @@ def load(
     """
     table = read_training_table(Path(path))
     for name in name_list(drop):
-        table.column(name)
+        table.check_column(name)
     tasks = choose_columns(table, "labels", labels)
     others = [*tasks, *name_list(drop), *([split_column] if split_column else [])]
     columns = choose_columns(table, "features", features, others)
     label_matrix = read_labels(table, tasks)
     split = read_split(table, split_column, fractions, seed)
     encoder = fit_columns(table, columns, split["train"])
-    inputs, usable = encoder.encode(table)
-    if not bool(usable.all()):
-        first = int((~usable).nonzero()[0])
-        cells = {column.name: column.encode([table.column(column.name)[first]]) for column in encoder.columns}
-        name = next(name for name, (_, good) in cells.items() if not bool(good.all()))
-        problem = f"a cell that is not a number or too large, in a column of numbers (the first: {name!r})"
-        table.refuse_rows((~usable).tolist(), problem)
+    inputs, _ = encoder.encode(table)
     return Dataset(
         name="csv",
         inputs=inputs,

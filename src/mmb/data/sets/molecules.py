@@ -16,7 +16,7 @@ from typing import Literal
 from mmb.data.dataset import Dataset, Progress
 from mmb.data.files import cache
 from mmb.data.files.archives import checksum_of
-from mmb.data.files.delimited_text import read_table, read_training_table
+from mmb.data.files.tables import read_table, read_training_table
 from mmb.data.inputs.featurize import Features, Featurizer
 from mmb.data.inputs.label_columns import choose_columns, name_list, read_split
 from mmb.data.inputs.molecule_cache import build_cache, open_dataset
@@ -41,7 +41,7 @@ def prepare(
     table = read_training_table(path)
     others = [smiles, *name_list(drop)]
     for name in others:
-        table.column(name)
+        table.check_column(name)
     tasks = choose_columns(table, "labels", labels, others)
     key = json.dumps([checksum_of(path), smiles, tasks, asdict(featurizer)])
     folder = root / "molecules" / hashlib.sha256(key.encode()).hexdigest()[:16]

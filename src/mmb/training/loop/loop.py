@@ -13,6 +13,7 @@ from mmb.training.loop.evaluate import diverged
 from mmb.training.loop.initial_weights import prepare_start
 from mmb.training.loop.observer import Observer
 from mmb.training.loop.outcome import finish
+from mmb.training.loop.pace import Pace
 from mmb.training.loop.progress import Progress, evaluate, save
 from mmb.training.loop.randomness import own_randomness
 from mmb.training.loop.setup import Setup, find_device, make_setup
@@ -94,7 +95,7 @@ def train_together(
             prepare_start(run, setup)
         evaluate_every = settings.evaluate_every or setup.steps_per_epoch
         checkpoint_every = settings.checkpoint_every or evaluate_every
-        take_step = make_step(setup)
+        take_step, pace = make_step(setup), Pace(evaluate_every)
         if note := setup.objective.memory_note():
             observer.note(note)
         observer.begin(run, progress.step, setup.steps)
@@ -103,7 +104,8 @@ def train_together(
             if saved is None:
                 size = {"steps": setup.steps, "steps_per_epoch": setup.steps_per_epoch}
                 log.write("start", 0, {**size, "block_bytes": setup.objective.memory_bytes()})
-                evaluate(run, setup, progress, log, observer)
+                with pace.evaluation():
+                    evaluate(run, setup, progress, log, observer)
                 save(run, setup, progress, log)
             left = 0 if progress.stopped else max(0, setup.steps - progress.step)
             with stop_requests(ranks.size == 1) as stop:
@@ -114,6 +116,8 @@ def train_together(
                     except BadValueError as error:
                         raise diverged(f"step {progress.step + 1}, {error}", setup) from error
                     progress.step += 1
+                    if (seconds := pace.after_step(setup.steps - progress.step)) is not None:
+                        observer.paced(run, seconds)
                     last = progress.step == setup.steps
                     if progress.step % settings.log_every == 0 or last:
                         means = setup.window.take()
@@ -125,7 +129,8 @@ def train_together(
                     better = False
                     if progress.step % evaluate_every == 0 or last:
                         progress.take_time()
-                        better = evaluate(run, setup, progress, log, observer)
+                        with pace.evaluation():
+                            better = evaluate(run, setup, progress, log, observer)
                     due = better or last or progress.stopped or progress.step % checkpoint_every == 0
                     if due or stop:
                         check_finite(setup.window.loss(), progress.step, setup)  # or the checkpoint is bad

@@ -11,6 +11,9 @@ class Observer:
     def begin(self, run: Run, step: int, steps: int) -> None:
         """Training of `run` starts after `step` of `steps` steps."""
 
+    def paced(self, run: Run, seconds: float) -> None:
+        """After the first steps: at their pace, the rest takes about this long, evaluations included."""
+
     def stepped(self, step: int, numbers: dict[str, float]) -> None:
         """`step` steps are done; `numbers` are means of what the objective returned since the last call."""
 

@@ -16,12 +16,11 @@ from mmb.training.recipes.presets import method_of
 from mmb.training.recipes.recipe import Recipe
 
 NOT_OPTIONS = {
-    "data": {"self", "root"},
     "model": {"num_inputs", "num_tasks", "channels"},
     "objective": {"labels", "model", "parts", "names"},
     "sampler": {"labels", "generator"},
 }
-"""Arguments of these functions that do not come from the recipe."""
+"""Arguments of these functions that do not come from the recipe; for data, see its `reserved_arguments`."""
 
 PART_KEYS = ("method", "weight")
 """Keys of one of `objective.parts` that are not options of its objective."""
@@ -49,7 +48,7 @@ def sampler_class(path: str) -> type[Sampler[Any]]:
 
 def load_data(section: Mapping[str, Any]) -> Dataset:
     """Load the data set of the section `data` of a recipe."""
-    return data.load(**section)
+    return data.load(section["name"], **{key: value for key, value in section.items() if key != "name"})
 
 
 def complete_model(section: Mapping[str, Any], dataset: Dataset) -> dict[str, Any]:

@@ -48,6 +48,7 @@ METHODS: dict[str, Method] = {
         {"objective": {"gradient": "full", "temperature": 0.2, "tau1": 0.2}},
     ),
     "pauc-pairwise": Method("pairwise pAUC", "mmb.auc:PairwisePartialAUC"),
+    "ap": Method("AP", "mmb.auc:AveragePrecision"),
     "mb": Method("MB", "mmb.auc:MiniBatchPartialAUC"),
     "sopa": Method("SOPA", "mmb.auc:SOPA"),
     "sopa-s": Method("SOPA-s", "mmb.auc:SOPAs"),
@@ -112,12 +113,16 @@ DATA: dict[str, Fragment] = {
     "hiv": _FINGERPRINTS,
     "bbbp": _FINGERPRINTS,
     "clintox": _FINGERPRINTS,
+    "images": _LARGE_IMAGES,
     "celeba": _LARGE_IMAGES,
     "chexpert": _LARGE_IMAGES,
 }
 
 _MOLECULES = ("molecules", "molpcba", "tox21", "toxcast", "muv", "sider", "hiv", "bbbp", "clintox")
-_IMAGES = {"cifar10": "resnet18", "cifar100": "resnet18", "celeba": "resnet18", "chexpert": "densenet121"}
+_IMAGES = {
+    **dict.fromkeys(("images", "cifar10", "cifar100", "celeba"), "resnet18"),
+    "chexpert": "densenet121",
+}
 
 
 def default_model(data: Fragment) -> Fragment:

@@ -17,7 +17,9 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from mmb._extras import require
 from mmb._import_paths import is_import_path
+from mmb._key_meanings import no_such_key
 from mmb._names import nearest
+from mmb.data.registry import reserved_arguments
 from mmb.models.registry import builder as model_builder
 from mmb.training.recipes.components import (
     NOT_OPTIONS,
@@ -346,7 +348,7 @@ def _parser_for(
         parser.add_argument("--sampler.kind", type=str, help="Which sampler.")
     parser.add_class_arguments(sampler, "sampler", skip=NOT_OPTIONS["sampler"])
     parser.add_argument("--data.name", type=str, help="Which data set.")
-    parser.add_function_arguments(loader, "data", skip=NOT_OPTIONS["data"])
+    parser.add_function_arguments(loader, "data", skip=reserved_arguments(loader))
     parser.add_argument("--model.name", type=str, help="Which network.")
     parser.add_function_arguments(builder, "model", skip=NOT_OPTIONS["model"])
     for part, kind in parts:
@@ -368,12 +370,6 @@ def read_options(function: Callable[..., Any], overrides: Iterable[str], skip: s
     given = nest(dict(_parse_override(text, _text_options(function)) for text in overrides))
     values = _parsed(parser, given)
     return {key: values[key] for key in given}
-
-
-def describe_keys(fragment: Fragment) -> str:
-    """Help on every key of recipes with the method, data set and network of a fragment."""
-    text: str = make_parser(with_presets(fragment)).format_help()
-    return text.replace(_HYPHEN, "-")
 
 
 def to_plain(recipe: Recipe) -> Fragment:
@@ -416,9 +412,7 @@ def _parsed(parser: Any, fragment: Fragment) -> Fragment:
         # A grid names keys of the recipe; several, with spaces, take the same value.
         for name in key.removeprefix("grid.").split() if key.startswith("grid.") else [key]:
             if name not in defaults and not any(known.startswith(f"{name}.") for known in defaults):
-                # `lr` alone is most likely `optimizer.lr`.
-                ends = [known for known in defaults if known.rpartition(".")[2] == name]
-                raise RecipeError(f"there is no key {name!r}{nearest(ends[0] if ends else name, defaults)}")
+                raise RecipeError(no_such_key(name, list(defaults)))
         if value is None and defaults.get(key) is not None:  # jsonargparse takes null for any type
             raise RecipeError(f"{key}: expected a value, got null; its default is {defaults[key]}")
     try:

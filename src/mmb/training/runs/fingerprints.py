@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from mmb.data import Dataset
-from mmb.data.inputs.image_files import ImageFiles
 from mmb.training.recipes.nested import flatten
 from mmb.training.recipes.recipe import Recipe
 from mmb.training.recipes.resolution import to_plain
@@ -17,14 +16,14 @@ from mmb.trees import tensors
 
 
 def data_facts(dataset: Dataset) -> dict[str, str]:
-    """Sizes, and fingerprints of labels, split and inputs; of images on disk, of their names alone."""
-    names = dataset.inputs.names if isinstance(dataset.inputs, ImageFiles) else ()
+    """Sizes, and fingerprints of labels, split and inputs; of images on disk, of what stands for them."""
+    identity = getattr(dataset.inputs, "identity", [])
     facts = {
         "the number of rows": str(len(dataset)),
         "the tasks": repr(dataset.task_names),
         "the labels": fingerprint([dataset.labels]),
         "the split": fingerprint([dataset.split[part] for part in sorted(dataset.split)]),
-        "the inputs": fingerprint([*tensors(dataset.inputs), as_bytes(list(names))]),
+        "the inputs": fingerprint([*tensors(dataset.inputs), as_bytes(identity)]),
     }
     if dataset.encoder is not None:  # it learns means, spreads and categories from the training rows
         facts["the features"] = fingerprint([as_bytes(dataset.encoder.to_json())])

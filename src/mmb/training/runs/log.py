@@ -26,6 +26,7 @@ class RunLog:
         self._file.seek(0, os.SEEK_END)
         if found < position:  # it was cut short: start a new line
             self._file.write(b"\n")
+        self._step = step
         self._events = None
         if tensorboard:
             writer = require("torch.utils.tensorboard", extra="training").SummaryWriter
@@ -34,7 +35,9 @@ class RunLog:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: object, _: object) -> None:
+        if kind is not None and issubclass(kind, Exception):  # a run that continues cuts this line off
+            self._append({"kind": "error", "step": self._step, "error": kind.__name__, "message": str(error)})
         with writing(self._file.name):
             self._file.close()
         if self._events is not None:
@@ -44,12 +47,16 @@ class RunLog:
         """Write one line: its kind ("train", "valid"), the step, and the numbers."""
         record: dict[str, Any] = {"kind": kind, "step": step}
         record |= {k: v if math.isfinite(v) else None for k, v in numbers.items()}
-        with writing(self._file.name):
-            self._file.write(checked_line(record))
-            self._file.flush()
+        self._append(record)
+        self._step = step
         if self._events is not None:
             for name, value in numbers.items():
                 self._events.add_scalar(f"{kind}/{name}", value, step)
+
+    def _append(self, record: dict[str, Any]) -> None:
+        with writing(self._file.name):
+            self._file.write(checked_line(record))
+            self._file.flush()
 
     def sync(self) -> int:
         """Bring all lines to the disk; returns the length of the file."""

@@ -1,0 +1,168 @@
+"""The options of every command. Nothing here, nor in what it imports, imports torch: help is immediate."""
+
+import argparse
+from pathlib import Path
+
+from mmb.cli.known_keys import table
+
+
+def positive(text: str) -> int:
+    """The type of an option that counts something."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, got {text}")
+    return int(text)
+
+
+def data_options(parser: argparse.ArgumentParser) -> None:
+    """Options of `mmb data`."""
+    parser.add_argument("action", nargs="?", help="list (the default), describe, get or prepare")
+    parser.add_argument("name", nargs="?", help="which data set; not for list")
+    _add_overrides(parser, "set an option of the data set, such as features=fingerprint")
+    parser.add_argument("--root", type=Path, help="where data is kept; by default $MMB_DATA or ~/.cache/mmb")
+    parser.add_argument(
+        "--from", dest="source", type=Path, help="get: a folder that has the files as distributed"
+    )
+
+
+def train_options(parser: argparse.ArgumentParser) -> None:
+    """Options of `mmb train`."""
+    _add_recipe(parser, "recipe file (YAML); or name a data set, or a CSV file, here or with --data")
+    _add_choices(parser)
+    parser.add_argument("--output", type=Path, help="folder of the run; by default a new one below runs/")
+    _add_jobs(parser)
+    parser.add_argument(
+        "--keys", action="store_true", help="list all keys of the recipe, with help, and stop"
+    )
+
+
+def resume_options(parser: argparse.ArgumentParser) -> None:
+    """Options of `mmb resume`."""
+    _add_run(parser, "folder of the run")
+    _add_jobs(parser)
+
+
+def compare_options(parser: argparse.ArgumentParser) -> None:
+    """Options of `mmb compare`."""
+    _add_recipe(parser, "recipe file (YAML) that all methods share; or name a data set")
+    parser.add_argument("--data", help="data set; `mmb data list` lists them")
+    parser.add_argument("--methods", default="ce,auc,auc-ct,pauc", help="names of methods, with commas")
+    parser.add_argument("--seeds", type=positive, default=3, help="number of seeds")
+    parser.add_argument(
+        "--jobs", type=positive, help="runs at a time; by default one per core, or one on a GPU"
+    )
+    parser.add_argument(
+        "--no-controls",
+        dest="controls",
+        action="store_false",
+        help="compare soup without CE, and without averaged and longer CE of as many steps",
+    )
+    parser.add_argument("--output", type=Path, help="folder of the comparison; by default runs/compare-DATA")
+
+
+def evaluate_options(parser: argparse.ArgumentParser) -> None:
+    """Options of `mmb evaluate`."""
+    _add_run(parser, "folder of the run")
+    parser.add_argument("--split", choices=["train", "valid", "test"], default="test", help="which rows")
+    parser.add_argument("--max-fpr", type=float, help="limit of the partial AUC; by default that of the run")
+
+
+def predict_options(parser: argparse.ArgumentParser) -> None:
+    """Options of `mmb predict`."""
+    _add_run(parser, "folder of a finished run")
+    parser.add_argument("--input", type=Path, required=True, help="CSV file with the columns of the data")
+    parser.add_argument("--output", type=Path, required=True, help="CSV file to write, a line per row")
+    parser.add_argument(
+        "--fpr",
+        type=float,
+        help="false positive rate of the decisions, as on the validation rows; by default that of the run",
+    )
+
+
+def export_options(parser: argparse.ArgumentParser) -> None:
+    """Options of `mmb export`."""
+    _add_run(parser, "folder of a finished run")
+    parser.add_argument("--output", type=Path, help="folder to write to; by default RUN/export")
+
+
+def report_options(parser: argparse.ArgumentParser) -> None:
+    """Options of `mmb report`."""
+    parser.add_argument(
+        "runs", nargs="+", type=Path, metavar="RUN", help="folder of a run, or one with runs in it"
+    )
+    parser.add_argument("-o", "--output", type=Path, default=Path("report.html"), help="file to write")
+    parser.add_argument(
+        "--max-fpr", type=float, help="limit of the partial AUC; by default that of the first run"
+    )
+
+
+def tune_options(parser: argparse.ArgumentParser) -> None:
+    """Options of `mmb tune`."""
+    _add_recipe(parser, "recipe file (YAML), with or without its own grid; or name a data set")
+    _add_choices(parser)
+    parser.add_argument(
+        "--trials",
+        type=positive,
+        default=30,
+        help="trials in all (default 30); the same command continues, also in several terminals at once",
+    )
+    parser.add_argument("--jobs", type=positive, default=1, help="trials at a time, each in its own process")
+    parser.add_argument(
+        "--output", type=Path, help="folder of the study; by default runs/tune-DATA-METHOD-SEED"
+    )
+
+
+def reproduce_options(parser: argparse.ArgumentParser) -> None:
+    """Options of `mmb reproduce`."""
+    parser.add_argument("tables", nargs="*", metavar="TABLE", help="table1, table2 or ablation; or several")
+    parser.add_argument("--data", nargs="+", default=["molpcba"], help="data set; or several")
+    parser.add_argument("--seeds", type=positive, default=3, help="number of seeds")
+    parser.add_argument("--rows", nargs="+", metavar="ROW", help="run these rows only")
+    parser.add_argument("--jobs", type=positive, default=1, help="runs at a time, each in its own process")
+    parser.add_argument(
+        "--choose",
+        action="store_true",
+        help="try the choices of each row, on validation rows alone; the table then has the best",
+    )
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="train nothing: make all tables again from the logs, and fail if one differs",
+    )
+    parser.add_argument("--output", type=Path, default=Path("runs/reproduce"), help="folder of the runs")
+    parser.add_argument("--results", type=Path, default=Path("results"), help="folder of logs and tables")
+    parser.add_argument(
+        "--recipes", type=Path, default=Path("recipes/reproduce"), help="folder of the studies"
+    )
+
+
+def completion_options(parser: argparse.ArgumentParser) -> None:
+    """Options of `mmb completion`."""
+    parser.add_argument("shell", choices=["bash", "zsh", "fish"], help="which shell")
+
+
+def _add_recipe(parser: argparse.ArgumentParser, meaning: str) -> None:
+    parser.add_argument("recipe", nargs="?", help=meaning)
+    _add_overrides(
+        parser, "change a key of the recipe, such as optimizer.lr=0.01; `mmb train --keys` lists them"
+    )
+
+
+def _add_overrides(parser: argparse.ArgumentParser, meaning: str) -> None:
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help=meaning)
+
+
+def _add_run(parser: argparse.ArgumentParser, meaning: str) -> None:
+    parser.add_argument("run", type=Path, help=meaning)
+
+
+def _add_choices(parser: argparse.ArgumentParser) -> None:
+    """Options that choose what to train on and for."""
+    parser.add_argument("--data", help="data set; `mmb data list` lists them")
+    parser.add_argument("--method", help="what to train for: " + ", ".join(table()["method"]))
+
+
+def _add_jobs(parser: argparse.ArgumentParser) -> None:
+    """The option that says how many branches are trained at a time."""
+    parser.add_argument(
+        "--jobs", type=positive, default=1, help="branches at a time, for methods that have branches"
+    )

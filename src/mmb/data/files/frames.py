@@ -1,0 +1,169 @@
+"""Tables read by polars: blocks of text, Parquet and Arrow."""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from io import BytesIO
+from itertools import chain
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mmb._extras import require
+from mmb.data.errors import DamagedDataError, TableError
+from mmb.data.files.delimited_text import read_lines, separator_of
+from mmb.data.files.table import BLANK, GAP, Names, Table, as_names, number
+
+_pl = require("polars", extra="table")
+_BLOCK = 1 << 24  # bytes of text read at a time
+_ROWS = 1 << 16  # of a batch of other formats
+_BLANKS = [form for cell in sorted(BLANK) for form in dict.fromkeys((cell, cell.upper(), cell.title()))]
+
+
+@dataclass(frozen=True)
+class FrameTable(Table):
+    """Columns of a polars frame; those of text are strings, and all others numbers."""
+
+    path: Path
+    frame: Any
+    first: int = 0
+
+    @property
+    def fits(self) -> Tensor:
+        """Which rows have as many cells as the header: all of them."""
+        return torch.ones(len(self.frame), dtype=torch.bool)
+
+    @property
+    def column_names(self) -> list[str]:
+        """Names of the columns, in the order of the file."""
+        return list(self.frame.columns)
+
+    def numbers(self, name: str) -> Tensor:
+        """A column as float64 `[n]`; see `Table`."""
+        column = self._column(name)
+        if column.dtype != _pl.String:
+            return torch.tensor(column.cast(_pl.Float64).to_numpy())  # gaps become NaN
+        text = column.str.strip_chars()
+        values = text.cast(_pl.Float64, strict=False)
+        odd = text.filter(values.is_null() & text.is_not_null()).unique()
+        if len(odd):
+            meaning = [number(cell) for cell in odd]
+            values = values.fill_null(
+                text.replace_strict(odd, meaning, default=None, return_dtype=_pl.Float64)
+            )
+        return torch.tensor(values.to_numpy())
+
+    def names(self, name: str) -> Names:
+        """A column as names."""
+        text = self._column(name).cast(_pl.String).str.strip_chars()
+        found = text.unique(maintain_order=True).drop_nulls()
+        codes, names = as_names(found)
+        codes = text.replace_strict(found, codes.tolist(), default=GAP, return_dtype=_pl.Int64)
+        return Names(torch.tensor(codes.fill_null(GAP).to_numpy()), names)
+
+    def cells(self, name: str) -> list[str]:
+        """A column as text."""
+        return list(self._column(name).cast(_pl.String).fill_null(""))
+
+    def _column(self, name: str) -> Any:
+        self.check_column(name)
+        column = self.frame[name]
+        if column.dtype.is_nested() or column.dtype in (_pl.Binary, _pl.Object):
+            problem = f"column {name!r} holds {column.dtype}, expected numbers, text or dates"
+            raise TableError(self.path, problem, "leave it out, or write it as columns of its own")
+        return column if column.dtype.is_numeric() else column.cast(_pl.String)
+
+
+def read_text(
+    path: Path, file: IO[bytes], columns: Collection[str] | None, text: Collection[str]
+) -> Iterator[Table]:
+    """Read delimited text in blocks; see `read_batches`.
+
+    A block without quotes, whose lines all have as many cells as the header, is read by polars. Others are
+    read line by line, and so is all that follows a quote, since a quoted cell may hold line ends.
+    """
+    head = file.readline()
+    header = next(iter(read_lines(path, [head])), None) if head.strip() and b'"' not in head else None
+    if header is None:
+        yield from read_lines(path, chain([head], file), rows=_ROWS)
+        return
+    names, separator = header.column_names, separator_of(path, head.decode("utf-8-sig"))
+    read_block = BlockReader(path, names, separator, columns, text)
+    first = 0
+    while block := file.read(_BLOCK):
+        block += file.readline()
+        if b'"' in block:
+            rest = chain(BytesIO(block), file)
+            yield from read_lines(path, rest, names, separator, first=first, rows=_ROWS)
+            return
+        table: Table | None = read_block(block, first)
+        if table is None:
+            table = next(read_lines(path, BytesIO(block), names, separator, first=first))
+        first += len(table)
+        yield table
+    if not first:
+        yield header
+
+
+class BlockReader:
+    """Reads whole lines of text without quotes, if they have as many cells as there are columns."""
+
+    def __init__(
+        self,
+        path: Path,
+        names: list[str],
+        separator: str,
+        columns: Collection[str] | None,
+        text: Collection[str],
+    ) -> None:
+        self._path, self._separator = path, separator
+        self._strings = dict.fromkeys(names, _pl.String)
+        self._mixed = {name: _pl.String if name in text else _pl.Float64 for name in names}
+        self._wanted = [place for place, name in enumerate(names) if columns is None or name in columns]
+        self._blank: list[str] | None = None  # cells that mean a gap; looking for them takes time
+
+    def __call__(self, block: bytes, first: int) -> FrameTable | None:
+        """The table of a block; None if its lines have other numbers of cells."""
+        size = np.frombuffer(block, np.uint8)
+        lines = int(np.count_nonzero(size == ord("\n"))) + (not block.endswith(b"\n"))
+        cells = int(np.count_nonzero(size == ord(self._separator))) + lines
+        if len(self._strings) == 1 or cells != lines * len(self._strings):
+            return None
+        if b"\r" in block and block.count(b"\r") != block.count(b"\r\n"):
+            return None
+        for schema, blank in ((self._mixed, self._blank), (self._mixed, _BLANKS), (self._strings, None)):
+            try:
+                frame = _pl.read_csv(
+                    block,
+                    has_header=False,
+                    schema=schema,
+                    columns=self._wanted,
+                    separator=self._separator,
+                    quote_char=None,
+                    null_values=blank,
+                )
+            except _pl.exceptions.PolarsError:  # a cell that is not a number, or a line with more cells
+                continue
+            self._blank = blank
+            return FrameTable(self._path, frame, first) if len(frame) == lines else None
+        return None
+
+
+def read_columnar(path: Path, parquet: bool, columns: Collection[str] | None) -> Iterator[Table]:
+    """Read Parquet or Arrow in batches; see `read_batches`."""
+    try:
+        source = _pl.scan_parquet(path, glob=False) if parquet else _pl.scan_ipc(path)
+        schema = source.collect_schema()
+        wanted = [name for name in schema if columns is None or name in columns]
+        first = 0
+        source = source.select(wanted)
+        for frame in source.collect_batches(chunk_size=_ROWS, maintain_order=True):
+            yield FrameTable(path, frame, first)
+            first += len(frame)
+        if not first:
+            yield FrameTable(path, source.head(0).collect())
+    except (_pl.exceptions.PolarsError, OSError) as error:
+        problem = f"it cannot be read ({str(error).splitlines()[0]})"
+        raise DamagedDataError(path, problem, "write the file again") from error

@@ -1,0 +1,158 @@
+"""A table as columns of numbers and names, whatever file it comes from."""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from mmb.data.errors import TableError
+
+BLANK = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
+"""Cells, in lower case, that mean "not known"."""
+GAP = -1
+"""The code of a blank cell."""
+
+
+def is_blank(cell: str) -> bool:
+    """Whether a cell says that its value is not known."""
+    return cell.strip().lower() in BLANK
+
+
+def number(cell: str) -> float:
+    """A cell as a number: NaN if it is blank, infinite if it is not a finite number."""
+    try:
+        return float(cell) if "_" not in cell else math.inf  # Python reads 1_20 as 120, but it is a code
+    except ValueError:
+        return math.nan if is_blank(cell) else math.inf
+
+
+def numbers(cells: Sequence[str]) -> Tensor:
+    """Cells as float64 `[n]`: NaN where blank, infinite where not a finite number."""
+    return torch.tensor([number(cell) for cell in cells], dtype=torch.float64)
+
+
+class Names(NamedTuple):
+    """A column of names, each kept once."""
+
+    codes: Tensor  # int64 `[n]`: the place of each row's name in the list, `GAP` for a blank cell
+    names: list[str]  # without spaces around them
+
+    def numbers(self) -> Tensor:
+        """The names as numbers, float64 `[n]`; see `numbers`."""
+        return numbers([*self.names, ""])[self.codes]  # a gap is the last of them
+
+
+class Table(ABC):
+    """Rows of cells by column: a whole file, or the next rows of one.
+
+    Attributes:
+        path: The file.
+        first: Number of rows of the file before these.
+    """
+
+    path: Path
+    first: int
+
+    def __len__(self) -> int:
+        return len(self.fits)
+
+    @property
+    @abstractmethod
+    def fits(self) -> Tensor:
+        """Which rows have as many cells as the header, bool `[n]`; other rows are blank throughout."""
+
+    @property
+    @abstractmethod
+    def column_names(self) -> list[str]:
+        """Names of the columns, in the order of the file."""
+
+    @abstractmethod
+    def numbers(self, name: str) -> Tensor:
+        """A column as float64 `[n]`: NaN where blank, infinite where not a finite number."""
+
+    @abstractmethod
+    def names(self, name: str) -> Names:
+        """A column as names."""
+
+    @abstractmethod
+    def cells(self, name: str) -> list[str]:
+        """A column as text."""
+
+    def has_text(self, name: str) -> bool:
+        """Whether a column has cells that are neither blank nor numbers."""
+        return bool(self.numbers(name).isinf().any())
+
+    def check_column(self, name: str) -> None:
+        """Raise an error that lists all columns, if this is none of them."""
+        if name not in self.column_names:
+            raise TableError(
+                self.path,
+                f"it has no column {name!r}; its columns are {self.column_names}",
+                "name one of these columns, or add it to the file",
+            )
+
+    def refuse_rows(self, bad: Tensor | Sequence[bool], problem: str) -> None:
+        """Raise an error that names the first bad rows, if there are any."""
+        rows = (torch.as_tensor(bad).nonzero().flatten() + self.first + 1).tolist()
+        if rows:
+            raise TableError(
+                self.path,
+                f"{len(rows)} rows have {problem} (data rows {rows[:5]}, counted from 1 after the header)",
+                "correct or remove those rows",
+            )
+
+    def refuse_misfits(self) -> None:
+        """Raise an error that names the first rows with more or fewer cells than the header."""
+        self.refuse_rows(~self.fits, "a different number of cells than the header")
+
+
+@dataclass(frozen=True)
+class TextTable(Table):
+    """Cells as they are in a file of text."""
+
+    path: Path
+    columns: dict[str, list[str]]  # cells of each column by its name, in file order
+    fitting: Tensor  # which rows fit
+    first: int = 0
+
+    @property
+    def fits(self) -> Tensor:
+        """Which rows have as many cells as the header, bool `[n]`."""
+        return self.fitting
+
+    @property
+    def column_names(self) -> list[str]:
+        """Names of the columns, in the order of the file."""
+        return list(self.columns)
+
+    def cells(self, name: str) -> list[str]:
+        """A column as text."""
+        self.check_column(name)
+        return self.columns[name]
+
+    def numbers(self, name: str) -> Tensor:
+        """A column as float64 `[n]`; see `Table`."""
+        return numbers(self.cells(name))
+
+    def names(self, name: str) -> Names:
+        """A column as names."""
+        return as_names(self.cells(name))
+
+
+def as_names(cells: Iterable[str]) -> Names:
+    """Cells as names, in the order in which they come first."""
+    places: dict[str, int] = {}
+    known: dict[str, int] = {}  # of each cell, understood once
+    codes = []
+    for cell in cells:
+        code = known.get(cell)
+        if code is None:
+            name = cell.strip()
+            code = known[cell] = GAP if is_blank(name) else places.setdefault(name, len(places))
+        codes.append(code)
+    return Names(torch.tensor(codes, dtype=torch.int64), list(places))

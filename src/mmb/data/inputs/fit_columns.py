@@ -1,0 +1,125 @@
+"""Learning from the training rows how the columns of a table are encoded."""
+
+import math
+import re
+import warnings
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from mmb.data.errors import TableError
+from mmb.data.files.table import Table, numbers
+from mmb.data.inputs.columns import Category, ColumnEncoder, Date, Hashed, Number, days
+from mmb.data.inputs.quartiles import REACH, quartile_deviation
+
+_FAR = 1e4  # times the width of the middle half: cells this far out would flatten all others
+_CODES = 20  # with more different cells, most of them numbers, a column is not taken for codes
+_DATES = 50  # with more different names, all of them dates, a column is taken for dates
+_MOST_CATEGORIES = 1000  # one-hot; more are hashed to
+_BUCKETS = 256
+_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
+
+
+def fit_columns(table: Table, names: Sequence[str], rows: Tensor) -> ColumnEncoder:
+    """Learn how to encode columns from the training rows alone.
+
+    A column whose filled cells are all numbers is standardized with its mean and standard deviation (by its
+    quartiles, and leveling off, where a cell is so far out that nothing would be left of the others), and
+    its median fills gaps. So is a column of many dates. Any other column is one-hot over the names it holds;
+    very many names are hashed. A cell of any row that could not be encoded is an error.
+    """
+    return ColumnEncoder(tuple(_fit(table, name, rows) for name in names))
+
+
+def _fit(table: Table, name: str, rows: Tensor) -> Number | Category | Hashed:
+    whole = table.numbers(name)
+    values = whole[rows]
+    there = ~values.isnan()
+    if not bool(there.any()):
+        raise TableError(
+            table.path, f"column {name!r} is blank in every training row", "leave it out of the features"
+        )
+    values, rows = values[there], rows[there]
+    if bool(values.isinf().any()):
+        return _fit_names(table, name, rows)
+    column = _fit_numbers(table, Number(name), values, rows)
+    _refuse_unreadable(table, column, whole)
+    return column
+
+
+def _refuse_unreadable(table: Table, column: Number, values: Tensor) -> None:
+    """Refuse cells that are not numbers, or too large to encode, whichever rows they are in."""
+    filled = values.nan_to_num(nan=column.mean, posinf=torch.inf, neginf=-torch.inf)
+    low, high = (float(end) for end in filled.aminmax())
+    if max(high - column.mean, column.mean - low) / column.scale > torch.finfo(torch.float32).max:
+        bad = ((values - column.mean) / column.scale).float().isinf()
+        table.refuse_rows(bad, f"a cell that is not a number or too large, in column {column.name!r}")
+
+
+def _fit_numbers(table: Table, kind: Number, values: Tensor, rows: Tensor) -> Number:
+    """Standardize numbers, none of which is a gap."""
+    name, make = kind.name, type(kind)
+    # A scale of 1 keeps a constant column at zero.
+    mean, spread = float(values.mean()), float(values.std(correction=0))
+    if not math.isfinite(spread):
+        raise TableError(
+            table.path,
+            f"column {name!r} has numbers as large as {float(values.abs().max()):g}",
+            "correct those cells, or leave it out of the features",
+        )
+    middle = float(values.median())
+    low, high = (float(values.kthvalue(k * len(values) // 4 + 1).values) for k in (1, 3))
+    furthest = int((values - middle).abs().argmax())
+    if abs(float(values[furthest]) - middle) > _FAR * (high - low) > 0:
+        row = int(rows[furthest])
+        warnings.warn(
+            f"{table.path}: column {name!r} has {table.cells(name)[row]} in data row {row + 1}, where half "
+            f"of its cells lie from {low:g} to {high:g}: cells that far out count as {REACH:g} deviations; "
+            "blank them if they stand for a gap",
+            stacklevel=2,
+        )
+        return make(name, middle, middle, quartile_deviation(low, high), REACH)
+    return make(name, middle, mean, spread or 1.0)
+
+
+def _fit_names(table: Table, name: str, rows: Tensor) -> Category | Hashed | Number:
+    """Encode a column in which some training cells are not numbers; `rows` are those that are not blank."""
+    cells = table.names(name)
+    codes = cells.codes[rows]
+    found = [cells.names[code] for code in torch.unique(codes).tolist()]
+    if len(found) > _DATES and bool(days(cells)[rows].isfinite().all()):
+        dates = _fit_numbers(table, Date(name), days(cells)[rows], rows)
+        _refuse_unreadable(table, dates, days(cells))
+        return dates
+    as_number = numbers([*cells.names, ""])[codes]
+    odd = found[next(place for place, value in enumerate(numbers(found).isinf().tolist()) if value)]
+    finite = int(as_number.isfinite().sum())
+    if len(found) > _CODES and 2 * finite > len(rows):
+        row = int(rows[as_number.isinf().nonzero()[0]])
+        raise TableError(
+            table.path,
+            f"column {name!r} has numbers, but {table.cells(name)[row]!r} in data row {row + 1}",
+            "correct such cells or blank them, or leave the column out of the features",
+        )
+    if len(found) > _CODES and 2 * sum(map(bool, map(_DECIMAL_COMMA.fullmatch, found))) > len(found):
+        raise TableError(
+            table.path,
+            f"column {name!r} has numbers with commas, such as {odd!r}",
+            "write them with points, or leave the column out of the features",
+        )
+    if len(found) > 50 and 2 * len(found) > len(rows):
+        raise TableError(
+            table.path,
+            f"column {name!r} has {len(found)} different names in {len(rows)} training rows "
+            f"(for example {min(found)!r}), so it looks like an identifier or free text",
+            "leave it out of the features, or correct the cells that should be numbers",
+        )
+    if len(found) > _MOST_CATEGORIES:
+        warnings.warn(
+            f"{table.path}: column {name!r} has {len(found)} different names; they are hashed to {_BUCKETS} "
+            "features, so that several share one",
+            stacklevel=2,
+        )
+        return Hashed(name, _BUCKETS)
+    return Category(name, tuple(sorted(found)))

@@ -1,0 +1,140 @@
+"""First and second derivatives of sums over blocks.
+
+Outside of the compiler they come from autograd's tape, which costs half of what `torch.func` does in Python.
+The compiler traces `torch.func`, so both are here, behind one interface.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from mmb.trees import Tree, ravel_blocks, refill, tree_leaves, tree_map, unravel_blocks
+
+PerBlock = Callable[..., Tensor]  # from variables to one value per block, [k]
+
+
+def gradients(function: PerBlock, variables: Tree, weights: Tensor | None) -> tuple[Tree, Tensor]:
+    """Gradient of the (weighted) sum over blocks of `function(variables)`, and the values of the blocks."""
+    if torch.compiler.is_compiling():
+
+        def total(variables: Tree) -> tuple[Tensor, Tensor]:
+            values = function(variables)
+            return (values if weights is None else weights * values).sum(), values
+
+        grads, values = torch.func.grad(total, has_aux=True)(variables)
+        return grads, values
+    with torch.enable_grad():
+        inputs = tree_map(_watched, variables)
+        values = function(inputs)
+    ones = torch.ones_like(values) if weights is None else weights.to(values.dtype)
+    found = _pull_back([values], [ones], tree_leaves(inputs), last=True)
+    return refill(variables, found), values.detach()
+
+
+class SecondDerivatives(Protocol):
+    """`grad_y` of the sum over blocks of `g(x, y)`, linearized once: all second derivatives come from it."""
+
+    gradient: Tree  # grad_y g_i, per block
+
+    def products(self, v: Tree) -> tuple[Tree, Tree]:
+        """The sum over blocks of `grad_xy g_i v_i`, and `grad_yy g_i v_i` per block."""
+
+    def hessian_product(self, v: Tree) -> Tree:
+        """`grad_yy g_i v_i` per block."""
+
+    def hessian(self) -> Tensor:
+        """`grad_yy g_i` as matrices [k, d, d] over the raveled `y_i`."""
+
+
+def second_derivatives(function: PerBlock, x: Tree, y: Tree) -> SecondDerivatives:
+    """Second derivatives of `function(x, y)`, one value per block."""
+    return (_Traced if torch.compiler.is_compiling() else _Taped)(function, x, y)
+
+
+class _Taped:
+    def __init__(self, function: PerBlock, x: Tree, y: Tree) -> None:
+        with torch.enable_grad():
+            self._x, self._y = tree_map(_watched, x), tree_map(_watched, y)
+            values = function(self._x, self._y)
+            ones = torch.ones_like(values)
+            self._slopes = _pull_back([values], [ones], tree_leaves(self._y), create_graph=True)
+        self.gradient = refill(y, [slope.detach() for slope in self._slopes])
+
+    def products(self, v: Tree) -> tuple[Tree, Tree]:
+        both = (self._x, self._y)
+        cross, product = refill(both, _pull_back(self._slopes, tree_leaves(v), tree_leaves(both)))
+        return cross, product
+
+    def hessian_product(self, v: Tree) -> Tree:
+        return refill(self._y, _pull_back(self._slopes, tree_leaves(v), tree_leaves(self._y)))
+
+    def hessian(self) -> Tensor:
+        flat = ravel_blocks(self.gradient)
+        blocks, size = flat.shape
+        rows = torch.eye(size, dtype=flat.dtype, device=flat.device)[:, None].expand(size, blocks, size)
+        parts = torch.split(rows, [math.prod(slope.shape[1:]) for slope in self._slopes], dim=2)
+        units = [part.reshape(size, *slope.shape) for part, slope in zip(parts, self._slopes, strict=True)]
+        found = _pull_back(self._slopes, units, tree_leaves(self._y), is_grads_batched=True)
+        return torch.cat([part.reshape(size, blocks, -1) for part in found], dim=2).transpose(0, 1)
+
+
+class _Traced:
+    def __init__(self, function: PerBlock, x: Tree, y: Tree) -> None:
+        def slope(x: Tree, y: Tree) -> Tree:
+            return torch.func.grad(lambda y: function(x, y).sum())(y)
+
+        self._slope, self._x, self._y = slope, x, y
+        self.gradient, self._both = torch.func.vjp(slope, x, y)[:2]
+
+    def products(self, v: Tree) -> tuple[Tree, Tree]:
+        found: tuple[Tree, Tree] = self._both(v)
+        return found
+
+    def hessian_product(self, v: Tree) -> Tree:
+        return self._both(v)[1]
+
+    def hessian(self) -> Tensor:
+        flat = ravel_blocks(self.gradient)
+        blocks, size = flat.shape
+        rows = torch.eye(size, dtype=flat.dtype, device=flat.device)[:, None].expand(size, blocks, size)
+        product = torch.vmap(lambda row: ravel_blocks(self._both(unravel_blocks(row, self._y))[1]))
+        return product(rows).transpose(0, 1)
+
+
+def _watched(leaf: Tensor) -> Tensor:
+    """A leaf as the input of a tape."""
+    return leaf.detach().requires_grad_()
+
+
+def _pull_back(
+    outputs: list[Tensor],
+    weights: list[Tensor],
+    inputs: list[Tensor],
+    *,
+    last: bool = False,
+    create_graph: bool = False,
+    is_grads_batched: bool = False,
+) -> list[Tensor]:
+    """Gradients of `sum(weights * outputs)`: zero for inputs on which nothing depends."""
+    known = [pair for pair in zip(outputs, weights, strict=True) if pair[0].requires_grad]
+    found: Sequence[Tensor | None] = [None] * len(inputs)
+    if known:
+        found = torch.autograd.grad(
+            [output for output, _ in known],
+            inputs,
+            [weight for _, weight in known],
+            retain_graph=not last,
+            create_graph=create_graph,
+            is_grads_batched=is_grads_batched,
+            allow_unused=True,
+        )
+    lead = weights[0].shape[:1] if is_grads_batched else ()
+    return [
+        leaf.new_zeros((*lead, *leaf.shape)) if part is None else part
+        for leaf, part in zip(inputs, found, strict=True)
+    ]

@@ -1,0 +1,157 @@
+"""What people type works, or is answered with the key."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import mmb
+from mmb import _key_meanings
+from mmb._key_meanings import key_of, meant_key
+from mmb.cli.known_keys import FILE, keys_of, table
+from mmb.cli.make_keys import make_table
+from mmb.cli.parser import parse
+from mmb.cli.words import DEFAULT_METHOD, UsageError, check_files
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.csv").write_text("id,age,sick\n1,2,0\n")
+    (tmp_path / "m.csv").write_text("SMILES,active\nCCO,1\n")
+    (tmp_path / "r.yaml").write_text("method: ce\ndata: {name: csv}\n")
+    return tmp_path
+
+
+def test_the_table_is_that_of_the_library():
+    assert table() == make_table(), f"run `python -m mmb.cli.make_keys`, which writes {FILE.name}"
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("train digits", {"data": "digits", "method": DEFAULT_METHOD, "overrides": []}),
+        ("train digits pauc", {"data": "digits", "method": "pauc"}),
+        ("train --data digits --epochs 3", {"overrides": ["training.epochs=3"]}),
+        ("train digits --epochs=3 --lr 0.1", {"overrides": ["training.epochs=3", "optimizer.lr=0.1"]}),
+        ("train digits --training.epochs 3 ce", {"overrides": ["training.epochs=3"], "method": "ce"}),
+        ("train digits --batch-size 64", {"overrides": ["sampler.batch_size=64"]}),
+        ("train digits --capture --seed 2", {"overrides": ["training.capture=true", "seed=2"]}),
+        ("train digits --max-fpr 0.2", {"overrides": ["training.max_fpr=0.2"]}),
+        (
+            "train --data csv --path t.csv --labels sick",
+            {"overrides": ["data.path=t.csv", "data.labels=sick"]},
+        ),
+        ("train t.csv --labels sick", {"data": "csv", "overrides": ["data.labels=sick", "data.path=t.csv"]}),
+        ("train m.csv", {"data": "molecules", "overrides": ["data.path=m.csv", "data.smiles=SMILES"]}),
+        ("train r.yaml --epochs 3", {"recipe": "r.yaml", "overrides": ["training.epochs=3"]}),
+        ("compare digits --methods ce,pauc --lr 1", {"data": "digits", "overrides": ["optimizer.lr=1"]}),
+        ("train sampler.kind=own:Mine sampler.width=3 digits", {"data": "digits"}),
+        ("train data.name=digits method=ce", {"data": None, "method": None}),
+        ("data digits", {"action": "describe", "name": "digits"}),
+        ("data", {"action": "list", "name": None}),
+        ("data prepare tox21 workers=2", {"overrides": ["workers=2"]}),
+    ],
+)
+def test_it_works(words, expected):
+    options = parse(words.split())
+    assert {key: value for key, value in vars(options).items() if key in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        ("train digits --learning-rate 1", "optimizer.lr="),
+        ("train digits optimizer.learning_rate=1", "'optimizer.lr'"),
+        ("train digits --batch 3", "sampler.batch_size="),
+        ("train digits --iterations 3", "training.steps="),
+        ("train digits --early-stopping 3", "training.patience="),
+        ("train digits --hidden-layers 3", "model.hidden="),
+        ("train digits --gpu", "training.device="),
+        ("train digits --metric auc", "training.select="),
+        ("train digits weight_decy=1", "'optimizer.weight_decay'"),
+        ("train digits --metod ce", "'--method'"),
+        ("train digits --epochs", "training.epochs=..."),
+        ("train digits training.precision=float23", "'float32'"),
+        ("train digits training.epochs=three", "expected a number"),
+        ("train digits training.steps=1.5", "expected a whole number"),
+        ("train digits model.name=mpl", "'mlp'"),
+        ("train digits data.path=x", "there is no key 'data.path'"),
+        ("train digits pauk", "'pauc'"),
+        ("train t.csv", "id, age, sick"),
+        ("train --data csv", "data.path"),
+        ("train r.yaml r.yaml", "two recipes"),
+        ("compare digits --methods ce,pauk", "'pauc'"),
+        ("data describ digits", "'describe'"),
+        ("data describe digits seeed=1", "'seed'"),
+        ("fit digits", "'train'"),
+        ("infer", "'predict'"),
+        ("tune digits", "missing: method"),
+    ],
+)
+def test_it_is_answered_with_what_to_type(words, answer):
+    with pytest.raises(UsageError) as error:
+        parse(words.split())
+    assert answer in str(error.value)
+
+
+def test_a_run_nearby_is_named(folder):
+    (folder / "runs" / "digits-pauc-0").mkdir(parents=True)
+    (folder / "runs" / "digits-pauc-0" / "recipe.yaml").touch()
+    for words, answer in (
+        ("resume runs/digits-pauc-1", "did you mean 'runs/digits-pauc-0'"),
+        ("resume runs", "inside of it are runs/digits-pauc-0"),
+        ("export t.csv", "is a file"),
+        ("train nowhere.csv --labels a", "no file nowhere.csv"),
+        ("train nowhere.yaml", "no recipe nowhere.yaml"),
+    ):
+        with pytest.raises(UsageError) as error:
+            check_files(parse(words.split()))
+        assert answer in str(error.value).replace("\\", "/")
+    check_files(parse(["resume", "runs/digits-pauc-0"]))
+    with pytest.raises(UsageError, match="mmb resume"):
+        parse(["train", "runs/digits-pauc-0"])
+
+
+def test_names_stand_for_the_keys_of_the_first_section():
+    known = list(keys_of())
+    assert key_of("seed", known) == "seed"
+    assert key_of("max_fpr", known) == "training.max_fpr"
+    assert key_of("name", known) is None
+    assert meant_key("objective.learning_rate", known) == "optimizer.lr"
+    assert meant_key("zzzzzz", known) is None
+
+
+def test_every_meaning_is_a_key():
+    assert set(_key_meanings._SAME) <= set(keys_of())
+    names = [name for names in _key_meanings._SAME.values() for name in names.split()]
+    assert len(names) == len(set(names))
+
+
+HEAVY = ("torch", "numpy", "jsonargparse", "yaml", "rich", "sklearn", "mmb.training", "mmb.auc")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *("--help", "--version", "train --help", "train --keys", "completion zsh", "trian", "train t.csv"),
+        *("train digits --learning-rate 3", "train digits --epochs x", "data describe digit"),
+        "predict nowhere --input a --output b",
+    ],
+)
+def test_answers_import_nothing_heavy(words):
+    script = f"""
+import sys
+from mmb.cli import main
+try:
+    code = main({words.split()!r})
+except SystemExit as stop:
+    code = stop.code
+print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)
+"""
+    environment = {**os.environ, "PYTHONPATH": str(Path(mmb.__file__).parents[1])}
+    command = [sys.executable, "-c", script]
+    found = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    assert found.stderr.splitlines()[-1] == "[]", found.stderr

@@ -1,0 +1,158 @@
+import gzip
+import random
+
+import pytest
+import torch
+
+from mmb.data import DamagedDataError, TableError
+from mmb.data.files.table import is_blank
+from mmb.data.files.tables import read_batches, read_table, read_training_table
+
+polars = pytest.importorskip("polars")
+zstandard = pytest.importorskip("zstandard")
+
+TABLE = "age,city,sick\n1.5,rome,1\n,oslo,0\n-2e3, rome ,\nNA,,1\n"
+
+
+def _texts(table, name):
+    codes, names = table.names(name)
+    return [names[code] if code >= 0 else "" for code in codes]
+
+
+def _same(left, right):
+    for name in left.column_names:
+        mine, other = left.numbers(name), right.numbers(name)
+        assert torch.equal(mine.isnan(), other.isnan())
+        assert torch.equal(mine.nan_to_num(posinf=torch.inf), other.nan_to_num(posinf=torch.inf))
+        if left.has_text(name):
+            assert _texts(left, name) == _texts(right, name)
+    assert torch.equal(left.fits, right.fits)
+
+
+def test_rows_that_do_not_fit_are_blank_and_marked(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text('\ufeffa , b\n1,"x,y"\n\n2\n3,z,4\n5,w\n', encoding="utf-8")
+    table = read_table(path)
+    assert table.columns == {"a": ["1", "", "", "5"], "b": ["x,y", "", "", "w"]}
+    assert table.fits.tolist() == [True, False, False, True]
+    with pytest.raises(TableError, match=r"\[2, 3\]"):
+        read_training_table(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("t.tsv", "a\tb\n1,2\t3\n"),
+        ("t.csv", "a;b\n1,2;3\n"),
+        ("t.txt", "a|b\n1,2|3\n"),
+        ("t.csv", 'a,b\n"1,2",3\n'),
+        ("t.csv", 'a,b\r"1,2",3\r'),
+    ],
+)
+def test_separators_are_found(tmp_path, name, text):
+    path = tmp_path / name
+    path.write_bytes(text.encode())
+    assert read_table(path).columns == {"a": ["1,2"], "b": ["3"]}
+    (batch,) = read_batches(path, text=["a"])
+    assert batch.names("a").names == ["1,2"]
+
+
+def test_cells_that_mean_unknown():
+    assert all(is_blank(cell) for cell in ("", " ", "NA", "n/a", "NaN", "null", "None", "?"))
+    assert not any(is_blank(cell) for cell in ("0", "-", "no"))
+
+
+def test_every_format_gives_the_same_table(tmp_path):
+    plain = tmp_path / "t.csv"
+    plain.write_text(TABLE)
+    frame = polars.read_csv(TABLE.encode(), null_values=["NA"])
+    (tmp_path / "t.csv.gz").write_bytes(gzip.compress(TABLE.encode()))
+    (tmp_path / "t.csv.zst").write_bytes(zstandard.compress(TABLE.encode()))
+    frame.write_parquet(tmp_path / "t.parquet")
+    frame.write_ipc(tmp_path / "t.arrow")
+    expected = read_table(plain)
+    for name in ("t.csv", "t.csv.gz", "t.csv.zst", "t.parquet", "t.arrow"):
+        (batch,) = read_batches(tmp_path / name, text=["city"])
+        _same(batch, expected)
+        _same(read_table(tmp_path / name), expected)
+
+
+def test_a_folder_is_read_file_by_file(tmp_path):
+    for name in ("b.csv", "a.csv"):
+        (tmp_path / name).write_text(f"name,x\n{name},1\n")
+    table = read_table(tmp_path)
+    assert table.columns["name"] == ["a.csv", "b.csv"]
+    (tmp_path / "c.csv").write_text("name,y\nc,1\n")
+    with pytest.raises(TableError, match=r"c\.csv.*'x'"):
+        read_table(tmp_path)
+    (tmp_path / "readme.md").write_text("hello")
+    with pytest.raises(TableError, match=r"readme\.md"):
+        read_table(tmp_path)
+
+
+def test_what_is_not_a_table_is_refused_by_what_it_is(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_bytes(b"PK\x03\x04rest")
+    with pytest.raises(TableError, match="workbook"):
+        read_table(path)
+    path.write_bytes(gzip.compress(TABLE.encode() * 9)[:-20])
+    with pytest.raises(DamagedDataError, match="cut short"):
+        read_table(path)
+    path.write_bytes(b"PAR1 and no more")
+    with pytest.raises(DamagedDataError, match="cannot be read"):
+        read_table(path)
+    path.write_bytes(TABLE.encode() + b"1,\xff,1\n")
+    with pytest.raises(TableError, match=r"line 6.*UTF-8"):
+        read_table(path)
+
+
+def test_blocks_and_lines_agree_on_odd_text(tmp_path, monkeypatch):
+    """polars reads what is regular; whatever else is in a file, tables are those of the csv module."""
+    from mmb.data.files import frames
+
+    monkeypatch.setattr(frames, "_BLOCK", 64)
+    draw = random.Random(0)
+    cells = [
+        "1",
+        "-2.5",
+        "",
+        "NA",
+        "x",
+        " 7 ",
+        "1_0",
+        "inf",
+        '"a,b"',
+        '"two\nlines"',
+        "1e400",
+        "Nan",
+        "é",
+        "+3",
+    ]
+    seen = set()
+    for case in range(150):
+        width = draw.choice([1, 2, 4])
+        odd = draw.random() < 0.6
+        rows = [
+            ",".join(
+                draw.choice(cells if odd else cells[:3]) for _ in range(width + (odd * draw.random() > 0.55))
+            )
+            for _ in range(draw.randrange(30))
+        ]
+        end = draw.choice(["\n", "\r\n"])
+        path = tmp_path / f"{case}.csv"
+        path.write_bytes(end.join([",".join("abcd"[:width]), *rows, *[""] * draw.randrange(2)]).encode())
+        whole = read_table(path)
+        batches = list(read_batches(path, text="abcd"[:width]))
+        seen |= {type(batch).__name__ for batch in batches}
+        joined = type(whole)(
+            path,
+            {name: [cell for batch in batches for cell in batch.cells(name)] for name in whole.columns},
+            torch.cat([batch.fits for batch in batches]),
+        )
+        _same(joined, whole)
+        firsts = [batch.first for batch in batches]
+        assert firsts == [sum(map(len, batches[:k])) for k in range(len(batches))]
+        numbers = [torch.cat([batch.numbers(n) for batch in read_batches(path)]) for n in whole.columns]
+        for name, found in zip(whole.columns, numbers, strict=True):
+            assert torch.equal(found.nan_to_num(nan=-7.0), whole.numbers(name).nan_to_num(nan=-7.0))
+    assert seen == {"TextTable", "FrameTable"}

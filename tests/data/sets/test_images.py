@@ -1,0 +1,176 @@
+"""Own images: options, errors that say what to type, a cache that follows the files, prediction."""
+
+import importlib
+import json
+import os
+import random
+
+import pytest
+import torch
+
+import mmb.data
+from mmb.data import DataError, MissingDataError
+from mmb.data.files import cache
+from mmb.data.inputs.image_decoder import Decoder
+
+pytest.importorskip("PIL")
+image_sets = importlib.import_module("data.image_sets")
+Image = importlib.import_module("PIL.Image")
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """Options of a small set whose cache is in the temporary folder."""
+    monkeypatch.setenv("MMB_DATA", str(tmp_path / "store"))
+    return image_sets.write_own(tmp_path / "mine", 30) | {"size": 12, "workers": 1}
+
+
+def load(options, **changes):
+    return mmb.data.load("images", **(options | changes))
+
+
+def test_images_and_labels_are_those_of_the_table(own, tmp_path):
+    dataset = load(own, augment=[])
+    assert dataset.task_names == ("bright", "wide")
+    assert dataset.labels[:5].tolist() == [[1, 0], [0, 0], [0, 0], [1, 0], [0, -1]]
+    decoded = Decoder(12)(tmp_path / "mine" / "pictures" / "7.png").float() / 255
+    expected = (decoded - dataset.inputs.pixels.mean) / dataset.inputs.pixels.std
+    torch.testing.assert_close(dataset.batch(torch.tensor([7]))[0], expected)
+    assert [len(dataset.split[part]) for part in ("train", "valid", "test")] == [24, 3, 3]
+    assert load(own, fractions=(0.5, 0.3, 0.2)).split["train"].shape == (15,)
+
+
+def test_columns_folders_and_suffixes_are_options(own, tmp_path):
+    table = tmp_path / "mine" / "pictures" / "other.tsv"  # names start from its folder
+    lines = ["picture\tpatient\tpart\tsick"]
+    lines += [f"{k}\tp{k}\t{('train', 'valid', 'test')[k % 3]}\t{k % 2}" for k in range(1, 30, 2)]
+    table.write_text("\n".join(lines) + "\n")
+    options = {"path": table, "image": "picture", "suffix": ".png", "drop": "patient", "split_column": "part"}
+    dataset = mmb.data.load("images", **options, size=8, gray=True, bits=16, fit="pad")
+    assert dataset.task_names == ("sick",)
+    assert dataset.split["valid"].tolist() == [0, 3, 6, 9, 12]
+    assert dataset.inputs.images.shape == (15, 1, 8, 8)
+    assert dataset.batch(torch.tensor([0])).shape == (1, 3, 8, 8)
+    encoder = dataset.encoder
+    inputs, usable = encoder.read(table)
+    assert usable.all()
+    torch.testing.assert_close(inputs[torch.arange(15)], dataset.batch(torch.arange(15)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"image": "picture"}, DataError, r"labels\.csv.*'picture'.*'file'"),
+        ({"root": "nowhere"}, MissingDataError, r"data\.root=nowhere(.|\n)*data\.root=DIR"),
+        ({"suffix": ".jpeg"}, DataError, r"30 of 30.*'file'(.|\n)*row 1:.*0\.jpg\.jpeg(.|\n)*data\.suffix"),
+        ({"augment": "flop"}, ValueError, r"augment.*'flip'"),
+        ({"labels": "bright,file"}, ValueError, r"labels.*file"),
+        ({"sizes": 3}, ValueError, "'size'"),
+        ({"size": 0}, ValueError, "size"),
+        ({"window": (2, 1)}, ValueError, "window"),
+    ],
+)
+def test_wrong_options_are_named(own, changes, error, message):
+    with pytest.raises(error, match=message):
+        load(own, **changes)
+
+
+def spoil(own, tmp_path):
+    """Rows 2 and 7 get bad images, row 9 none at all, row 11 no name."""
+    pictures = tmp_path / "mine" / "pictures"
+    (pictures / "2.jpg").write_bytes(image_sets.photo(0, (60, 40))[:200])
+    (pictures / "7.png").write_text("no image")
+    (pictures / "9.png").unlink()
+    table = tmp_path / "mine" / "labels.csv"
+    table.write_text(table.read_text().replace("11.png,", ","))
+
+
+def test_bad_images_are_refused_by_row_or_skipped(own, tmp_path):
+    spoil(own, tmp_path)
+    with pytest.raises(DataError, match=r"labels\.csv.*no file name in column 'file'.*12"):
+        load(own)
+    table = tmp_path / "mine" / "labels.csv"
+    text = table.read_text()
+    table.write_text(text.replace("\n,", "\n11.png,"))
+    with pytest.raises(DataError, match=r"1 of 30(.|\n)*row 10:.*9\.png is missing(.|\n)*unreadable=skip"):
+        load(own)
+    (tmp_path / "mine" / "pictures" / "9.png").write_bytes(image_sets.photo(9, (30, 30)))
+    with pytest.raises(DataError, match=r"2 of 30(.|\n)*row 3:.*2\.jpg.*damaged(.|\n)*row 8:.*7\.png"):
+        load(own)
+    (tmp_path / "mine" / "pictures" / "9.png").unlink()
+    table.write_text(text)
+    dataset = load(own, unreadable="skip")
+    assert dataset.details["unusable_rows"] == [2, 7, 9, 11]
+    used = torch.cat([*dataset.split.values()])
+    assert {2, 7, 9, 11}.isdisjoint(used.tolist())
+    assert len(used) == 26
+    assert len(dataset) == 30
+
+
+def test_the_cache_is_built_once_follows_the_files_and_heals(own, tmp_path):
+    first = load(own)
+    images = first.inputs.images.clone()  # the others are those in the file
+    (folder,) = (tmp_path / "store" / "images").iterdir()
+    before = (folder / "images.npy").stat().st_mtime_ns
+    load(own, augment="flip", labels="wide", seed=3)  # none of which is about the images
+    assert (folder / "images.npy").stat().st_mtime_ns == before
+    with (folder / "images.npy").open("r+b") as file:  # damage that opening notices
+        file.seek(500)
+        file.write(b"damage")
+    again = load(own)
+    assert torch.equal(again.inputs.images, images)
+    assert cache.is_intact(folder)
+    (folder / "images.npy").unlink()
+    assert mmb.data.prepare("images", **{k: own[k] for k in ("path", "image", "root", "size")}) == folder
+    assert cache.is_intact(folder)
+    picture = tmp_path / "mine" / "pictures" / "4.jpg"
+    picture.write_bytes(image_sets.photo(99, (40, 40)))
+    os.utime(picture, ns=(1, 1))
+    changed = load(own)
+    others = (changed.inputs.images != images).flatten(1).any(1)
+    assert others.nonzero().flatten().tolist() == [4]
+    assert changed.inputs.identity != first.inputs.identity
+
+
+def test_any_mix_of_sizes_modes_and_formats_trains(own, tmp_path):
+    """Images of every shape from one pixel to a long strip, in every mode, are rows like all others."""
+    rng = random.Random(0)
+    lines = ["file,odd"]
+    for k in range(40):
+        mode = rng.choice(["L", "RGB", "RGBA", "P", "1", "I;16"])
+        size = (rng.choice([1, 2, 37, 700]), rng.choice([1, 3, 50, 900]))
+        values = 65535 if mode == "I;16" else None
+        picture = Image.new(mode, size, values) if values else Image.new("RGB", size, (k, 9, 9)).convert(mode)
+        picture.save(tmp_path / f"{k}.png")
+        lines.append(f"{k}.png,{k % 2}")
+    (tmp_path / "t.csv").write_text("\n".join(lines))
+    dataset = mmb.data.load("images", path=tmp_path / "t.csv", size=16, augment="shift,turn")
+    batch = dataset.batch(torch.arange(40), torch.Generator().manual_seed(0))
+    assert batch.shape == (40, 3, 16, 16)
+    assert batch.isfinite().all()
+
+
+def test_a_run_trains_and_predicts_from_new_tables(own, tmp_path):
+    from mmb.training import Run, predict_file, resolve, train
+
+    data = {"name": "images", **{key: own[key] for key in ("path", "image", "root", "size")}}
+    recipe = resolve(
+        {
+            "method": "pauc",
+            "data": {**data, "fractions": [0.4, 0.3, 0.3]},
+            "model": {"name": "own_parts:small_cnn"},
+            "training": {"steps": 6, "evaluate_every": 3, "tensorboard": False, "device": "cpu"},
+        }
+    )
+    assert recipe.data["root"] == own["root"]
+    run = Run.create(tmp_path / "run", recipe)
+    train(run)
+    pictures = tmp_path / "mine" / "pictures"
+    (pictures / "bad.png").write_text("bad")
+    new = tmp_path / "new.csv"  # not in the folder of the pictures
+    new.write_text("id,file\na,3.png\nb,bad.png\nc,absent.png\nd,\ne,0.jpg\n")
+    found = predict_file(Run.open(run.path), new, tmp_path / "scores.csv")
+    rows = (tmp_path / "scores.csv").read_text().splitlines()[1:]
+    assert [row.split(",")[1] for row in rows] == ["1", "0", "0", "0", "1"]
+    assert found["unusable"] == 3
+    assert json.loads(json.dumps(run.result()["test"]))
