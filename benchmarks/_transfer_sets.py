@@ -58,11 +58,14 @@ def _rare_table(load: Callable[[], Any], target: Callable[[Any], Any], keep: flo
 
 
 def _reproduced(name: str) -> Callable[[int, Path], dict[str, Any]]:
-    """A study of recipes/reproduce: its first phase, and as much for each branch as for its rows."""
+    """A study of recipes/reproduce: its first phase, and branches that train as its rows do."""
 
     def fragment(seed: int, folder: Path) -> dict[str, Any]:
         rows = read_recipe(_RECIPES / name / "rows.yaml")
-        return {**{key: value for key, value in rows.items() if key != "method"}, "soup": {"share": 1.0}}
+        first, then = rows["pretrain"]["training"], rows["training"]
+        length = "steps" if "steps" in then else "epochs"
+        share = 0.05 * first[length] / then[length]  # of the first phase, not of a row
+        return {**{key: value for key, value in rows.items() if key != "method"}, "soup": {"share": share}}
 
     return fragment
 

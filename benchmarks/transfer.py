@@ -52,19 +52,21 @@ BRANCHES: dict[str, dict[str, Any]] = {
 POOL = ["ce-1", "auc-1", "auc-2", "pauc-0.3", "pairwise-0.3"]
 SHORT = {f"{name}, short": BRANCHES[name] for name in POOL}  # half as long
 FRESH = {  # from random weights, and their shares of the first phase
-    "fresh pauc, 0.25": (BRANCHES["pauc-0.3"], 0.25),
-    "fresh pairwise, 0.25": (BRANCHES["pairwise-0.3"], 0.25),
     "fresh pauc, 0.2": (BRANCHES["pauc-0.3"], 0.2),
+    "fresh pauc, 0.25": (BRANCHES["pauc-0.3"], 0.25),
     "fresh pairwise, 0.2": (BRANCHES["pairwise-0.3"], 0.2),
+    "fresh pairwise, 0.25": (BRANCHES["pairwise-0.3"], 0.25),
+    "fresh pairwise, 0.4": (BRANCHES["pairwise-0.3"], 0.4),
 }
 
-# What is trained after the first phase: half as many steps as in it, on most data sets.
+# What is trained after the first phase: half as many steps as in it.
 PLANS: dict[str, list[str]] = {
     "A": POOL,
     "B": ["ce-1", "auc-1", "auc-2", "pauc-0.5", "ce+auc"],
     "C": ["ce-1", "ce+auc", "ce+pauc", "auc-1", "pauc-0.5"],
     "A short, fresh pauc": [*SHORT, "fresh pauc, 0.25"],
     "A short, fresh pairwise": [*SHORT, "fresh pairwise, 0.25"],
+    "F short, fresh pairwise": ["ce-1, short", "auc-1, short", "fresh pairwise, 0.4"],
     "D, fresh pauc": ["ce-1", "auc-1", "pauc-0.3", "fresh pauc, 0.2"],
     "D, fresh pairwise": ["ce-1", "auc-1", "pauc-0.3", "fresh pairwise, 0.2"],
     "E, fresh pauc": ["ce-1", "auc-1", "ce+auc", "fresh pauc, 0.2"],
@@ -79,6 +81,9 @@ RULES: dict[str, SoupSettings] = {
 }
 
 CONTROL = "CE average"  # of as many branches, with as many steps
+_CONTROLS = [f"ce-{number}" for number in range(1, 6)]
+BY_AUC = "default, selected by AUC"
+DEFAULT = "A short, fresh pairwise; greedy, guard 1"  # what `mmb train --method soup` does
 METRICS = ("pauc", "ap", "auc")
 
 
@@ -110,21 +115,26 @@ def measure(
 
     # All branches of all plans; the averages of these runs are not used.
     share = recipe.soup.share
+    needed = {one for names in plans.values() for one in names}
+    needed |= set(BRANCHES if set(plans) == set(PLANS) else _CONTROLS)
     groups: dict[str, tuple[dict[str, Any], dict[str, float]]] = {
-        "branches": (BRANCHES, {"share": share}),
-        "short": (SHORT, {"share": share / 2}),
+        "branches": (BRANCHES, {"share": 2 * share}),
+        "short": (SHORT, {"share": share}),
         **{
-            place: ({"ce": {}, place: {**method, "fresh": True}}, {"share": share, "fresh_share": length})
+            place: ({place: {**method, "fresh": True}}, {"share": share / 50, "fresh_share": length})
             for place, (method, length) in FRESH.items()
         },
     }
     branches: dict[str, Run] = {}
     for place, (methods, lengths) in groups.items():
-        chosen = {_folder(one): method for one, method in methods.items()}
-        run = from_start(_folder(place), "soup", branches=chosen, soup={"rule": "uniform", **lengths})
-        found = run.branches(start)
-        branches |= {one: found[_folder(one)] for one in methods if one != "ce"}
-    longer = from_start("longer", "ce-longer", soup={"share": 5 * share})
+        chosen = {_folder(one): method for one, method in methods.items() if one in needed}
+        if chosen:
+            first = {"ce": {}}  # a run has at least one that is not fresh
+            soup = {"rule": "uniform", **lengths}
+            run = from_start(_folder(place), "soup", branches={**first, **chosen}, soup=soup)
+            found = run.branches(start)
+            branches |= {one: found[_folder(one)] for one in methods if one in needed}
+    longer = from_start("longer", "ce-longer", soup={"share": 10 * share})
     with own_randomness(seed, find_device(device)):
         setup = make_setup(recipe)
     rows = {
@@ -136,13 +146,18 @@ def measure(
         if recipe.training.batch_norm == "recalibrate":
             recalibrate(setup)
         rows[branch] = _metrics(setup)
-    for plan, names in {"CE": [f"ce-{number}" for number in range(1, 6)], **plans}.items():
+    for plan, names in {"CE": _CONTROLS, **plans}.items():
         for rule, settings in RULES.items():
             chosen = replace(setup, recipe=replace(recipe, soup=settings))
             soup: Soup = average_branches(chosen, {one: branches[one] for one in names})
             setup.model.load_state_dict(soup.model.state_dict())
             title = CONTROL if (plan, rule) == ("CE", "uniform") else f"{plan}; {rule}"
             rows[title] = {**_metrics(setup), "picked": list(soup.picked)}
+            if title == DEFAULT:
+                by_auc = replace(chosen.recipe, training=replace(recipe.training, select="auc"))
+                soup = average_branches(replace(chosen, recipe=by_auc), {one: branches[one] for one in names})
+                setup.model.load_state_dict(soup.model.state_dict())
+                rows[BY_AUC] = {**_metrics(setup), "picked": list(soup.picked)}
     steps = {"start": start.result()["steps"]}
     steps |= {one: run.result()["steps"] for one, run in branches.items()}
     seconds = round(time.perf_counter() - began, 1)
@@ -159,7 +174,7 @@ def _metrics(setup: Setup) -> dict[str, dict[str, float]]:
     return {part: mean_metrics(task_metrics(*part_logits(setup, part), limit)) for part in ("valid", "test")}
 
 
-def _work(task: tuple[str, int, Path, str]) -> str:
+def _work(task: tuple[str, int, Path, str, dict[str, list[str]]]) -> str:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     return json.dumps(measure(*task))
@@ -171,7 +186,7 @@ def run_all(options: argparse.Namespace) -> None:
         {(record["set"], record["seed"]) for record in read([options.log])} if options.log.exists() else set()
     )
     tasks = [
-        (name, seed, options.output, options.device)
+        (name, seed, options.output, options.device, {plan: PLANS[plan] for plan in options.plans})
         for seed in range(options.seeds)
         for name in options.sets or reversed(SETS)  # the long ones first
         if (name, seed) not in known
@@ -205,6 +220,12 @@ class Differences:
             for row, found in record["rows"].items():
                 for metric in METRICS:
                     self._values[record["set"], row, metric].append(found["test"][metric] - base[metric])
+        # Some data sets are measured with the default plan and its controls alone.
+        self.whole = [name for name in self.sets if all(self.has(name, row) for row in self.rows)]
+
+    def has(self, name: str, row: str) -> bool:
+        """Whether a row was measured on a data set."""
+        return bool(self._values[name, row, METRICS[0]])
 
     def mean(self, name: str, row: str, metric: str) -> float:
         """Mean over seeds."""
@@ -216,8 +237,8 @@ class Differences:
         return statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan
 
     def over_sets(self, row: str, metric: str, without: str | None = None) -> float:
-        """Mean over data sets."""
-        return statistics.fmean(self.mean(name, row, metric) for name in self.sets if name != without)
+        """Mean over the data sets that have all rows."""
+        return statistics.fmean(self.mean(name, row, metric) for name in self.whole if name != without)
 
     def best(self, rows: Sequence[str], without: str | None = None) -> str:
         """The row with the largest partial AUC over the data sets."""
@@ -229,35 +250,36 @@ def tables(records: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     against = Differences(records)
     seeds = {name: sum(record["set"] == name for record in records) for name in against.sets}
     soups = [row for row in against.rows if row.split("; ")[0] in PLANS]
-    default = against.best(soups)
-    yield "## The soup, on data it was not chosen on\n"
+    yield "## The soup beside as much cross-entropy\n"
     yield (
         f"Test rows, minus the average of five CE branches of as many steps ({CONTROL}), x 1,000: mean over "
-        "seeds (standard error), paired by seed. Each line uses the pool and the rule that have the largest "
-        "partial AUC on the other data sets.\n"
+        f"seeds (standard error), paired by seed. First the default, {DEFAULT!r}; then the plan and the rule "
+        "with the largest partial AUC on the other data sets.\n"
     )
-    yield "| data set | seeds | CE average, pAUC | pool, rule | pAUC | AP | AUC | CE longer, pAUC |"
-    yield "|---|---|---|---|---|---|---|---|"
+    yield "| data set | seeds | CE average, pAUC | pAUC | AP | AUC | CE longer, pAUC | best on the others | pAUC |"
+    yield "|---|---|---|---|---|---|---|---|---|"
     kept: dict[str, list[float]] = defaultdict(list)
     for name in against.sets:
-        row = against.best(soups, without=name)
         level = statistics.fmean(r["rows"][CONTROL]["test"]["pauc"] for r in records if r["set"] == name)
-        cells = [_cell(against, name, row, metric) for metric in METRICS]
-        for metric in METRICS:
-            kept[metric].append(against.mean(name, row, metric))
-        longer = _cell(against, name, "CE longer", "pauc")
-        kept["longer"].append(against.mean(name, "CE longer", "pauc"))
-        yield f"| {name} | {seeds[name]} | {level:.3f} | {row} | {' | '.join(cells)} | {longer} |"
-    means = [f"**{1000 * statistics.fmean(kept[key]):+.1f}**" for key in (*METRICS, "longer")]
-    yield f"| **mean** | | | | {' | '.join(means[:3])} | {means[3]} |\n"
-    yield f"The default is the best on all of them: pool and rule {default}.\n"
-    yield "## All pools and rules\n"
-    yield "Mean over data sets, and the worst of them in partial AUC, x 1,000, as above.\n"
-    yield "| pool, rule | pAUC | AP | AUC | worst pAUC |"
+        other = against.best([row for row in soups if against.has(name, row)], without=name)
+        shown = [*((DEFAULT, metric) for metric in METRICS), ("CE longer", "pauc"), (other, "pauc")]
+        cells = [_cell(against, name, *one) for one in shown]
+        for place, one in enumerate(shown):
+            kept[place].append(against.mean(name, *one))
+        line = [name, seeds[name], f"{level:.3f}", *cells[:4], other, cells[4]]
+        yield f"| {' | '.join(map(str, line))} |"
+    means = [f"**{1000 * statistics.fmean(values):+.1f}**" for values in kept.values()]
+    yield f"| **mean** | | | {' | '.join(means[:4])} | | {means[4]} |\n"
+    yield "## All plans and rules\n"
+    yield (
+        f"Mean over the {len(against.whole)} data sets on which all were measured, and the worst of them in "
+        "partial AUC, x 1,000, as above.\n"
+    )
+    yield "| plan; rule | pAUC | AP | AUC | worst pAUC |"
     yield "|---|---|---|---|---|"
     for row in ["start", "CE longer", *(f"CE; {rule}" for rule in RULES if rule != "uniform"), *soups]:
         means = [f"{1000 * against.over_sets(row, metric):+.1f}" for metric in METRICS]
-        worst = min(against.sets, key=lambda name, row=row: against.mean(name, row, "pauc"))
+        worst = min(against.whole, key=lambda name, row=row: against.mean(name, row, "pauc"))
         yield f"| {row} | {' | '.join(means)} | {_cell(against, worst, row, 'pauc')} {worst} |"
     single = Differences(records, "ce-1")
     yield "\n## Each objective alone, after CE\n"
@@ -265,7 +287,7 @@ def tables(records: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     rows = [row for row in BRANCHES if not row.startswith("ce-")]
     yield f"| data set | {' | '.join(rows)} |"
     yield f"|---|{'---|' * len(rows)}"
-    for name in single.sets:
+    for name in single.whole:
         yield f"| {name} | {' | '.join(_cell(single, name, row, 'pauc') for row in rows)} |"
     for metric in METRICS:
         means = [f"{1000 * single.over_sets(row, metric):+.1f}" for row in rows]
@@ -286,6 +308,7 @@ def main() -> None:
     run.add_argument("--output", type=Path, default=Path("runs/transfer"))
     run.add_argument("--log", type=Path, default=Path("results/transfer/runs.jsonl"))
     run.add_argument("--sets", nargs="*", choices=list(SETS))
+    run.add_argument("--plans", nargs="*", choices=list(PLANS), default=list(PLANS))
     run.add_argument("--seeds", type=int, default=3)
     run.add_argument("--jobs", type=int, default=2)
     run.add_argument("--device", default="cpu")

@@ -53,7 +53,7 @@ METHODS: dict[str, Method] = {
     "sopa": Method("SOPA", "mmb.auc:SOPA"),
     "sopa-s": Method("SOPA-s", "mmb.auc:SOPAs"),
     "sum": Method("Sum", "mmb.auc:Sum"),
-    # One network from branches of one CE start; its controls have as many steps.
+    # One network from branches of one CE start, or a fresh one; its controls have as many steps.
     "soup": Method(
         "Soup",
         "mmb.auc:CrossEntropy",
@@ -64,13 +64,14 @@ METHODS: dict[str, Method] = {
                 "auc-2": {"method": "auc"},
                 "pauc": {"objective": {"max_fpr": 0.3}},
                 "pauc-pairwise": {"objective": {"max_fpr": 0.3}},
+                "fresh": {"method": "pauc-pairwise", "fresh": True, "objective": {"max_fpr": 0.3}},
             }
         },
     ),
     "ce-average": Method(
         "CE, average",
         "mmb.auc:CrossEntropy",
-        {"branches": {f"ce-{k}": {"method": "ce"} for k in range(1, 6)}, "soup": {"rule": "uniform"}},
+        {"branches": {f"ce-{k}": {"method": "ce"} for k in range(1, 6)}, "soup": {"share": 0.1, "rule": "uniform"}},
     ),
     "ce-longer": Method(
         "CE, longer", "mmb.auc:CrossEntropy", {"branches": {"ce": {}}, "soup": {"share": 0.5}}

@@ -178,7 +178,7 @@ class SoupSettings:
             not, that branch is taken.
     """
 
-    share: Positive = 0.1
+    share: Positive = 0.05
     fresh_share: Positive = 0.25
     rule: Literal["greedy", "uniform"] = "greedy"
     guard: NotNegative = 1.0
