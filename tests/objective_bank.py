@@ -63,10 +63,15 @@ OBJECTIVES = {
     "sum-by-entry": lambda y, **o: auc.Sum(
         [(0.7, auc.CrossEntropy(y, **o)), (3.0, auc.Focal(y, **o))], rescale=False
     ),
-    "average-precision": lambda y, **o: auc.AveragePrecision(y, **o),
-    "average-precision-logistic": lambda y, **o: auc.AveragePrecision(
-        y, surrogate="logistic", transform="logit", beta=0.3, **o
+    "two-way-full": lambda y, **o: auc.TwoWayPartialAUC(
+        y, max_fpr=0.4, min_tpr=0.3, gradient="full", temperature=0.2, **o
     ),
+    "two-way-practical": lambda y, **o: auc.TwoWayPartialAUC(y, max_fpr=0.4, min_tpr=0.6, **o),
+    "two-way-recentered": lambda y, **o: auc.TwoWayPartialAUC(
+        y, max_fpr=0.3, min_tpr=0.5, transform="recentered", gradient="full", **o
+    ),
+    "average-precision": lambda y, **o: auc.AveragePrecision(y, transform="recentered", **o),
+    "average-precision-logistic": lambda y, **o: auc.AveragePrecision(y, surrogate="logistic", beta=0.3, **o),
     "new": lambda y, **o: CenteredLogistic(y, **o),
     "sopa": lambda y, **o: auc.SOPA(y, max_fpr=0.3, **o),
     "sopas": lambda y, **o: auc.SOPAs(y, temperature=0.5, **o),

@@ -16,6 +16,7 @@ from mmb.auc.parts.weighted_scores import WeightedScores
 from mmb.auc.sampling import Draw, RichRowSampler, RowDraw, Sampler, TaskDraw, TaskSampler
 from mmb.auc.sharded import ShardedObjective
 from mmb.auc.sum import Sum
+from mmb.auc.two_way import TwoWayPartialAUC
 
 __all__ = [
     "SOPA",
@@ -44,5 +45,6 @@ __all__ = [
     "TaskDraw",
     "TaskSampler",
     "ThresholdReport",
+    "TwoWayPartialAUC",
     "WeightedScores",
 ]

@@ -24,6 +24,8 @@ from mmb.auc.objective import Objective
 from mmb.auc.pairwise import PairwisePartialAUC
 from mmb.auc.partial import PartialAUC
 from mmb.auc.parts.pairs import Pairs
+from mmb.auc.parts.soft_quantiles import SoftQuantiles
+from mmb.auc.two_way import TwoWayPartialAUC
 from mmb.problem import Problem
 from mmb.projections import nonnegative
 from mmb.trees import Tree, tree_map
@@ -57,7 +59,10 @@ def as_problem(objective: Objective, score: Score) -> Problem:
     if type(objective) not in _UPPER:
         raise TypeError(f"no statement as a problem for {type(objective).__name__}")
     upper = partial(_UPPER[type(objective)], objective, score)
-    lower = partial(_quantile, objective, score) if isinstance(objective, Tracked) else None
+    lower = None
+    if isinstance(objective, Tracked):
+        of_task = _two_way_quantiles if isinstance(objective, TwoWayPartialAUC) else _quantile
+        lower = partial(of_task, objective, score)
     return Problem(upper, lower, objective.num_tasks, nonnegative if type(objective) is MinMaxAUC else None)
 
 
@@ -92,10 +97,10 @@ def _minmax(objective: MinMaxAUC, score: Score, x: Tree, dual: Tensor, lower: No
     return margin_loss(objective, x, dual, batch, h, torch.ones_like(h))
 
 
-def _select(objective: Tracked, z: Tensor, value: Tensor) -> Tensor:
+def _select(objective: Tracked, threshold: SoftQuantiles, z: Tensor, value: Tensor) -> Tensor:
     """`s(z)` for thresholds `value` `[t]`, held fixed if the gradient is practical."""
-    phi = torch.sigmoid((z - value.unsqueeze(1)) / objective.tracked.temperature)  # [t, r]
-    select = (phi[0] if len(value) == 1 else phi[0] - phi[1]) * objective.tracked.per_width
+    phi = torch.sigmoid((z - value.unsqueeze(1)) / threshold.temperature)  # [t, r]
+    select = (phi[0] if len(value) == 1 else phi[0] - phi[1]) * threshold.per_width
     return select.detach() if objective.gradient == "practical" else select
 
 
@@ -106,18 +111,42 @@ def _cut(objective: Tracked, score: Score, x: Tree, batch: One) -> Tensor:
     return torch.sigmoid(logits) if unit else logits
 
 
-def _quantile(objective: Tracked, score: Score, x: Tree, lower: Tensor, batch: One) -> Tensor:
-    """`g` of `TrackedThresholds`, summed over the thresholds of a task."""
-    threshold = objective.tracked
-    z, negative = _cut(objective, score, x, batch), batch["negative"]
+def _soft_quantile(threshold: SoftQuantiles, z: Tensor, lower: Tensor, batch: One) -> Tensor:
+    """`g` of `SoftQuantiles`, summed over the thresholds of a task."""
     soft = threshold.tau1 * functional.softplus((z - lower.unsqueeze(1)) / threshold.tau1)  # [t, r]
-    mean = (negative * (threshold.rates * lower.unsqueeze(1) + soft)).sum()
+    mean = (batch["negative"] * (threshold.rates * lower.unsqueeze(1) + soft)).sum()
     return mean + threshold.tau2 / 2 * (lower**2).sum()
+
+
+def _quantile(objective: Tracked, score: Score, x: Tree, lower: Tensor, batch: One) -> Tensor:
+    return _soft_quantile(objective.tracked, _cut(objective, score, x, batch), lower, batch)
+
+
+def _two_way_quantiles(
+    objective: TwoWayPartialAUC, score: Score, x: Tree, lower: Tensor, batch: One
+) -> Tensor:
+    """Both lower problems: that of the negatives, and that of the positives, whose scores are negated."""
+    mirrored = {**batch, "negative": batch["positive"]}
+    z = _cut(objective, score, x, batch)
+    return _soft_quantile(objective.tracked, z, lower[:1], batch) + _soft_quantile(
+        objective.tracked_positive, -z, lower[1:], mirrored
+    )
+
+
+def _two_way(
+    objective: TwoWayPartialAUC, score: Score, x: Tree, dual: Tensor, lower: Tensor, batch: One
+) -> Tensor:
+    z = _cut(objective, score, x, batch)
+    negatives = _select(objective, objective.tracked, z, lower[:1])
+    positives = _select(objective, objective.tracked_positive, -z, lower[1:])
+    h = squashed(objective, z, batch) if objective.transform == "recentered" else z
+    batch = {**batch, "positive": batch["positive"] * positives}
+    return margin_loss(objective, x, dual, batch, h, negatives)
 
 
 def _partial(objective: PartialAUC, score: Score, x: Tree, dual: Tensor, lower: Tensor, batch: One) -> Tensor:
     z = _cut(objective, score, x, batch)
-    select = _select(objective, z, lower)
+    select = _select(objective, objective.tracked, z, lower)
     h = squashed(objective, z, batch) if objective.transform == "recentered" else z
     return margin_loss(objective, x, dual, batch, h, select)
 
@@ -126,7 +155,7 @@ def _pairwise(
     objective: PairwisePartialAUC, score: Score, x: Tree, dual: None, lower: Tensor, batch: One
 ) -> Tensor:
     z = _cut(objective, score, x, batch)
-    select = _select(objective, z, lower)
+    select = _select(objective, objective.tracked, z, lower)
     short = objective.margin - (z.unsqueeze(1) - z)
     loss = functional.softplus(short) if objective.surrogate == "logistic" else short.clamp(min=0) ** 2
     value = batch["positive"] @ loss @ (batch["negative"] * select)
@@ -165,6 +194,7 @@ def _minibatch(
 _UPPER: dict[type[Objective], Callable[..., Tensor]] = {
     MinMaxAUC: _minmax,
     PartialAUC: _partial,
+    TwoWayPartialAUC: _two_way,
     PairwisePartialAUC: _pairwise,
     CrossEntropy: _cross_entropy,
     Focal: _focal,

@@ -48,6 +48,7 @@ METHODS: dict[str, Method] = {
         {"objective": {"gradient": "full", "temperature": 0.2, "tau1": 0.2}},
     ),
     "pauc-pairwise": Method("pairwise pAUC", "mmb.auc:PairwisePartialAUC"),
+    "two-way": Method("two-way pAUC", "mmb.auc:TwoWayPartialAUC"),
     "ap": Method("AP", "mmb.auc:AveragePrecision"),
     "mb": Method("MB", "mmb.auc:MiniBatchPartialAUC"),
     "sopa": Method("SOPA", "mmb.auc:SOPA"),
