@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from mmb._renamed import renamed_names
 from mmb._version import __version__
+from mmb.automatic import auto
 
 if TYPE_CHECKING:
     from mmb import problems, projections, soup, theory
@@ -45,6 +46,7 @@ __all__ = [
     "State",
     "Watch",
     "__version__",
+    "auto",
     "problems",
     "projections",
     "solve",
