@@ -162,7 +162,13 @@ class Browser:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
 
-    def picture(self, path, whole=True):
-        """Save what is seen, or the whole page, as PNG."""
-        data = self.call("Page.captureScreenshot", captureBeyondViewport=whole)["data"]
-        Path(path).write_bytes(base64.b64decode(data))
+    def picture(self, part=None):
+        """A PNG of what is seen, or of the element with an id."""
+        clip = {}
+        if part is not None:
+            box = self.run(
+                "(({x, y, width, height}) => ({x: x + scrollX, y: y + scrollY, width, height, scale: 1}))"
+                f"(document.getElementById('{part}').getBoundingClientRect())"
+            )
+            clip = {"clip": box, "captureBeyondViewport": True}
+        return base64.b64decode(self.call("Page.captureScreenshot", **clip)["data"])
