@@ -58,7 +58,7 @@ def test_from_training_to_prediction(call, tmp_path):
     (tmp_path / "new.csv").write_text("x0,x1,x2,x3,x4,x5\n" + "0,0,0,0,0,0\n" * 3 + "a,b,c,d,e,f\n")
     code, out, err = call("predict", run, "--input", "new.csv", "--output", "out.csv")
     assert code == 0
-    assert re.search("1 rows.*usable", err)
+    assert re.search("1 rows.*problem.*not a number", err)
     assert len((tmp_path / "out.csv").read_text().splitlines()) == 5
 
     code, out, _ = call("resume", run, "--json")  # finished already

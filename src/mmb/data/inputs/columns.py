@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mmb.data.dataset import NewRows
 from mmb.data.files.table import GAP, Names, Table
 from mmb.data.files.tables import read_batches
 from mmb.data.inputs.quartiles import squash
@@ -180,6 +181,24 @@ class ColumnEncoder:
         text = [column.name for column in self.columns if type(column) is not Number]
         for table in read_batches(Path(path), [column.name for column in self.columns], text):
             yield self.encode(table)
+
+    def batches(self, path: Path) -> Iterator[NewRows]:
+        """The rows of a file, some at a time, with its own columns."""
+        names = next(read_batches(Path(path))).column_names
+        for table in read_batches(Path(path), text=names):
+            values = [column.values(table) for column in self.numeric]
+            places = [names_to_places(column, table.names(column.name)) for column in self.named]
+            matrix = torch.stack(values, 1) if values else torch.empty(len(table), 0, dtype=torch.float64)
+            inputs, readable = self.encode_cells(matrix, places)
+            cells = {name: table.cells(name) for name in names}
+            problems = [""] * len(table)
+            for row in (~readable.all(1)).nonzero().flatten().tolist():
+                column = self.numeric[int((~readable[row]).nonzero()[0])]
+                kind = "a date" if isinstance(column, Date) else "a number that can be used"
+                problems[row] = f"column {column.name!r}: {cells[column.name][row]!r} is not {kind}"
+            for row in (~table.fits).nonzero().flatten().tolist():
+                problems[row] = "it has more or fewer cells than the header"
+            yield NewRows(cells, inputs, problems)
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON, from which `from_json` makes the same encoder."""

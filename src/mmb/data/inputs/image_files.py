@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from mmb._cores import available_cores
+from mmb.data.dataset import NewRows
 from mmb.data.errors import DataError
 from mmb.data.files.table import is_blank
 from mmb.data.files.tables import read_table
@@ -116,17 +117,25 @@ class ImageEncoder:
 
     def read(self, path: Path) -> tuple[ImageFiles, Tensor]:
         """Inputs of every image of a folder (by name) or CSV file, and which can be decoded (bool `[n]`)."""
+        (found,) = self.batches(path)
+        assert isinstance(found.inputs, ImageFiles)
+        return found.inputs, torch.tensor([not problem for problem in found.problems], dtype=torch.bool)
+
+    def batches(self, path: Path) -> Iterator[NewRows]:
+        """The images of a folder (by name) or CSV file in one batch: they are read when they are needed."""
         path = Path(path)
         if path.is_dir():
-            folder, names = path, sorted(f.name for f in path.iterdir() if f.is_file())
+            names = sorted(f.name for f in path.iterdir() if f.is_file())
+            folder, columns = path, {"file": names}
         else:
-            folder = path.parent
-            names = [self._found(folder, name) for name in read_table(path).cells(self.column)]
+            table = read_table(path)
+            folder, columns = path.parent, {name: table.cells(name) for name in table.column_names}
+            names = [self._found(folder, name) for name in table.cells(self.column)]
         with ThreadPoolExecutor() as pool:
-            usable = list(pool.map(lambda name: self._readable(folder, name), names))
-        kept = [name if fine else "" for name, fine in zip(names, usable, strict=True)]
+            problems = list(pool.map(lambda name: self._problem(folder, name), names))
+        kept = ["" if problem else name for name, problem in zip(names, problems, strict=True)]
         inputs = ImageFiles(folder, kept, self.decoder, Pixels.of(self.mean, self.std))
-        return inputs, torch.tensor(usable, dtype=torch.bool)
+        yield NewRows(columns, inputs, problems)
 
     def _found(self, folder: Path, name: str) -> str:
         """The name of a file with its suffix, as a whole path where it is not in the folder; "" for none."""
@@ -137,12 +146,14 @@ class ImageEncoder:
             return name
         return str(Path(self.root, name))
 
-    def _readable(self, folder: Path, name: str) -> bool:
+    def _problem(self, folder: Path, name: str) -> str:
+        if not name:
+            return "no file is named"
         try:
             self.decoder(folder / name)
-        except (DataError, ValueError):  # the latter for names that no file can have
-            return False
-        return True
+        except (DataError, ValueError) as error:  # the latter for names that no file can have
+            return str(error)
+        return ""
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON, from which `from_json` makes the same encoder."""
