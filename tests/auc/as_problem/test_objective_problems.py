@@ -49,7 +49,8 @@ def test_objective_equals_solver(name, kind, dtype):
     x = {"model": {k: v.detach() for k, v in data.model.named_parameters()}}
     x |= {k: v.detach() for k, v in objective.named_parameters()}
     problem = as_problem(objective, score_of(data))
-    threshold, lower, hessian = getattr(objective, "tracked", None), None, None
+    threshold = getattr(objective, "tracked", getattr(objective, "tracked_positive", None))
+    lower = hessian = None
     if threshold is not None:
         lower, hessian = (tracked_state(objective, key) for key in ("value", "hessian"))
     solver = mmb.Solver(

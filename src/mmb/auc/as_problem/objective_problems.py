@@ -19,18 +19,21 @@ from mmb.auc.as_problem.per_positive_problems import PerPositiveStated, per_posi
 from mmb.auc.baselines import CrossEntropy, Focal, MiniBatchPartialAUC
 from mmb.auc.baselines.minibatch_partial import top_part
 from mmb.auc.batches import Batch, TaskBatch
+from mmb.auc.constrained_recall import ConstrainedRecall
 from mmb.auc.minmax import MinMaxAUC
 from mmb.auc.objective import Objective
 from mmb.auc.pairwise import PairwisePartialAUC
 from mmb.auc.partial import PartialAUC
-from mmb.auc.parts.pairs import Pairs
+from mmb.auc.parts.pairs import Pairs, pair_loss
 from mmb.auc.parts.soft_quantiles import SoftQuantiles
+from mmb.auc.recall import FPRAtRecall, RecallAtFPR
 from mmb.auc.two_way import TwoWayPartialAUC
 from mmb.problem import Problem
 from mmb.projections import nonnegative
 from mmb.trees import Tree, tree_map
 
-Tracked = PartialAUC | PairwisePartialAUC
+Selecting = PartialAUC | PairwisePartialAUC
+Tracked = Selecting | RecallAtFPR | FPRAtRecall
 
 
 class Blocks(NamedTuple):
@@ -61,9 +64,9 @@ def as_problem(objective: Objective, score: Score) -> Problem:
     upper = partial(_UPPER[type(objective)], objective, score)
     lower = None
     if isinstance(objective, Tracked):
-        of_task = _two_way_quantiles if isinstance(objective, TwoWayPartialAUC) else _quantile
-        lower = partial(of_task, objective, score)
-    return Problem(upper, lower, objective.num_tasks, nonnegative if type(objective) is MinMaxAUC else None)
+        lower = partial(_quantile, objective, score)
+    projected = isinstance(objective, MinMaxAUC | ConstrainedRecall)
+    return Problem(upper, lower, objective.num_tasks, nonnegative if projected else None)
 
 
 def as_blocks(objective: Objective, batch: Batch) -> Blocks:
@@ -97,7 +100,7 @@ def _minmax(objective: MinMaxAUC, score: Score, x: Tree, dual: Tensor, lower: No
     return margin_loss(objective, x, dual, batch, h, torch.ones_like(h))
 
 
-def _select(objective: Tracked, threshold: SoftQuantiles, z: Tensor, value: Tensor) -> Tensor:
+def _select(objective: Selecting, threshold: SoftQuantiles, z: Tensor, value: Tensor) -> Tensor:
     """`s(z)` for thresholds `value` `[t]`, held fixed if the gradient is practical."""
     phi = torch.sigmoid((z - value.unsqueeze(1)) / threshold.temperature)  # [t, r]
     select = (phi[0] if len(value) == 1 else phi[0] - phi[1]) * threshold.per_width
@@ -119,18 +122,15 @@ def _soft_quantile(threshold: SoftQuantiles, z: Tensor, lower: Tensor, batch: On
 
 
 def _quantile(objective: Tracked, score: Score, x: Tree, lower: Tensor, batch: One) -> Tensor:
-    return _soft_quantile(objective.tracked, _cut(objective, score, x, batch), lower, batch)
-
-
-def _two_way_quantiles(
-    objective: TwoWayPartialAUC, score: Score, x: Tree, lower: Tensor, batch: One
-) -> Tensor:
-    """Both lower problems: that of the negatives, and that of the positives, whose scores are negated."""
-    mirrored = {**batch, "negative": batch["positive"]}
+    """The lower problem of a task: that of the positives, where they have one, has negated scores."""
     z = _cut(objective, score, x, batch)
-    return _soft_quantile(objective.tracked, z, lower[:1], batch) + _soft_quantile(
-        objective.tracked_positive, -z, lower[1:], mirrored
-    )
+    mirrored = {**batch, "negative": batch["positive"]}
+    if isinstance(objective, FPRAtRecall):
+        return _soft_quantile(objective.tracked_positive, -z, lower, mirrored)
+    if not isinstance(objective, TwoWayPartialAUC):
+        return _soft_quantile(objective.tracked, z, lower, batch)
+    of_positives = _soft_quantile(objective.tracked_positive, -z, lower[1:], mirrored)
+    return _soft_quantile(objective.tracked, z, lower[:1], batch) + of_positives
 
 
 def _two_way(
@@ -160,6 +160,27 @@ def _pairwise(
     loss = functional.softplus(short) if objective.surrogate == "logistic" else short.clamp(min=0) ** 2
     value = batch["positive"] @ loss @ (batch["negative"] * select)
     return value if objective.gradient == "full" else value + held(objective, z, batch)
+
+
+def _recall(objective: RecallAtFPR, score: Score, x: Tree, dual: None, lower: Tensor, batch: One) -> Tensor:
+    z = score(x["model"], batch["inputs"], batch["task"])
+    loss, _ = pair_loss(objective.margin + lower - z, objective.surrogate)
+    return (batch["positive"] * loss).sum() + held(objective, z, batch)
+
+
+def _fpr(objective: FPRAtRecall, score: Score, x: Tree, dual: None, lower: Tensor, batch: One) -> Tensor:
+    """The lower variable is the negated threshold."""
+    z = score(x["model"], batch["inputs"], batch["task"])
+    loss, _ = pair_loss(objective.margin + lower + z, objective.surrogate)
+    return (batch["negative"] * loss).sum() + held(objective, z, batch)
+
+
+def _constrained(
+    objective: ConstrainedRecall, score: Score, x: Tree, dual: Tensor, lower: None, batch: One
+) -> Tensor:
+    z = score(x["model"], batch["inputs"], batch["task"])
+    excess = batch["negative"] * (torch.sigmoid(z / objective.temperature) / objective.fpr - 1)
+    return (batch["positive"] * functional.softplus(-z)).sum() + dual * excess.sum()
 
 
 def _cross_entropy(
@@ -196,6 +217,9 @@ _UPPER: dict[type[Objective], Callable[..., Tensor]] = {
     PartialAUC: _partial,
     TwoWayPartialAUC: _two_way,
     PairwisePartialAUC: _pairwise,
+    RecallAtFPR: _recall,
+    FPRAtRecall: _fpr,
+    ConstrainedRecall: _constrained,
     CrossEntropy: _cross_entropy,
     Focal: _focal,
     MiniBatchPartialAUC: _minibatch,
