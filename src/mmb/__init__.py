@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from mmb._renamed import renamed_names
 from mmb._version import __version__
-from mmb.automatic import auto
 
 if TYPE_CHECKING:
     from mmb import problems, projections, soup, theory
+    from mmb.automatic import auto
     from mmb.block_sampling import BlockSampler
     from mmb.diagnostics import BrokenStepError, Info, Watch
     from mmb.hypergradients import (
@@ -54,7 +54,7 @@ __all__ = [
     "theory",
 ]
 
-# Names are imported when first used: the command line answers without torch.
+# Names are imported when first used, so that the command line answers without torch: add new ones here.
 _MODULES = {"problems", "projections", "soup", "theory"}
 _HOMES = {
     "BlockSampler": "block_sampling",
@@ -64,6 +64,7 @@ _HOMES = {
     "Problem": "problem",
     **dict.fromkeys(["Result", "Solver", "solve"], "solver"),
     "State": "state",
+    "auto": "automatic",
 }
 _old_names = renamed_names(__name__, {"sampling": "mmb.block_sampling"})
 
