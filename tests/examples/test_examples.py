@@ -1,5 +1,6 @@
 """The gallery: every example runs, on small data in the layouts that users have."""
 
+import csv
 import importlib.util
 import itertools
 import math
@@ -80,10 +81,11 @@ def test_own_images_with_an_own_network(tmp_path, monkeypatch):
         training={"steps": 24, "evaluate_every": 12, "device": "cpu", "batch_norm": "recalibrate"},
     )
     assert found["test"]["auc"] > 0.5
-    rows = (tmp_path / "run" / "scores.csv").read_text(encoding="utf-8").splitlines()[1:]
-    usable, bright = zip(*(row.split(",")[1:3] for row in rows), strict=True)
-    assert usable == ("1",) * 6 + ("0",)
-    assert min(map(float, bright[:3])) > max(map(float, bright[3:6]))
+    with (tmp_path / "run" / "scores.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["usable"] for row in rows] == ["1"] * 6 + ["0"]
+    bright = [float(row["bright"]) for row in rows[:6]]
+    assert min(bright[:3]) > max(bright[3:])
 
 
 def test_chest_xrays_in_the_official_layout(tmp_path, capsys):
