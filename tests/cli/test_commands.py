@@ -115,7 +115,7 @@ def test_compare_refuses_what_is_not_fair(call, tmp_path):
 def test_data_commands(call):
     code, out, _ = call("data", "list", "--json")
     assert code == 0
-    assert {"digits", "synthetic", "csv"} <= json.loads(out).keys()
+    assert {"digits", "synthetic", "table"} <= json.loads(out).keys()
     code, out, _ = call("data", "describe", "synthetic", "rows=100", "tasks=2")
     assert code == 0
     assert "100 rows" in out
