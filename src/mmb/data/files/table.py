@@ -108,9 +108,9 @@ class Table(ABC):
                 "name one of these columns, or add it to the file",
             )
 
-    def refuse_rows(self, bad: Tensor, problem: str) -> None:
+    def refuse_rows(self, bad: Tensor | Sequence[bool], problem: str) -> None:
         """Raise an error that names the first bad rows, if there are any."""
-        rows = bad.nonzero().flatten().tolist()
+        rows = torch.as_tensor(bad).nonzero().flatten().tolist()
         if rows:
             path, _ = self.locate(rows[0])
             shown = [row for file, row in map(self.locate, rows[:5]) if file == path]
