@@ -25,8 +25,10 @@ if TYPE_CHECKING:
         QuadraticSGD,
     )
     from mmb.problem import Problem
-    from mmb.solver import Result, Solver, solve
+    from mmb.solver import Solver
+    from mmb.solving import Result, solve
     from mmb.state import State
+    from mmb.variance_reduction import Saga, Storm
 
 __all__ = [
     "BlockSampler",
@@ -42,8 +44,10 @@ __all__ = [
     "Problem",
     "QuadraticSGD",
     "Result",
+    "Saga",
     "Solver",
     "State",
+    "Storm",
     "Watch",
     "__version__",
     "auto",
@@ -62,8 +66,10 @@ _HOMES = {
     **dict.fromkeys(["ConjugateGradient", "Exact", "FirstOrder", "Hypergradient"], "hypergradients"),
     **dict.fromkeys(["Identity", "MomentumHessian", "Neumann", "QuadraticSGD"], "hypergradients"),
     "Problem": "problem",
-    **dict.fromkeys(["Result", "Solver", "solve"], "solver"),
+    "Solver": "solver",
+    **dict.fromkeys(["Result", "solve"], "solving"),
     "State": "state",
+    **dict.fromkeys(["Saga", "Storm"], "variance_reduction"),
     "auto": "automatic",
 }
 _old_names = renamed_names(__name__, {"sampling": "mmb.block_sampling"})

@@ -68,7 +68,7 @@ class AdaptiveSolver(Solver):
         state = super().init(x0, **options)
         like = tree_leaves(state.x)[0]
         scale = torch.tensor(self.first_scale, dtype=torch.float64, device=like.device)
-        state.shared = {"scale": scale, "mean_estimate": tree_map(torch.zeros_like, state.x)}
+        state.shared |= {"scale": scale, "mean_estimate": tree_map(torch.zeros_like, state.x)}
         return state
 
     def step(self, state: State, blocks: Tensor, *batches: Any, **options: Any) -> Info:

@@ -30,6 +30,9 @@ class Hypergradient(ABC):
     tensors with the blocks as leading axis, and reaches `estimate` for the sampled blocks alone.
     """
 
+    calls: tuple[str, ...] = ("products",)
+    """Which derivatives an estimate asks for, beside those of `f`: see `mmb.variance_reduction`."""
+
     def init(self, lower: Tree) -> Memory:
         """Memory of all blocks before the first step.
 
