@@ -15,7 +15,7 @@ from torch import Tensor
 
 from mmb.derivatives import SecondDerivatives, gradients, second_derivatives
 from mmb.problem import Problem
-from mmb.trees import Tree, refill, scale_blocks, tree_leaves
+from mmb.trees import Tree, block_dot, block_norm, refill, scale_blocks, tree_leaves
 
 
 class UpperDerivatives(NamedTuple):
@@ -131,6 +131,12 @@ class Oracles:
     def hessian(self) -> Tensor:
         """`grad_yy g_i` as matrices [k, d, d] over the raveled lower variables."""
         return self._linearized.hessian()
+
+    def negative_curvature(self, v: Tree, hessian_product: Tree) -> Tensor:
+        """Whether `v_i' Hess_i v_i < 0` beyond rounding, per block."""
+        curvature = block_dot(v, hessian_product)
+        rounding = torch.finfo(curvature.dtype).eps * block_norm(v) * block_norm(hessian_product)
+        return curvature < -10 * rounding
 
     def with_lower_batch(self, lower_batch: Any) -> Oracles:
         """The same point with another batch for `g`."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from mmb.oracles import Oracles
-from mmb.trees import Tree, add_scaled, block_dot, block_norm
+from mmb.trees import Tree, add_scaled
 
 Memory = dict[str, Tree]
 Rates = Mapping[str, float | Tensor]  # tensors in a compiled step
@@ -94,11 +94,4 @@ def implicit_gradient(at: Oracles, v: Tree) -> tuple[Tree, Tree, Tensor]:
     cross, hessian_product = at.products(v)
     grad_x = add_scaled(at.upper.grad_x, -1, cross)
     slope = add_scaled(hessian_product, -1, at.upper.grad_lower)
-    return grad_x, slope, negative_curvature(v, hessian_product)
-
-
-def negative_curvature(v: Tree, hessian_product: Tree) -> Tensor:
-    """Whether `v_i' Hess_i v_i < 0` beyond rounding, per block."""
-    curvature = block_dot(v, hessian_product)
-    rounding = torch.finfo(curvature.dtype).eps * block_norm(v) * block_norm(hessian_product)
-    return curvature < -10 * rounding
+    return grad_x, slope, at.negative_curvature(v, hessian_product)

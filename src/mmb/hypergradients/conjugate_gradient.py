@@ -12,7 +12,6 @@ from mmb.hypergradients.base import (
     Memory,
     Rates,
     implicit_gradient,
-    negative_curvature,
 )
 from mmb.oracles import Oracles
 from mmb.trees import Tree, block_dot, block_norm, scale_blocks, tree_map
@@ -54,7 +53,7 @@ def conjugate_gradient(
     indefinite = torch.zeros_like(square, dtype=torch.bool)
     for _ in range(iterations):
         product = at.hessian_product(direction)
-        indefinite = indefinite | negative_curvature(direction, product)
+        indefinite = indefinite | at.negative_curvature(direction, product)
         active = square > goal  # a finished block stands still
         step = torch.where(active, square / block_dot(direction, product), 0)
         v = tree_map(torch.add, v, scale_blocks(direction, step))

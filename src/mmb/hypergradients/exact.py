@@ -11,8 +11,6 @@ from mmb.trees import block_norm, ravel_blocks, unravel_blocks
 class Exact(Hypergradient):
     """Solves `grad_yy g_i v_i = grad_y f_i` with the batch's own Hessian, by Cholesky factorization."""
 
-    calls = ("products", "hessian")
-
     def estimate(self, at: Oracles, memory: Memory, draw: Tensor | None, rates: Rates) -> Estimate:
         """Estimate with the exact solution; see [`Hypergradient`][mmb.hypergradients.base.Hypergradient]."""
         flat, indefinite = solve_positive_definite(at.hessian(), ravel_blocks(at.upper.grad_lower))

@@ -25,8 +25,6 @@ class MomentumHessian(Hypergradient):
         initial: Every `s_i` starts at this multiple of the identity; best near the Hessian's size.
     """
 
-    calls = ("products", "hessian")
-
     def __init__(self, beta: Schedule = 0.9, initial: float = 1.0) -> None:
         if not callable(beta) and not 0 < as_number(beta) <= 1:
             raise ValueError(f"beta: expected the weight of the newest Hessian, in (0, 1], got {beta!r}")

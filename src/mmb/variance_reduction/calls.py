@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from mmb.oracles import Oracles
-from mmb.trees import Tree, ravel_blocks, tree_map
+from mmb.trees import Tree, tree_map
 
 
 def _upper(at: Oracles, lower: Tree) -> Tree:
@@ -29,7 +29,6 @@ CALLS: dict[str, Callable[[Oracles, Tree], Tree]] = {
     "lower_other": lambda at, lower: at.lower_at(lower)._asdict(),
     "lower_gradient": lambda at, _: at.lower_gradient,
     "products": _products,
-    "hessian": lambda at, _: at.hessian(),
 }
 """From a point and, where there is one, an argument shaped as the lower variables."""
 
@@ -39,9 +38,6 @@ WITH_ARGUMENT = ("upper_other", "lower_other", "products")
 def zeros(call: str, point: dict[str, Tree]) -> Tree:
     """Zeros shaped as what a call gives, per block; in the point, `x` has an axis of blocks."""
     lower: Any = point.get("lower")
-    if call == "hessian":
-        flat = ravel_blocks(lower)
-        return flat.new_zeros(flat.shape[0], flat.shape[1], flat.shape[1])
     like = {
         "upper": point,
         "upper_other": point,

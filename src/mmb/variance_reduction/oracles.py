@@ -13,7 +13,7 @@ from mmb.variance_reduction.calls import CALLS
 class ReducedOracles(Oracles):
     """Derivatives at the sampled blocks, reduced: one per block where plain oracles give a sum over blocks.
 
-    Hessian-vector products of inner loops are those of the batch.
+    Hessians, and Hessian-vector products of inner loops, are those of the batch.
 
     Args:
         raw: The derivatives of the batches, with a copy of `x` per block.
@@ -67,9 +67,12 @@ class ReducedOracles(Oracles):
         return self._raw.hessian_product(v)
 
     def hessian(self) -> Tensor:
-        """Reduced Hessians."""
-        found: Tensor = self._reduced("hessian")
-        return found
+        """The batch's own Hessians: reduced ones need not be positive definite."""
+        return self._raw.hessian()
+
+    def negative_curvature(self, v: Tree, hessian_product: Tree) -> Tensor:
+        """Whether the batch shows negative curvature; a reduced product could without any."""
+        return super().negative_curvature(v, self._raw.hessian_product(v))
 
     def _reduced(self, call: str, argument: Tree = None) -> Tree:
         past = self._past
