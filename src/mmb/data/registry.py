@@ -18,7 +18,8 @@ _NAMES = (
     *("molecules", "molpcba", "tox21", "toxcast", "muv", "sider", "hiv", "bbbp", "clintox"),
     *("cifar10", "cifar100", "celeba", "chexpert"),
 )
-_ALIASES = {"csv": "table"}
+ALIASES = {"csv": "table"}
+"""Earlier names of data sets."""
 _ENCODERS = {
     "columns": ("mmb.data.inputs.columns", "ColumnEncoder"),
     "molecules": ("mmb.data.inputs.molecule_cache", "MoleculeEncoder"),
@@ -178,7 +179,7 @@ def _function(name: str, action: str) -> Callable[..., Any] | None:
 
 
 def _module(name: str) -> ModuleType:
-    name = _ALIASES.get(name, name)
+    name = ALIASES.get(name, name)
     if name not in _NAMES:
         raise ValueError(f"there is no data set {name!r}{nearest(name, _NAMES)}")
     return importlib.import_module(f"mmb.data.sets.{name}")
