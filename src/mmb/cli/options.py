@@ -107,6 +107,14 @@ def report_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def watch_options(parser: argparse.ArgumentParser) -> None:
+    """Options of `mmb watch`."""
+    parser.add_argument(
+        "runs", nargs="+", type=Path, metavar="RUN", help="folder of a run, or one with runs in it"
+    )
+    parser.add_argument("--port", type=int, default=0, help="port of the page; by default any free one")
+
+
 def tune_options(parser: argparse.ArgumentParser) -> None:
     """Options of `mmb tune`."""
     _add_recipe(parser, "recipe file (YAML), with or without its own grid; or name a data set")

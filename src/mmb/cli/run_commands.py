@@ -1,11 +1,12 @@
-"""Commands that use finished runs: `evaluate`, `predict`, `export` and `report`."""
+"""Commands that use runs: `evaluate`, `predict`, `export`, `watch` and `report`."""
 
 import argparse
+from contextlib import suppress
 
 from mmb._names import first_few
 from mmb.cli.console import Console
 from mmb.metrics.titles import column_titles, definition, shown_metrics
-from mmb.report import write_report
+from mmb.report import WatchServer, write_report
 from mmb.report.run_groups import find_runs
 from mmb.training import Run, evaluate_run, export_run, predict_file
 from mmb.training.runs.tables import make_table
@@ -71,14 +72,29 @@ def run_export(options: argparse.Namespace, console: Console) -> None:
     console.result(found)
 
 
+def run_watch(options: argparse.Namespace, console: Console) -> None:
+    """Serve the page until Ctrl-C."""
+    with WatchServer(options.runs, options.port) as server:
+        console.show(f"Open {server.address}\nCtrl-C ends it; training is not touched.")
+        console.result({"address": server.address})
+        with suppress(KeyboardInterrupt):
+            server.serve_forever()
+
+
 def run_report(options: argparse.Namespace, console: Console) -> None:
     """Write the page and show its verdicts."""
     runs = find_runs(options.runs)
     content = write_report(runs, options.output, options.max_fpr, console.say)
+    console.show("\n".join(content["answer"].values()))
     for entry in content["runs"]:
-        console.show(f"{entry['name']}: {entry['verdict']}")
+        console.show(f"{entry['name']}: {entry['verdict']} {entry['advice']}".rstrip())
     console.show(f"Page: {options.output}")
     verdicts = {entry["name"]: entry["verdict"] for entry in content["runs"]}
     console.result(
-        {"output": str(options.output), "runs": [str(one.path) for one in runs], "verdicts": verdicts}
+        {
+            "output": str(options.output),
+            "runs": [str(one.path) for one in runs],
+            "answer": content["answer"],
+            "verdicts": verdicts,
+        }
     )

@@ -16,6 +16,7 @@ from mmb.metrics.titles import shown_metrics
 from mmb.report.answer import answer
 from mmb.report.checks import RunFacts, check_run
 from mmb.report.comparison import AREAS, area_samples, compare_methods
+from mmb.report.curves import log_curves, short, spaced
 from mmb.report.decisions import decided, reliability
 from mmb.report.intervals import Sample
 from mmb.report.page_values import page_curves, rounded
@@ -27,8 +28,6 @@ from mmb.training.recipes.presets import method_of
 from mmb.training.recipes.resolution import to_plain
 from mmb.training.runs.log import read_log
 from mmb.training.runs.scoring import task_metrics
-
-_SERIES = {"valid": tuple(METRICS), "train": ("loss", "gap", "dual_error", "gradient_norm")}
 
 
 def page_content(runs: Sequence[Run], max_fpr: float | None, say: Callable[[str], None]) -> dict[str, Any]:
@@ -117,7 +116,7 @@ def run_content(
         "facts": run_facts(run, finished, scores, log),
         "recipe": require("yaml", extra="training").safe_dump(to_plain(run.recipe), sort_keys=False),
         "means": {name: rounded(values.nanmean()) for name, values in found.items()},
-        "curves": _curves(log),
+        "curves": log_curves(log),
         "tasks": tasks,
         "roc": page_curves(logits, labels, max_fpr),
         "reliability": reliability(logits, labels),
@@ -166,35 +165,25 @@ def _branches(run: Run, average: dict[str, Tensor]) -> list[dict[str, Any]]:
         {
             "name": name,
             "method": method_of(branch["method"]).title,
-            "share": _short(branch["share"]),
+            "share": short(branch["share"]),
             "steps": branch["steps"],
             "stopped": branch.get("stopped_early", False),
-            "valid": _short(branch["valid"][result["selected_by"]]),
-            "test": {metric: _short(value) for metric, value in branch.get("test", {}).items()},
+            "valid": short(branch["valid"][result["selected_by"]]),
+            "test": {metric: short(value) for metric, value in branch.get("test", {}).items()},
         }
         for name, branch in result.get("branches", {}).items()
     ]
     if lines:
         means = {metric: rounded(values.nanmean()) for metric, values in average.items()}
-        valid = _short(result["valid"][result["selected_by"]])
+        valid = short(result["valid"][result["selected_by"]])
         whole = {"method": method_of(result["method"]).title, "share": 1.0, "steps": result["steps"]}
         lines.append({"name": "average", **whole, "stopped": False, "valid": valid, "test": means})
     return lines
 
 
-def _curves(log: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Columns of the log, by the kind of its lines."""
-    curves = {}
-    for kind, wanted in _SERIES.items():
-        lines = _spaced([record for record in log if record["kind"] == kind], 300)
-        present = [name for name in ("step", "seconds", *wanted) if any(name in line for line in lines)]
-        curves[kind] = {name: [_short(line.get(name)) for line in lines] for name in present}
-    return curves
-
-
 def _tracked(tracked: dict[int, ThresholdReport]) -> dict[str, Any]:
     """Thresholds and quantiles, a list of tasks per step; shares above them at the last step."""
-    steps = _spaced(sorted(tracked), 30)
+    steps = spaced(sorted(tracked), 30)
     over_time = {
         name: [rounded(getattr(tracked[step], name), 3) for step in steps] for name in ("tracked", "quantile")
     }
@@ -202,17 +191,6 @@ def _tracked(tracked: dict[int, ThresholdReport]) -> dict[str, Any]:
         name: rounded(getattr(tracked[steps[-1]], name), 3) if steps else [] for name in ("rate", "soft_rate")
     }
     return {"step": steps, **over_time, **at_end}
-
-
-def _spaced(items: Sequence[Any], most: int) -> list[Any]:
-    """At most some number of items, evenly spaced, including the first and the last."""
-    if len(items) <= most:
-        return list(items)
-    return [items[round(place * (len(items) - 1) / (most - 1))] for place in range(most)]
-
-
-def _short(value: Any) -> Any:
-    return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
 def _time(seconds: float) -> str:
