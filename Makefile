@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-EXTRAS_TEST := training,table,molecules,dicom,vision,estimators,lightning,report,tune,bench,docs,dev
+EXTRAS_TEST := training,table,molecules,dicom,vision,estimators,lightning,tune,bench,docs,dev
 
 .PHONY: demo test check coverage lint types unit docs clean
 
@@ -35,7 +35,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.demo: $(BIN)/python pyproject.toml constraints.txt
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[training,report]"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[training]"
 	touch $@
 
 $(VENV)/.test: $(BIN)/python pyproject.toml constraints.txt

@@ -139,6 +139,10 @@ class Oracle:
         """Draw a batch out of `number` samples."""
         return torch.randint(number, (self.batch_size,), generator=self.generator)
 
+    def fixed(self, number: int) -> int:
+        """Draw one of `number` fixed batches."""
+        return int(torch.randint(number, (), generator=self.generator))
+
     def lower_batch(self) -> Samples:
         """Samples of `g`."""
         return self.problem.g.take(self.rows(SAMPLES_LOWER))

@@ -45,8 +45,8 @@ def saba(oracle: Oracle, lr: Schedule, lr_x: Schedule) -> Iterator[Tensor]:
     grad_f_x, grad_f_y = (_Memory(uppers, dim) for dim in (DIM_X, DIM_Y))
     while True:
         step, step_x = lr(oracle.calls), lr_x(oracle.calls)
-        i, j = (int(torch.randint(number, (), generator=oracle.generator)) for number in (uppers, lowers))
-        upper, lower = _slice(oracle.problem.f, i, size), _slice(oracle.problem.g, j, size)
+        i, j = oracle.fixed(uppers), oracle.fixed(lowers)
+        upper, lower = fixed_batch(oracle.problem.f, i, size), fixed_batch(oracle.problem.g, j, size)
         grad_x, grad_y = oracle.grad_f(x, y, upper)
         grad_x, grad_y = grad_f_x.reduced(i, grad_x), grad_f_y.reduced(i, grad_y)
         x, y, v = (
@@ -128,7 +128,8 @@ def _descend(oracle: Oracle, x: Tensor, y: Tensor, lr: Schedule) -> Tensor:
     return y
 
 
-def _slice(samples: Samples, index: int, size: int) -> Samples:
+def fixed_batch(samples: Samples, index: int, size: int) -> Samples:
+    """One of the batches into which the samples are cut."""
     return Samples(*(part[index * size : (index + 1) * size] for part in samples))
 
 

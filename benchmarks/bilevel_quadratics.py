@@ -23,7 +23,7 @@ from torch import Tensor
 
 import mmb
 from _bilevel_data import DIM_X, DIM_Y, SAMPLES_LOWER, SAMPLES_UPPER, Bilevel, Oracle, Samples, value
-from _bilevel_methods import INNER, Method, Schedule, amigo, mrbo, saba, soba, stocbio
+from _bilevel_methods import INNER, Method, Schedule, amigo, fixed_batch, mrbo, saba, soba, stocbio
 from _timing import machine, print_json, print_table
 
 BATCH = 64
@@ -60,6 +60,7 @@ def through_mmb(
     beta: float = 1.0,
     inner_steps: int = 1,
     compile: bool = True,
+    reduction: mmb.Saga | mmb.Storm | None = None,
 ) -> Method:
     """A solver of mmb as a method; `make` gets the step size of `y`."""
 
@@ -73,15 +74,26 @@ def through_mmb(
             beta=beta,
             z_start="estimate",
             inner_steps=inner_steps,
+            variance_reduction=reduction,
             compile=compile,
         )
         state = solver.init(problem.x0, lower=problem.y0[None])
         block = torch.zeros(1, dtype=torch.long)
         while True:
-            upper, lower = oracle.upper_batch(), oracle.lower_batch()
+            samples = None
+            if isinstance(reduction, mmb.Saga):
+                numbers = (
+                    oracle.fixed(reduction.upper_batches),
+                    oracle.fixed(reduction.lower_batches),
+                )
+                upper = fixed_batch(problem.f, numbers[0], BATCH)
+                lower = fixed_batch(problem.g, numbers[1], BATCH)
+                samples = (torch.tensor([numbers[0]]), torch.tensor([numbers[1]]))
+            else:
+                upper, lower = oracle.upper_batch(), oracle.lower_batch()
             if isinstance(hypergradient, mmb.QuadraticSGD | mmb.FirstOrder):
                 hypergradient.lr = lr(oracle.calls)  # theirs is a number, so it is scheduled from here
-            solver.step(state, block, _as_block(upper), _as_block(lower))
+            solver.step(state, block, _as_block(upper), _as_block(lower), samples=samples)
             oracle.count(calls_per_sample)
             yield state.x
 
@@ -107,6 +119,11 @@ MMB: dict[str, tuple[Method, str]] = {
         through_mmb(lambda lr: mmb.MomentumHessian(beta=0.02), 4, beta=0.1),
         "4",
     ),
+    "mmb QuadraticSGD, SAGA": (
+        through_mmb(mmb.QuadraticSGD, 4, reduction=mmb.Saga(SAMPLES_UPPER // BATCH, SAMPLES_LOWER // BATCH)),
+        "4",
+    ),
+    "mmb QuadraticSGD, STORM": (through_mmb(mmb.QuadraticSGD, 8, reduction=mmb.Storm(0.1)), "8"),
     "mmb FirstOrder, penalty 10": (through_mmb(lambda lr: mmb.FirstOrder(penalty=10, lr=lr), 3), "3"),
     "mmb ConjugateGradient, 10": (through_mmb(lambda lr: mmb.ConjugateGradient(10), 13), "13"),
     "mmb Neumann, 10 terms": (through_mmb(lambda lr: mmb.Neumann(INNER, 1 / lr, randomize=False), 12), "12"),

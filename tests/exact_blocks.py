@@ -35,6 +35,11 @@ def exact_blocks(objective, logits, labels, k):
         chosen = (phi[0] - phi[1]) / (rates[0] - rates[1]) if len(rates) == 2 else phi[0] / rates[0]
     else:
         chosen = torch.ones_like(down)
+    chosen_up, positive = torch.ones_like(up), getattr(objective, "tracked_positive", None)
+    if positive is not None:
+        z = -(torch.sigmoid(up) if kind == "sigmoid" else up)
+        cuts.append(quantile(z, float(positive.rates), positive.tau1, positive.tau2))
+        chosen_up = torch.sigmoid((z - cuts[-1]) / positive.temperature) / float(positive.rates)
     center = 0.0
     if kind == "recentered":
         center = math.log(len(up) / len(down))
@@ -45,10 +50,19 @@ def exact_blocks(objective, logits, labels, k):
         loss = torch.log1p(short.exp()) if objective.surrogate == "logistic" else short.clamp(min=0) ** 2
         return (loss * chosen).mean(), cuts, None
     a, b = objective.mean_positive[k], objective.mean_negative[k]
-    held = objective.held[k]  # b before any change: in this term it is held fixed
-    shortfall = objective.margin + held + (chosen * (down - held)).mean() - up.mean()
+    held_a, held_b = objective.held[0][k], objective.held[1][k]  # before any change: here they are held fixed
+    mean_up, mean_down = (
+        held + (weight * (h - held)).mean()
+        for held, weight, h in ((held_a, chosen_up, up), (held_b, chosen, down))
+    )
+    shortfall = objective.margin + mean_down - mean_up
     dual = shortfall.clamp(min=0) if threshold is None else shortfall
-    value = ((up - a) ** 2).mean() + (chosen * (down - b) ** 2).mean() + 2 * dual * shortfall - dual**2
+    value = (
+        (chosen_up * (up - a) ** 2).mean()
+        + (chosen * (down - b) ** 2).mean()
+        + 2 * dual * shortfall
+        - dual**2
+    )
     return value, cuts, dual
 
 
@@ -64,16 +78,23 @@ def settle(objective, data):
     """Exact dual, thresholds and Hessians."""
     logits = data.model(data.inputs)
     if hasattr(objective, "mean_negative"):
-        objective.held = objective.mean_negative.detach().clone()
+        objective.held = [
+            mean.detach().clone() for mean in (objective.mean_positive, objective.mean_negative)
+        ]
     for k in range(data.num_tasks):
         _, cuts, dual = exact_blocks(objective, logits, data.labels, k)
         if dual is not None:
             objective.dual[k] = dual
+        if hasattr(objective, "tracked_positive"):
+            objective.tracked_positive.value[k, 0] = cuts.pop()
         for t, cut in enumerate(cuts):
             objective.tracked.value[k, t] = cut
-    if hasattr(objective, "tracked"):
-        entries = objective.entries(logits, data.labels).averaged()
-        unit = getattr(objective, "transform", "logit") == "sigmoid"
-        tracking = objective.tracked.look(entries, torch.sigmoid(logits) if unit else logits)
+    entries = objective.entries(logits, data.labels).averaged()
+    z = torch.sigmoid(logits) if getattr(objective, "transform", "logit") == "sigmoid" else logits
+    lower = [("tracked", entries, z), ("tracked_positive", entries.mirrored(), -z)]
+    for part, own, cut in (
+        (getattr(objective, name), *rest) for name, *rest in lower if hasattr(objective, name)
+    ):
+        tracking = part.look(own, cut)
         assert float(tracking.slope.abs().max()) < 1e-12  # the bisection solves the objective's own problem
-        objective.tracked.hessian.copy_(tracking.curvature.T)
+        part.hessian.copy_(tracking.curvature.T)

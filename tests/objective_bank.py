@@ -63,17 +63,27 @@ OBJECTIVES = {
     "sum-by-entry": lambda y, **o: auc.Sum(
         [(0.7, auc.CrossEntropy(y, **o)), (3.0, auc.Focal(y, **o))], rescale=False
     ),
-    "average-precision": lambda y, **o: auc.AveragePrecision(y, **o),
-    "average-precision-logistic": lambda y, **o: auc.AveragePrecision(
-        y, surrogate="logistic", transform="logit", beta=0.3, **o
+    "two-way-full": lambda y, **o: auc.TwoWayPartialAUC(
+        y, max_fpr=0.4, min_tpr=0.3, gradient="full", temperature=0.2, **o
     ),
+    "two-way-practical": lambda y, **o: auc.TwoWayPartialAUC(y, max_fpr=0.4, min_tpr=0.6, **o),
+    "two-way-recentered": lambda y, **o: auc.TwoWayPartialAUC(
+        y, max_fpr=0.3, min_tpr=0.5, transform="recentered", gradient="full", **o
+    ),
+    "recall": lambda y, **o: auc.RecallAtFPR(y, fpr=0.3, **o),
+    "recall-hinge": lambda y, **o: auc.RecallAtFPR(y, fpr=0.2, surrogate="squared_hinge", tau1=0.3, **o),
+    "fpr-at-recall": lambda y, **o: auc.FPRAtRecall(y, recall=0.7, **o),
+    "constrained-recall": lambda y, **o: auc.ConstrainedRecall(y, fpr=0.2, **o),
+    "average-precision": lambda y, **o: auc.AveragePrecision(y, transform="recentered", **o),
+    "average-precision-logistic": lambda y, **o: auc.AveragePrecision(y, surrogate="logistic", beta=0.3, **o),
     "new": lambda y, **o: CenteredLogistic(y, **o),
     "sopa": lambda y, **o: auc.SOPA(y, max_fpr=0.3, **o),
     "sopas": lambda y, **o: auc.SOPAs(y, temperature=0.5, **o),
     "sopas-recentered": lambda y, **o: auc.SOPAs(y, temperature=0.5, transform="recentered", **o),
 }
 SUMS = [name for name in OBJECTIVES if name.startswith("sum")]
-MARGIN = [name for name in OBJECTIVES if name not in ("cross-entropy", "focal", "new", *SUMS)]
+WITHOUT_MARGIN = ("cross-entropy", "focal", "new", "constrained-recall", *SUMS)
+MARGIN = [name for name in OBJECTIVES if name not in WITHOUT_MARGIN]
 STATELESS = ["cross-entropy", "focal", "minibatch", "minibatch-recentered", "minibatch-logit", "sum-by-entry"]
 PER_POSITIVE = ["sopa", "sopas", "sopas-recentered", "average-precision", "average-precision-logistic"]
 

@@ -461,7 +461,7 @@ def test_a_sampler_that_ends_early_is_named():
         ({"sampler": lambda: torch.arange(2)}, "sampler.*generator"),
         ({"batches": None}, "batches.*function.*None"),
         ({"batches": lambda blocks: (blocks,)}, "batches.*tuple of 1"),
-        ({"batches": lambda blocks: (blocks,) * 4}, "batches.*tuple of 4"),
+        ({"batches": lambda blocks: (blocks,) * 5}, "batches.*tuple of 5"),
         ({"callbacks": mmb.Watch()}, r"callbacks.*list.*Watch"),
         ({"callbacks": [None]}, r"callbacks.*list.*\[None\]"),
     ],

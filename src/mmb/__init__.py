@@ -11,6 +11,7 @@ from mmb._version import __version__
 
 if TYPE_CHECKING:
     from mmb import problems, projections, soup, theory
+    from mmb.automatic import auto
     from mmb.block_sampling import BlockSampler
     from mmb.diagnostics import BrokenStepError, Info, Watch
     from mmb.hypergradients import (
@@ -24,8 +25,10 @@ if TYPE_CHECKING:
         QuadraticSGD,
     )
     from mmb.problem import Problem
-    from mmb.solver import Result, Solver, solve
+    from mmb.solver import Solver
+    from mmb.solving import Result, solve
     from mmb.state import State
+    from mmb.variance_reduction import Saga, Storm
 
 __all__ = [
     "BlockSampler",
@@ -41,10 +44,13 @@ __all__ = [
     "Problem",
     "QuadraticSGD",
     "Result",
+    "Saga",
     "Solver",
     "State",
+    "Storm",
     "Watch",
     "__version__",
+    "auto",
     "problems",
     "projections",
     "solve",
@@ -52,7 +58,7 @@ __all__ = [
     "theory",
 ]
 
-# Names are imported when first used: the command line answers without torch.
+# Names are imported when first used, so that the command line answers without torch: add new ones here.
 _MODULES = {"problems", "projections", "soup", "theory"}
 _HOMES = {
     "BlockSampler": "block_sampling",
@@ -60,8 +66,11 @@ _HOMES = {
     **dict.fromkeys(["ConjugateGradient", "Exact", "FirstOrder", "Hypergradient"], "hypergradients"),
     **dict.fromkeys(["Identity", "MomentumHessian", "Neumann", "QuadraticSGD"], "hypergradients"),
     "Problem": "problem",
-    **dict.fromkeys(["Result", "Solver", "solve"], "solver"),
+    "Solver": "solver",
+    **dict.fromkeys(["Result", "solve"], "solving"),
     "State": "state",
+    **dict.fromkeys(["Saga", "Storm"], "variance_reduction"),
+    "auto": "automatic",
 }
 _old_names = renamed_names(__name__, {"sampling": "mmb.block_sampling"})
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from mmb.derivatives import SecondDerivatives, gradients, second_derivatives
 from mmb.problem import Problem
-from mmb.trees import Tree, refill, scale_blocks, tree_leaves
+from mmb.trees import Tree, block_dot, block_norm, refill, scale_blocks, tree_leaves
 
 
 class UpperDerivatives(NamedTuple):
@@ -45,6 +45,7 @@ class Oracles:
         upper_batch: Batches of `f`, leading axis `k`.
         lower_batch: Batches of `g`, leading axis `k`.
         weights: Positive weight of each block in sums over blocks, [k]; None is one each.
+        own_x: Whether each block has its own `x`, leading axis `k`; there is no sum over blocks then.
     """
 
     def __init__(
@@ -56,11 +57,12 @@ class Oracles:
         upper_batch: Any,
         lower_batch: Any,
         weights: Tensor | None = None,
+        own_x: bool = False,
     ) -> None:
         self.problem = problem
         self.x, self.dual, self.lower = x, dual, lower
         self.upper_batch, self.lower_batch = upper_batch, lower_batch
-        self.weights = weights
+        self.weights, self.own_x = weights, own_x
         # Each of these is computed when first asked for.
         self._upper: UpperDerivatives | None = None
         self._first: LowerDerivatives | None = None
@@ -80,7 +82,7 @@ class Oracles:
 
         def values(present: dict[str, Tree]) -> Tensor:
             of_block = (present.get("dual"), present.get("lower"), self.upper_batch)
-            return _per_block(self.problem.upper, "upper", present["x"], *of_block)
+            return self._per_block(self.problem.upper, "upper", present["x"], *of_block)
 
         grads, found = gradients(values, present, self.weights)
         return UpperDerivatives(
@@ -130,10 +132,17 @@ class Oracles:
         """`grad_yy g_i` as matrices [k, d, d] over the raveled lower variables."""
         return self._linearized.hessian()
 
+    def negative_curvature(self, v: Tree, hessian_product: Tree) -> Tensor:
+        """Whether `v_i' Hess_i v_i < 0` beyond rounding, per block."""
+        curvature = block_dot(v, hessian_product)
+        rounding = torch.finfo(curvature.dtype).eps * block_norm(v) * block_norm(hessian_product)
+        return curvature < -10 * rounding
+
     def with_lower_batch(self, lower_batch: Any) -> Oracles:
         """The same point with another batch for `g`."""
+        point = (self.x, self.dual, self.lower)
         return Oracles(
-            self.problem, self.x, self.dual, self.lower, self.upper_batch, lower_batch, self.weights
+            self.problem, *point, self.upper_batch, lower_batch, weights=self.weights, own_x=self.own_x
         )
 
     @property
@@ -144,23 +153,24 @@ class Oracles:
 
     def _lower_values(self, x: Tree, lower: Tree) -> Tensor:
         assert self.problem.lower is not None
-        return _per_block(self.problem.lower, "lower", x, lower, self.lower_batch)
+        return self._per_block(self.problem.lower, "lower", x, lower, self.lower_batch)
+
+    def _per_block(self, function: Callable[..., Tensor], name: str, x: Tree, *of_block: Any) -> Tensor:
+        """Evaluate a one-block function at all sampled blocks: [k]."""
+        arguments = (x, *of_block) if self.own_x else of_block
+
+        def one_block(*leaves: Tensor) -> Tensor:
+            own = refill(arguments, leaves)
+            return _scalar(name, function(*own) if self.own_x else function(x, *own))
+
+        leaves = tree_leaves(arguments)
+        in_dims = tuple(None if leaf is None else 0 for leaf in leaves)
+        values: Tensor = torch.vmap(one_block, in_dims, randomness="different")(*leaves)
+        return values
 
     def _unweighted(self, tree: Tree) -> Tree:
         """Per-block derivatives of the weighted sum, with the weight taken out again."""
         return tree if tree is None or self.weights is None else scale_blocks(tree, 1 / self.weights)
-
-
-def _per_block(function: Callable[..., Tensor], name: str, x: Tree, *of_block: Any) -> Tensor:
-    """Evaluate a one-block function at all sampled blocks: [k]. `x` is shared."""
-
-    def one_block(*leaves: Tensor) -> Tensor:
-        return _scalar(name, function(x, *refill(of_block, leaves)))
-
-    leaves = tree_leaves(of_block)
-    in_dims = tuple(None if leaf is None else 0 for leaf in leaves)
-    values: Tensor = torch.vmap(one_block, in_dims, randomness="different")(*leaves)
-    return values
 
 
 def _scalar(name: str, value: Any) -> Tensor:

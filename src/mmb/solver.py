@@ -1,8 +1,7 @@
-"""The paper's two single-loop algorithms, and the loop that runs them."""
+"""The paper's two single-loop algorithms."""
 
 import copy
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -31,8 +30,8 @@ from mmb.trees import (
     tree_leaves,
     tree_map,
 )
-
-Callback = Callable[[State, Info], bool | None]
+from mmb.variance_reduction import ReducedOracles, VarianceReduction, by_name
+from mmb.variance_reduction.base import Samples
 
 _TINY = 1e-30  # keeps 0 / 0 out of the dual residual when a schedule has reached zero
 
@@ -60,6 +59,7 @@ class Update(NamedTuple):
     z: Tree
     x: Tree
     measures: dict[str, Tensor]
+    reduction: Any  # what variance reduction is to remember
 
 
 class Solver:
@@ -91,6 +91,8 @@ class Solver:
         z_start: `"zero"`, or `"estimate"` to start `z` at the first `Delta`, as torch does.
         optimizer: Moves `x` instead of the built-in moving average `z`: a function from a list of tensors to
             a `torch.optim.Optimizer`, such as `functools.partial(torch.optim.Adam, lr=1e-3)`.
+        variance_reduction: [`Storm`][mmb.Storm], [`Saga`][mmb.Saga], or their names in lower case for their
+            defaults; None takes derivatives of batches as they are.
         inner_steps: More than 1 makes the naive double loop: that many updates of the sampled blocks on the
             same batches before every step of `x`.
         check_every: Steps between checks for NaN, infinity and indefinite Hessians, each made before anything
@@ -113,6 +115,7 @@ class Solver:
         beta: Schedule = 1.0,
         z_start: Literal["zero", "estimate"] = "zero",
         optimizer: Callable[[list[Tensor]], torch.optim.Optimizer] | None = None,
+        variance_reduction: VarianceReduction | Literal["storm", "saga"] | None = None,
         inner_steps: int = 1,
         check_every: int = 1,
         compile: bool = False,
@@ -127,6 +130,8 @@ class Solver:
         self.lr, self.lr_dual, self.lr_lower, self.beta = lr, lr_dual, lr_lower, beta
         self.z_start = z_start
         self.optimizer = optimizer
+        self.variance_reduction = by_name(variance_reduction)
+        validation.check_reduction(self.variance_reduction, inner_steps, shard)
         self.inner_steps = inner_steps
         self.check_every = check_every
         self.shard = shard
@@ -172,6 +177,7 @@ class Solver:
             step=0,
             optimizer=optimizer,
             generator=torch.Generator().manual_seed(0) if generator is None else generator,
+            shared=self._shared(x, dual, lower),
         )
 
     @torch.no_grad()
@@ -183,6 +189,7 @@ class Solver:
         lower_batch: Any = None,
         *,
         weights: Tensor | None = None,
+        samples: Samples | None = None,
     ) -> Info:
         """Make one step on the sampled blocks.
 
@@ -196,6 +203,7 @@ class Solver:
             weights: Positive weight of each sampled block in `Delta`, [k], which is then
                 `1/k sum_i weights_i Delta_i`; for blocks sampled with unequal probability or of
                 unequal importance. None is one each.
+            samples: For `Saga`: the numbers of the blocks' batches of `f` and of `g`, [k] each.
 
         Returns:
             Measurements of the step.
@@ -211,6 +219,7 @@ class Solver:
             self.problem, state, self.optimizer, self.lr_dual, self._num_own, self._remembered or ()
         )
         validation.check_step(self.problem, self.shard, state, blocks, upper_batch, lower_batch, weights)
+        validation.check_samples(self.variance_reduction, samples, weights, len(blocks))
         blocks = blocks.to(state.last_visit.device)
         own = blocks if self.shard is None else blocks - self.shard.start  # their places in the state
         generator = state.generator.clone_state()  # the state's own moves on only if the step succeeds
@@ -227,6 +236,7 @@ class Solver:
             None if draw is None else draw.to(blocks.device),
             self._rates(state.step),
             len(blocks),
+            self._past(state, own, samples),
         )
         info = Info(
             step=state.step,
@@ -240,6 +250,8 @@ class Solver:
             info.check(unwritten=True, upper_batch=upper_batch, lower_batch=lower_batch)
         if state.optimizer is not None:  # first: it is the user's, and may raise
             _move_with(state.optimizer, state.x, update.estimate, state.step, checked)
+        if self.variance_reduction is not None:
+            self.variance_reduction.scatter_(state.shared["reduction"], own, samples, update.reduction)
         self._write(state, own, update)
         if draw is not None:
             state.generator.set_state(generator.get_state())
@@ -258,11 +270,13 @@ class Solver:
         draw: Tensor | None,
         rates: StepSizes,
         count: int,
+        past: Any,
     ) -> Update:
         """Algorithms 1 and 2, lines 3 to 10, as a pure function of the sampled blocks."""
         grad_x, measures = (None, {}) if count else (tree_map(torch.zeros_like, x), _no_blocks(x))
+        at: Oracles | None = None
         for _ in range(self.inner_steps if count else 0):  # once, except in the naive double loop
-            at = Oracles(self.problem, x, dual, lower, upper_batch, lower_batch, weights)
+            at = self._oracles(x, dual, lower, upper_batch, lower_batch, weights, past)
             grad_x = at.upper.grad_x
             measures = {"values": at.upper.values}
             if lower is not None:
@@ -280,7 +294,10 @@ class Solver:
         if self.check_every and count:
             changed = [part for part in (dual, lower, *memory.values()) if part is not None]
             measures["overflow"] = ~blocks_finite([measures["values"], *changed])
-        if self.shard is None:
+        reduction = None
+        if isinstance(at, ReducedOracles):
+            delta, reduction = at.finish(grad_x)
+        elif self.shard is None:
             delta = tree_map(lambda leaf: leaf / count, grad_x)  # Delta^{t+1}
         else:
             delta, measures["broken_peers"] = self.shard.mean(grad_x, count, any_bad(measures))
@@ -290,7 +307,38 @@ class Solver:
             if self.check_every:
                 measures["x_overflow"] = ~all_finite(x)
         measures["z_norm"] = norm(delta if z is None else z)
-        return Update(dual, lower, memory, delta, z, x, measures)
+        return Update(dual, lower, memory, delta, z, x, measures, reduction)
+
+    def _oracles(
+        self,
+        x: Tree,
+        dual: Tree,
+        lower: Tree,
+        upper_batch: Any,
+        lower_batch: Any,
+        weights: Tensor | None,
+        past: Any,
+    ) -> Oracles:
+        if self.variance_reduction is None:
+            return Oracles(self.problem, x, dual, lower, upper_batch, lower_batch, weights)
+        count = len(past["first"])
+        own_x = tree_map(lambda leaf: leaf.unsqueeze(0).expand(count, *leaf.shape), x)
+        raw = Oracles(self.problem, own_x, dual, lower, upper_batch, lower_batch, own_x=True)
+        return ReducedOracles(raw, self.variance_reduction, past)
+
+    def _past(self, state: State, blocks: Tensor, samples: Samples | None) -> Any:
+        if self.variance_reduction is None:
+            return None
+        first = state.last_visit.index_select(0, blocks) < 0
+        return self.variance_reduction.gather(state.shared["reduction"], blocks, samples, first)
+
+    def _shared(self, x: Tree, dual: Tree, lower: Tree) -> dict[str, Any]:
+        """What is remembered of all blocks together, before the first step."""
+        if self.variance_reduction is None:
+            return {}
+        own = () if self.hypergradient is None or lower is None else self.hypergradient.calls
+        gradient = () if lower is None or "lower" in own else ("lower_gradient",)
+        return {"reduction": self.variance_reduction.init(("upper", *gradient, *own), x, dual, lower)}
 
     @property
     def _num_own(self) -> int:
@@ -330,64 +378,6 @@ class Solver:
         scatter_(state.memory, blocks, update.memory)
         state.last_visit.index_fill_(0, blocks, state.step)
         state.step += 1
-
-
-@dataclass(frozen=True)
-class Result:
-    """What `solve` returns."""
-
-    state: State
-    info: Info | None  # of the last step; None if no step was made
-    stopped: bool  # whether a callback asked to stop
-
-
-def solve(
-    solver: Solver,
-    state: State,
-    *,
-    sampler: Iterable[Tensor],
-    batches: Callable[[Tensor], tuple[Any, Any] | tuple[Any, Any, Tensor | None]],
-    steps: int,
-    callbacks: Sequence[Callback] = (),
-) -> Result:
-    """Run the solver.
-
-    Args:
-        solver: The solver.
-        state: Where to start; changed in place.
-        sampler: The blocks of each step: an iterable such as [`BlockSampler`][mmb.BlockSampler], or an
-            iterator.
-        batches: From the sampled blocks to `(upper_batch, lower_batch)`, the latter None without a lower
-            level; or to `(upper_batch, lower_batch, weights)`.
-        steps: How many steps to make.
-        callbacks: Called as `callback(state, info)` after every step; one that returns True ends the run.
-
-    Returns:
-        The state and the last step's numbers.
-
-    Raises:
-        TypeError: If an argument is of the wrong kind, or `batches` gives something else.
-        ValueError: If `steps` is not a whole number of at least 0, or the sampler ends early; the state is
-            then that of the last step.
-    """
-    validation.check_solve(sampler, batches, steps, callbacks)
-    draws = iter(sampler)
-    info = None
-    for made in range(steps):
-        try:
-            blocks = next(draws)
-        except StopIteration as end:
-            raise ValueError(
-                f"sampler: expected blocks for {steps} steps, but it ended after {made}; pass a longer one"
-            ) from end
-        blocks = blocks if solver.shard is None else solver.shard.own(blocks)
-        found = batches(blocks)
-        validation.check_batches(found)
-        info = solver.step(state, blocks, *found[:2], weights=found[2] if len(found) == 3 else None)
-        answers = [callback(state, info) for callback in callbacks]
-        if any(answers):
-            return Result(state, info, stopped=True)
-    return Result(state, info, stopped=False)
 
 
 def _no_blocks(x: Tree) -> dict[str, Tensor]:

@@ -1,7 +1,7 @@
 """All that a run consists of between two steps."""
 
 import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ class State:
         dual: Duals of all blocks, leading axis `m`, or None.
         lower: Lower variables of all blocks, leading axis `m`, or None.
         memory: What the hypergradient estimator remembers of each block.
+        shared: What a solver remembers besides, for all blocks together; empty for most.
         z: Moving average of the gradient estimates, or None if a torch optimizer moves `x`.
         last_visit: The step at which each block was last sampled, [m]; -1 for never.
         step: Number of steps made.
@@ -35,6 +36,7 @@ class State:
     step: int
     optimizer: torch.optim.Optimizer | None
     generator: torch.Generator
+    shared: dict[str, Tree] = field(default_factory=dict)
 
     def staleness(self) -> Tensor:
         """Steps since each block was last sampled, [m]."""
@@ -86,7 +88,7 @@ class State:
             self.optimizer.load_state_dict(copy.deepcopy(content["optimizer"]))
 
 
-_VARIABLES = ("x", "dual", "lower", "memory", "z", "last_visit")
+_VARIABLES = ("x", "dual", "lower", "memory", "z", "last_visit", "shared")
 
 
 def _described(tree: Tree) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from mmb.hypergradients import Hypergradient
 from mmb.problem import Problem
 from mmb.state import State
 from mmb.trees import Tree, tree_leaves, tree_map
+from mmb.variance_reduction import VarianceReduction
 
 
 def check_solver(
@@ -161,6 +162,38 @@ def check_step(
         )
 
 
+def check_reduction(reduction: VarianceReduction | None, inner_steps: int, shard: Shard | None) -> None:
+    """Check that nothing else stands against variance reduction."""
+    if reduction is not None and (inner_steps > 1 or shard is not None):
+        other = "inner_steps above 1" if inner_steps > 1 else "a shard"
+        raise ValueError(f"variance_reduction: expected None with {other}, got {type(reduction).__name__}")
+
+
+def check_samples(reduction: VarianceReduction | None, samples: Any, weights: Any, count: int) -> None:
+    """Check the batch numbers of `mmb.Solver.step`; waits for those on a GPU."""
+    if reduction is not None and weights is not None:
+        raise ValueError("weights: expected None with variance_reduction, which weighs all blocks the same")
+    needed = {name: 0 if reduction is None else reduction.batches(name) for name in ("upper", "lower")}
+    if samples is None:
+        if max(needed.values()) > 1:
+            raise ValueError(
+                "samples: expected the numbers of the blocks' batches of f and of g: variance_reduction has "
+                f"{needed['upper']} and {needed['lower']} of them; got None"
+            )
+        return
+    if not max(needed.values()):
+        raise ValueError("samples: expected None without mmb.Saga, which alone tells batches apart")
+    if not isinstance(samples, tuple) or len(samples) != 2:
+        raise TypeError(f"samples: expected two tensors, for f and for g, got {samples!r}")
+    for (name, most), numbers in zip(needed.items(), samples, strict=True):
+        good = isinstance(numbers, Tensor) and numbers.dtype == torch.long and numbers.shape == (count,)
+        if not good or not ((numbers >= 0) & (numbers < most)).all():
+            raise ValueError(
+                f"samples: expected one number from 0 to {most - 1} per block for {name}_batch, a LongTensor "
+                f"[{count}], got {numbers!r}"
+            )
+
+
 def check_solve(sampler: Any, batches: Any, steps: Any, callbacks: Any) -> None:
     """Check the arguments of `mmb.solve`."""
     check_whole("steps", steps, 0)
@@ -180,10 +213,10 @@ def check_solve(sampler: Any, batches: Any, steps: Any, callbacks: Any) -> None:
 
 def check_batches(found: Any) -> None:
     """Check what the function `batches` of `mmb.solve` returned."""
-    if not isinstance(found, tuple) or len(found) not in (2, 3):
+    if not isinstance(found, tuple) or len(found) not in (2, 3, 4):
         size = f" of {len(found)}" if isinstance(found, tuple) else ""
         raise TypeError(
-            "batches: expected (upper_batch, lower_batch) or (upper_batch, lower_batch, weights), with "
+            "batches: expected (upper_batch, lower_batch), perhaps with weights and samples after them, and "
             f"lower_batch None if there is no lower level; got {type(found).__name__}{size}"
         )
 

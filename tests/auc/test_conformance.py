@@ -497,7 +497,7 @@ def test_block_variables_with_rates_of_zero_stay(name, data):
     rates = objective.block_rates()
     if not rates or name in PER_POSITIVE:
         pytest.skip("has no step size of a block variable per task")
-    averages = ("hessian", "size", "operating_points.state")
+    averages = ("hessian", "size", "operating_points.state", "rate")
     before = {key: value for key, value in state(objective).items() if not key.endswith(averages)}
     objective.set_block_rates(dict.fromkeys(rates, 0.0))
     estimate(objective, data, data.dense())

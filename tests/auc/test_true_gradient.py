@@ -20,6 +20,8 @@ BILEVEL = [
     "partial-logit",
     "partial-recentered",
     "partial-recentered-range",
+    "two-way-full",
+    "two-way-recentered",
     "pairwise-logistic-full",
     "pairwise-hinge-full",
 ]
@@ -47,6 +49,8 @@ def test_estimate_is_the_gradient_of_the_true_function(name):
             checked += 1
     assert checked > 15
     assert float(ours["weight"].abs().max()) > 1e-3
-    if "partial" in name or "pairwise" in name:  # the part through the thresholds is not negligible
+    if name.startswith(
+        ("partial", "pairwise", "two-way")
+    ):  # the part through the thresholds is not negligible
         objective.gradient = "practical"
         assert float((estimate(objective, data, batch)["weight"] - ours["weight"]).abs().max()) > 1e-4

@@ -58,7 +58,7 @@ def test_from_training_to_prediction(call, tmp_path):
     (tmp_path / "new.csv").write_text("x0,x1,x2,x3,x4,x5\n" + "0,0,0,0,0,0\n" * 3 + "a,b,c,d,e,f\n")
     code, out, err = call("predict", run, "--input", "new.csv", "--output", "out.csv")
     assert code == 0
-    assert re.search("1 rows.*usable", err)
+    assert re.search("1 rows.*problem.*not a number", err)
     assert len((tmp_path / "out.csv").read_text().splitlines()) == 5
 
     code, out, _ = call("resume", run, "--json")  # finished already
@@ -115,7 +115,7 @@ def test_compare_refuses_what_is_not_fair(call, tmp_path):
 def test_data_commands(call):
     code, out, _ = call("data", "list", "--json")
     assert code == 0
-    assert {"digits", "synthetic", "csv"} <= json.loads(out).keys()
+    assert {"digits", "synthetic", "table"} <= json.loads(out).keys()
     code, out, _ = call("data", "describe", "synthetic", "rows=100", "tasks=2")
     assert code == 0
     assert "100 rows" in out

@@ -44,7 +44,10 @@ def test_the_table_is_that_of_the_library():
             "train --data csv --path t.csv --labels sick",
             {"overrides": ["data.path=t.csv", "data.labels=sick"]},
         ),
-        ("train t.csv --labels sick", {"data": "csv", "overrides": ["data.labels=sick", "data.path=t.csv"]}),
+        (
+            "train t.csv --labels sick",
+            {"data": "table", "overrides": ["data.labels=sick", "data.path=t.csv"]},
+        ),
         ("train m.csv", {"data": "molecules", "overrides": ["data.path=m.csv", "data.smiles=SMILES"]}),
         ("train r.yaml --epochs 3", {"recipe": "r.yaml", "overrides": ["training.epochs=3"]}),
         ("compare digits --methods ce,pauc --lr 1", {"data": "digits", "overrides": ["optimizer.lr=1"]}),

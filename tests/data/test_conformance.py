@@ -24,7 +24,7 @@ def _synthetic(root):
     return {"rows": 60, "tasks": 3, "missing_rate": 0.2, "positive_rate": 0.3}
 
 
-def _csv(root):
+def _table(root):
     path = root / "table.csv"
     lines = ["age,kind,sick,old"] + [f"{r},{'ab'[r % 2]},{r % 3 // 2},{r // 20 or ''}" for r in range(40)]
     path.write_text("\n".join(lines))
@@ -97,7 +97,7 @@ def _case(name, root, monkeypatch):
     if name == "digits":
         pytest.importorskip("sklearn")
         return name, root, {}
-    own = {"synthetic": _synthetic, "csv": _csv, "molecules": _molecules, "images": _own_images}
+    own = {"synthetic": _synthetic, "table": _table, "molecules": _molecules, "images": _own_images}
     if name in own:
         return name, root, own[name](root)
     make = _images if name in ("cifar10", "cifar100", "celeba", "chexpert") else _published_molecules

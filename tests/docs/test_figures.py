@@ -80,6 +80,28 @@ def test_transfer(monkeypatch):
     assert f"gains {gains[0]:.4f} in partial AUC" in README
 
 
+def test_promises():
+    log = (ROOT / "results/metrics/promises.txt").read_text(encoding="utf-8")
+    page = (ROOT / "docs/reference/metrics.md").read_text(encoding="utf-8")
+    shown = page[page.index("| validation rows |") :].split("\n\n")[0].splitlines()[2:]
+    measured = json.loads(log.splitlines()[-1])
+    assert len(shown) == len(measured)
+    for line, case in zip(shown, measured, strict=True):
+        rows, asked, confidence, *kept = (cell.strip() for cell in line.strip("|").split("|"))
+        name = {"FPR": "max_fpr", "TPR": "min_tpr"}[asked.split()[0]]
+        assert (int(rows), float(asked.split()[1]), float(confidence)) == (
+            case["rows"],
+            case[name],
+            case["confidence"],
+        )
+        assert kept == [
+            f"{case['kept'][key]:.3f}" if key in case["kept"] else ""
+            for key in ("fixed", "selected", "plain")
+        ]
+        assert min(case["kept"]["fixed"], case["kept"]["selected"]) >= case["confidence"]
+        assert case["kept"]["fixed"] - case["kept"]["selected"] < 0.0105
+
+
 def test_estimator():
     measured, shown = (
         table_rows((ROOT / path).read_text(encoding="utf-8"), "| | rows to fit")

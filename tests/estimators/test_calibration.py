@@ -8,7 +8,8 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 from mmb.auc import PartialAUC
-from mmb.estimators.calibration import Calibration, fit_log_odds, fpr_thresholds, spread_as_averaged
+from mmb.estimators.calibration import Calibration, fpr_thresholds, spread_as_averaged
+from mmb.log_odds import fit_log_odds
 
 
 def draw(rows=2000, tasks=3, seed=0):

@@ -1,8 +1,10 @@
 """The gallery: every example runs, on small data in the layouts that users have."""
 
+import csv
 import importlib.util
 import itertools
 import math
+import random
 import re
 from pathlib import Path
 
@@ -36,18 +38,8 @@ def test_hyperparameters_find_the_features_that_matter(capsys):
 
 
 def test_molecules_from_smiles_to_decisions(tmp_path, monkeypatch, capsys):
-    """Tasks are a hydroxyl and an amine at the end of a chain on a ring: a fingerprint shows both."""
     monkeypatch.setenv("MMB_DATA", str(tmp_path / "cache"))
-    flat = "c1ccccc1 c1ccncc1 c1cncnc1 c1ccsc1 c1ccoc1 C1CCCCC1 C1CCCC1 C1CCC1 C1CC1 C1CCOCC1 C1COC1 C1CCSCC1"
-    rings = [*flat.split(), "C1CCOC1", "C1CSC1", "C1CCCCCC1", "C1CCSC1", "C1OCOC1", "C1COCCO1"]  # scaffolds
-    ends = ["O", "N", "C", "Cl", "F", "CO", "CN", "C#N"]
-    smiles = [f"{end}{'C' * length}{ring}" for ring, end, length in itertools.product(rings, ends, (2, 3, 4))]
-    lines = ["smiles,oxygen,amine"]
-    for number, text in enumerate(smiles):
-        measured = "" if number % 7 == 3 else int(text.startswith("N"))
-        lines.append(f"{text},{int(text.startswith('O'))},{measured}")
-    table, new = tmp_path / "assays.csv", tmp_path / "new.csv"
-    table.write_text("\n".join(lines) + "\n")
+    table, new = assay_table(tmp_path / "assays.csv"), tmp_path / "new.csv"
     new.write_text("smiles\nOCCc1ccccc1\nNCCc1ccccc1\nnot a molecule\n")
     found = example("molecules").main(
         table,
@@ -65,6 +57,62 @@ def test_molecules_from_smiles_to_decisions(tmp_path, monkeypatch, capsys):
     assert "<html" in (tmp_path / "runs" / "report.html").read_text(encoding="utf-8")
 
 
+def assay_table(path):
+    """Tasks are a hydroxyl and an amine at the end of a chain on a ring, with gaps."""
+    flat = "c1ccccc1 c1ccncc1 c1cncnc1 c1ccsc1 c1ccoc1 C1CCCCC1 C1CCCC1 C1CCC1 C1CC1 C1CCOCC1 C1COC1 C1CCSCC1"
+    rings = [*flat.split(), "C1CCOC1", "C1CSC1", "C1CCCCCC1", "C1CCSC1", "C1OCOC1", "C1COCCO1"]  # scaffolds
+    ends = ["O", "N", "C", "Cl", "F", "CO", "CN", "C#N"]
+    smiles = [f"{end}{'C' * length}{ring}" for ring, end, length in itertools.product(rings, ends, (2, 3, 4))]
+    lines = ["smiles,oxygen,amine"]
+    for number, text in enumerate(smiles):
+        measured = "" if number % 7 == 3 else int(text.startswith("N"))
+        lines.append(f"{text},{int(text.startswith('O'))},{measured}")
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_chemprops_network_with_its_loss_and_with_others(tmp_path, monkeypatch, capsys):
+    chemprop = pytest.importorskip("chemprop")
+    monkeypatch.setenv("MMB_DATA", str(tmp_path / "cache"))
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
+    module = importlib.import_module("chemprop_molecules")
+    found = module.main(
+        assay_table(tmp_path / "assays.csv"),
+        (module.CONTROL, "pauc"),
+        width=16,
+        optimizer={"lr": 0.01},
+        sampler={"batch_size": 64},
+        training={"steps": 40, "evaluate_every": 20, "device": "cpu"},
+    )
+    assert {*found} == {module.CONTROL, "pauc"}
+    assert min(one["auc"] for one in found.values()) > 0.8
+    # the control is what chemprop computes for the same scores
+    labels = torch.tensor([[1, -1], [0, 1], [0, 0], [1, 1]], dtype=torch.int8)
+    scores = torch.randn(4, 2, generator=torch.Generator().manual_seed(0))
+    known = labels >= 0
+    expected = chemprop.nn.BCELoss()(scores, labels.clamp(min=0).float(), known)
+    torch.testing.assert_close(module.ChempropLoss(labels)(scores, labels), expected)
+
+
+def test_texts_with_a_transformer(tmp_path, monkeypatch):
+    pytest.importorskip("transformers")
+    choose = random.Random(0).choice
+    words = ["the", "a", "good", "bad", "car", "dog", "house", "runs", "sleeps", "here", "there", "now"]
+    lines = ["text,good,dog"]
+    for number in range(300):
+        text = " ".join(choose(words) for _ in range(6))
+        lines.append(f"{text},{int('good' in text)},{'' if number % 9 == 4 else int('dog' in text)}")
+    (tmp_path / "texts.csv").write_text("\n".join(lines) + "\n")
+    result = example("text_encoder").main(
+        tmp_path / "texts.csv",
+        width=16,
+        optimizer={"lr": 0.01, "lr_encoder": 0.005},
+        sampler={"batch_size": 64},
+        training={"steps": 60, "evaluate_every": 30, "device": "cpu"},
+    )
+    assert result["test"]["auc"] > 0.8
+
+
 def test_own_images_with_an_own_network(tmp_path, monkeypatch):
     monkeypatch.setenv("MMB_DATA", str(tmp_path / "cache"))
     options = write_own(tmp_path / "mine", 90)
@@ -80,10 +128,11 @@ def test_own_images_with_an_own_network(tmp_path, monkeypatch):
         training={"steps": 24, "evaluate_every": 12, "device": "cpu", "batch_norm": "recalibrate"},
     )
     assert found["test"]["auc"] > 0.5
-    rows = (tmp_path / "run" / "scores.csv").read_text(encoding="utf-8").splitlines()[1:]
-    usable, bright = zip(*(row.split(",")[1:3] for row in rows), strict=True)
-    assert usable == ("1",) * 6 + ("0",)
-    assert min(map(float, bright[:3])) > max(map(float, bright[3:6]))
+    with (tmp_path / "run" / "scores.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["usable"] for row in rows] == ["1"] * 6 + ["0"]
+    bright = [float(row["bright"]) for row in rows[:6]]
+    assert min(bright[:3]) > max(bright[3:])
 
 
 def test_chest_xrays_in_the_official_layout(tmp_path, capsys):

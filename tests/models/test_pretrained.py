@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import pytest
 import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from mmb.models import densenet121, load_pretrained, resnet18
+from mmb.models import MultiTask, build, densenet121, load_pretrained, load_weights, resnet18
 
 
 def norm_entries(name, channels, counter):
@@ -173,3 +175,68 @@ def test_a_file_that_would_run_code_is_refused(tmp_path):
     torch.save(nn.Linear(2, 2), path)  # a whole module: would need its classes
     with pytest.raises(ValueError, match="state dict"):
         load(path)
+
+
+def network(outputs=3, prefix=False):
+    layers = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.ReLU())
+    return MultiTask(layers, 5, outputs) if prefix else nn.Sequential(layers, nn.Linear(5, outputs))
+
+
+@pytest.mark.parametrize("suffix", [".pt", ".safetensors"])
+def test_a_network_starts_from_its_own_weights_or_those_of_its_encoder(tmp_path, suffix):
+    path = tmp_path / f"weights{suffix}"
+
+    def save(weights):
+        torch.save(weights, path) if suffix == ".pt" else save_file(weights, path)
+
+    source, other = network(), network(outputs=7)
+    save(source.state_dict())
+    target = network()
+    assert load_weights(target, path) == []
+    assert all(torch.equal(value, source.state_dict()[name]) for name, value in target.state_dict().items())
+    head = other[1].weight.clone()
+    assert load_weights(other, path) == ["1.weight", "1.bias"]  # of other tasks
+    assert torch.equal(other[0][0].weight, source[0][0].weight)
+    assert torch.equal(other[1].weight, head)
+    save(source[0].state_dict())  # the encoder alone
+    multitask = network(prefix=True)
+    assert load_weights(multitask, path) == ["weight", "bias"]
+    assert torch.equal(multitask.encoder[0].weight, source[0][0].weight)
+
+
+def test_weights_that_do_not_fit_leave_a_network_alone(tmp_path):
+    path, target = tmp_path / "weights.pt", network()
+    before = {name: value.clone() for name, value in target.state_dict().items()}
+    wide = nn.Sequential(nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5)), nn.Linear(5, 3))
+    for weights in (wide.state_dict(), {"x": torch.ones(3)}, {"0.0.weight": torch.ones(5, 4)}):
+        torch.save(weights, path)
+        with pytest.raises(ValueError, match=r"last layer.*0\.\d\.\w+ \[5"):
+            load_weights(target, path)
+    assert all(torch.equal(value, before[name]) for name, value in target.state_dict().items())
+
+
+def test_a_file_with_another_checksum_is_refused(tmp_path):
+    path = tmp_path / "weights.pt"
+    torch.save(weights_of(torchvision_resnet18()), path)
+    right = hashlib.sha256(path.read_bytes()).hexdigest()
+    resnet18(num_tasks=2, weights=path, sha256=right.upper())
+    with pytest.raises(ValueError, match=f"sha256.*{right}"):
+        resnet18(num_tasks=2, weights=path, sha256="00")
+    torch.save(network().state_dict(), path)
+    with pytest.raises(ValueError, match="sha256"):
+        load_weights(network(), path, right)
+
+
+def test_every_network_by_name_or_path_has_a_start(tmp_path):
+    path = tmp_path / "weights.pt"
+    source = build("mlp", num_inputs=4, num_tasks=9, hidden=[5], seed=1)
+    torch.save(source.state_dict(), path)
+    right = hashlib.sha256(path.read_bytes()).hexdigest()
+    found = build("mlp", num_inputs=4, num_tasks=2, hidden=[5], seed=2, weights=str(path), sha256=right)
+    first = next(name for name in found.state_dict() if name.startswith("encoder."))
+    assert torch.equal(found.state_dict()[first], source.state_dict()[first])
+    options = {"num_inputs": 4, "num_tasks": 2, "width": 3}
+    own = build("own_parts:build", **options, seed=1)
+    torch.save(own.state_dict(), path)
+    again = build("own_parts:build", **options, seed=2, weights=path)
+    assert torch.equal(again[0].weight, own[0].weight)

@@ -33,6 +33,7 @@ class Browser:
 
     def __init__(self, limit=60.0):
         self.errors = []  # of the console and the page
+        self.own = None  # the only address that the page may ask
         self._limit, self._count, self._rest, self._replies = limit, 0, b"", {}
         self._profile = tempfile.mkdtemp(prefix="mmb-browser-")
         arguments = [
@@ -113,7 +114,7 @@ class Browser:
             self.errors.append(str(facts["args"]))
         elif event == "Log.entryAdded" and facts["entry"]["level"] in ("error", "warning"):
             self.errors.append(facts["entry"]["text"])
-        elif event == "Network.requestWillBeSent" and facts["request"]["url"].startswith("http"):
+        elif event == "Network.requestWillBeSent" and self._is_elsewhere(facts["request"]["url"]):
             self.errors.append(f"asked the network for {facts['request']['url']}")
         elif event == "Page.javascriptDialogOpening":
             self.errors.append(f"dialog: {facts['message']}")
@@ -121,9 +122,14 @@ class Browser:
             message = {"id": 0, "method": "Page.handleJavaScriptDialog", "params": {"accept": True}}
             os.write(self._write, json.dumps(message | {"sessionId": self._session}).encode() + b"\0")
 
+    def _is_elsewhere(self, url):
+        return url.startswith("http") and not (self.own and url.startswith(self.own))
+
     def open(self, path):
-        """Open a file and wait until the page says that it is ready."""
-        self.call("Page.navigate", url=Path(path).resolve().as_uri())
+        """Open a file, or an address, and wait until the page says that it is ready."""
+        local = str(path).startswith("http://127.0.0.1")
+        self.own = str(path).split("?")[0] if local else None
+        self.call("Page.navigate", url=path if local else Path(path).resolve().as_uri())
         self.wait("document.documentElement?.dataset.ready === 'yes'")
 
     def run(self, script):
@@ -162,7 +168,13 @@ class Browser:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
 
-    def picture(self, path, whole=True):
-        """Save what is seen, or the whole page, as PNG."""
-        data = self.call("Page.captureScreenshot", captureBeyondViewport=whole)["data"]
-        Path(path).write_bytes(base64.b64decode(data))
+    def picture(self, part=None):
+        """A PNG of what is seen, or of the element with an id."""
+        clip = {}
+        if part is not None:
+            box = self.run(
+                "(({x, y, width, height}) => ({x: x + scrollX, y: y + scrollY, width, height, scale: 1}))"
+                f"(document.getElementById('{part}').getBoundingClientRect())"
+            )
+            clip = {"clip": box, "captureBeyondViewport": True}
+        return base64.b64decode(self.call("Page.captureScreenshot", **clip)["data"])

@@ -253,7 +253,7 @@ def test_recorded_thresholds_are_on_the_page(runs, tmp_path):
     (shown,) = write_report([run], tmp_path / "report.html")["runs"]
     assert shown["tracked"]["step"][0] == 0
     assert shown["tracked"]["step"][-1] == 198
-    assert len(shown["tracked"]["step"]) == len(shown["tracked"]["quantile"]) == 50
+    assert len(shown["tracked"]["step"]) == len(shown["tracked"]["quantile"]) == 30
 
 
 def test_runs_are_found_in_folders(runs):

@@ -52,7 +52,7 @@ def test_curves_with_few_corners_are_exact_beside_long_ones():
 
 
 def test_encoded_curves_can_be_decoded():
-    scores, labels = scores_and_labels(300, 3)
+    scores, labels = scores_and_labels(200, 3)
     labels[:, 2] = 0
     texts = page_curves(scores, labels, 0.1)
     assert texts[2] is None

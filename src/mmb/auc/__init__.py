@@ -5,6 +5,7 @@ from mmb.auc.baselines import SOPA, CrossEntropy, Focal, MiniBatchPartialAUC, SO
 from mmb.auc.batches import Batch, DenseBatch, TaskBatch
 from mmb.auc.compositional.heads import HeadCompositionalAUC
 from mmb.auc.compositional.whole_network import CompositionalAUC
+from mmb.auc.constrained_recall import ConstrainedRecall
 from mmb.auc.labels import Labels
 from mmb.auc.minmax import MinMaxAUC
 from mmb.auc.objective import Objective
@@ -13,9 +14,11 @@ from mmb.auc.partial import PartialAUC
 from mmb.auc.parts.bad_values import BadValueError
 from mmb.auc.parts.tracked_thresholds import ThresholdReport
 from mmb.auc.parts.weighted_scores import WeightedScores
+from mmb.auc.recall import FPRAtRecall, RecallAtFPR
 from mmb.auc.sampling import Draw, RichRowSampler, RowDraw, Sampler, TaskDraw, TaskSampler
 from mmb.auc.sharded import ShardedObjective
 from mmb.auc.sum import Sum
+from mmb.auc.two_way import TwoWayPartialAUC
 
 __all__ = [
     "SOPA",
@@ -23,9 +26,11 @@ __all__ = [
     "BadValueError",
     "Batch",
     "CompositionalAUC",
+    "ConstrainedRecall",
     "CrossEntropy",
     "DenseBatch",
     "Draw",
+    "FPRAtRecall",
     "Focal",
     "HeadCompositionalAUC",
     "Labels",
@@ -34,6 +39,7 @@ __all__ = [
     "Objective",
     "PairwisePartialAUC",
     "PartialAUC",
+    "RecallAtFPR",
     "RichRowSampler",
     "RowDraw",
     "SOPAs",
@@ -44,5 +50,6 @@ __all__ = [
     "TaskDraw",
     "TaskSampler",
     "ThresholdReport",
+    "TwoWayPartialAUC",
     "WeightedScores",
 ]

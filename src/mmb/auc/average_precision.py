@@ -46,8 +46,8 @@ class AveragePrecision(PerPositiveObjective):
         *,
         surrogate: Surrogate = "squared_hinge",
         margin: float = 1.0,
-        transform: Transform = "recentered",
-        beta: float = 0.5,
+        transform: Transform = "logit",
+        beta: float = 0.1,
         task_weighting: float = 0.0,
     ) -> None:
         labels = labels if isinstance(labels, Labels) else Labels(labels)

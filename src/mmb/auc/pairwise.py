@@ -7,7 +7,8 @@ from mmb.auc.labels import Labels
 from mmb.auc.parts.autograd import Gradients
 from mmb.auc.parts.pairs import Pairs, Surrogate, pair_loss
 from mmb.auc.parts.shift import PULL, hold_shift
-from mmb.auc.parts.tracked_thresholds import Gradient, TrackedThresholds
+from mmb.auc.parts.soft_quantiles import Gradient
+from mmb.auc.parts.tracked_thresholds import TrackedThresholds
 from mmb.auc.parts.weighted_scores import WeightedScores
 from mmb.auc.threshold_objective import ThresholdObjective
 
@@ -22,7 +23,7 @@ class PairwisePartialAUC(ThresholdObjective):
     L_k = E_+ E_-[\, s(z_-)\, \ell(z_+ - z_-) \,]
     $$
 
-    with the selection `s` of [`TrackedThresholds`][mmb.auc.parts.tracked_thresholds.TrackedThresholds] and
+    with the selection `s` of [`SoftQuantiles`][mmb.auc.parts.soft_quantiles.SoftQuantiles] and
     $\ell(d) = \log(1+e^{c-d})$ or $\max(c-d, 0)^2$. It is bilevel, without a dual. Its cost grows with
     (positives of the batch) x (rows).
 

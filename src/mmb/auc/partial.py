@@ -8,7 +8,8 @@ from mmb._renamed import renamed_arguments
 from mmb.auc.labels import Labels
 from mmb.auc.margin_objective import MarginObjective
 from mmb.auc.parts.autograd import Gradients
-from mmb.auc.parts.tracked_thresholds import Gradient, TrackedThresholds
+from mmb.auc.parts.soft_quantiles import Gradient
+from mmb.auc.parts.tracked_thresholds import TrackedThresholds
 from mmb.auc.parts.weighted_scores import WeightedScores
 from mmb.auc.score_objective import Transform
 from mmb.auc.threshold_objective import ThresholdObjective
@@ -19,7 +20,7 @@ class PartialAUC(MarginObjective, ThresholdObjective):
 
     Only the negatives ranked in that range count. Each task tracks the score threshold $\lambda$ at
     `max_fpr` (and a second one at `min_fpr` if that is positive) as its lower-level problem, see
-    [`TrackedThresholds`][mmb.auc.parts.tracked_thresholds.TrackedThresholds], and softly selects the
+    [`SoftQuantiles`][mmb.auc.parts.soft_quantiles.SoftQuantiles], and softly selects the
     negatives above it:
 
     $$
@@ -120,7 +121,8 @@ class PartialAUC(MarginObjective, ThresholdObjective):
         super().warm_start(scores, labels)  # the thresholds
         entries = self.entries(scores, labels).averaged()
         score, _ = self.squash(entries)
-        weights = self.tracked.look(entries, self.cut(entries)).selected
-        mean_positive = (entries.positive * score).sum(0)
-        mean_negative = (weights * score).sum(0) / weights.sum(0)
-        self.place(mean_positive, mean_negative)
+        self.place(*((weight * score).sum(0) / weight.sum(0) for weight in self.selected(entries)))
+
+    def selected(self, entries: WeightedScores) -> tuple[Tensor, Tensor]:
+        """The weights of positives and of negatives in the range, `[rows, k]`."""
+        return entries.positive, self.tracked.look(entries, self.cut(entries)).selected

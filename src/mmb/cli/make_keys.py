@@ -5,6 +5,7 @@ from typing import Any
 
 from mmb import data, models
 from mmb.cli.known_keys import FILE, Entry
+from mmb.data.registry import ALIASES
 from mmb.training import METHODS
 from mmb.training.recipes.key_help import key_help
 from mmb.training.recipes.resolution import make_parser
@@ -15,7 +16,8 @@ _PARTS = ("data", "model", "objective")
 
 def make_table() -> dict[str, Any]:
     """The whole table; needs all extras, for the signatures of what they bring."""
-    sets, networks = data.available_datasets(), models.available_networks()
+    earlier = {name: f"The earlier name of `{now}`." for name, now in ALIASES.items()}
+    sets, networks = {**data.available_datasets(), **earlier}, models.available_networks()
     keys = {
         "settings": {
             key: entry

@@ -68,13 +68,25 @@ def evaluate_options(parser: argparse.ArgumentParser) -> None:
 
 def predict_options(parser: argparse.ArgumentParser) -> None:
     """Options of `mmb predict`."""
-    _add_run(parser, "folder of a finished run")
-    parser.add_argument("--input", type=Path, required=True, help="CSV file with the columns of the data")
-    parser.add_argument("--output", type=Path, required=True, help="CSV file to write, a line per row")
     parser.add_argument(
-        "--fpr",
+        "run", nargs="+", type=Path, metavar="RUN", help="folder of a finished run; several are averaged"
+    )
+    parser.add_argument(
+        "--input", type=Path, required=True, help="table with the columns of the data: CSV, Parquet, ..."
+    )
+    parser.add_argument(
+        "--output", type=Path, required=True, help="file to write, a line per row: CSV, or .parquet"
+    )
+    rate = parser.add_mutually_exclusive_group()
+    rate.add_argument(
+        "--fpr", type=float, help="false positive rate of the decisions; by default that of the run"
+    )
+    rate.add_argument("--tpr", type=float, help="instead, true positive rate that new rows have at least")
+    parser.add_argument(
+        "--confidence",
         type=float,
-        help="false positive rate of the decisions, as on the validation rows; by default that of the run",
+        help="probability with which new rows keep the rate, such as 0.95; by default, --fpr is that of "
+        "validation rows",
     )
 
 
@@ -93,6 +105,14 @@ def report_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-fpr", type=float, help="limit of the partial AUC; by default that of the first run"
     )
+
+
+def watch_options(parser: argparse.ArgumentParser) -> None:
+    """Options of `mmb watch`."""
+    parser.add_argument(
+        "runs", nargs="+", type=Path, metavar="RUN", help="folder of a run, or one with runs in it"
+    )
+    parser.add_argument("--port", type=int, default=0, help="port of the page; by default any free one")
 
 
 def tune_options(parser: argparse.ArgumentParser) -> None:

@@ -19,6 +19,7 @@ COMMANDS = {
     "evaluate": "Evaluate the selected weights of a run.",
     "predict": "Score new rows with a run, and decide at each task's threshold.",
     "export": "Export a run's model to torch.export and ONNX, and check that they agree.",
+    "watch": "Show a page, on this machine alone, that follows runs while they train.",
     "report": "Write a page about one or more runs that works offline.",
     "reproduce": "Run the recipes behind a table of the paper and make it, or check it against the logs.",
     "tune": "Search a recipe's options for the best validation result.",
@@ -28,7 +29,7 @@ COMMANDS = {
 MODULES = {
     "data_commands": ("data",),
     "training_commands": ("train", "resume"),
-    "run_commands": ("evaluate", "predict", "export", "report"),
+    "run_commands": ("evaluate", "predict", "export", "watch", "report"),
     "study_commands": ("compare", "tune", "reproduce"),
     "completion": ("completion",),
 }
@@ -39,6 +40,7 @@ _MEANINGS = {  # other words for a command
     **dict.fromkeys(["eval", "test", "validate", "metrics"], "evaluate"),
     **dict.fromkeys(["infer", "inference", "score", "apply", "classify"], "predict"),
     **dict.fromkeys(["onnx", "save", "convert", "deploy"], "export"),
+    **dict.fromkeys(["follow", "live", "monitor", "dashboard", "tensorboard"], "watch"),
     **dict.fromkeys(["plot", "html", "page", "show", "summary", "view"], "report"),
     **dict.fromkeys(["list", "dataset", "datasets", "download", "describe", "prepare", "get"], "data"),
     **dict.fromkeys(["search", "hpo", "optimize", "sweep", "grid"], "tune"),

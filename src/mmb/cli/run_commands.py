@@ -1,10 +1,12 @@
-"""Commands that use finished runs: `evaluate`, `predict`, `export` and `report`."""
+"""Commands that use runs: `evaluate`, `predict`, `export`, `watch` and `report`."""
 
 import argparse
+from contextlib import suppress
 
+from mmb._names import first_few
 from mmb.cli.console import Console
 from mmb.metrics.titles import column_titles, definition, shown_metrics
-from mmb.report import write_report
+from mmb.report import WatchServer, write_report
 from mmb.report.run_groups import find_runs
 from mmb.training import Run, evaluate_run, export_run, predict_file
 from mmb.training.runs.tables import make_table
@@ -26,16 +28,37 @@ def run_evaluate(options: argparse.Namespace, console: Console) -> None:
 
 def run_predict(options: argparse.Namespace, console: Console) -> None:
     """Predict, and show how many rows are called positive."""
-    found = predict_file(Run.open(options.run), options.input, options.output, options.fpr)
-    rows = [[name, count] for name, count in found["positive"].items()]
-    title = f"called positive among {found['rows']} rows, at FPR {found['fpr']:g}"
-    console.show(make_table(title, ["task", "rows"], rows))
+    runs = [Run.open(path) for path in options.run]
+    found = predict_file(
+        runs, options.input, options.output, options.fpr, tpr=options.tpr, confidence=options.confidence
+    )
+    rate = f"FPR {found['fpr']:g}" if found["tpr"] is None else f"TPR {found['tpr']:g}"
+    columns, rows = ["task", "rows"], [[name, count] for name, count in found["positive"].items()]
+    caption = ""
+    if promise := found["promise"]:
+        columns += ["threshold", "FPR", "from", "to", "TPR", "from", "to"]
+        keys = ("threshold", "fpr", "fpr_low", "fpr_high", "tpr", "tpr_low", "tpr_high")
+        rows = [row + [promise[key][task] for key in keys] for task, row in enumerate(rows)]
+        bound = "at least" if found["fpr"] is None else "at most"
+        caption = (
+            f"New rows have a rate of {bound} that, with probability {promise['confidence']:g} for each "
+            "task, if they are like the validation rows. Rates on those, and their intervals."
+        )
+    console.show(make_table(f"called positive among {found['rows']} rows, at {rate}", columns, rows, caption))
+    if promise and (few := [row[0] for row in rows if row[2] is None]):
+        console.warn(
+            f"{first_few(few)}: fewer than {promise['fewest_rows']} validation rows of the class that this "
+            "promise is about, so decisions are blank; ask for less, or give more validation rows"
+        )
     if found["unusable"]:
-        console.warn(f"{found['unusable']} rows could not be read; they are flagged with usable = 0")
+        reason = next(iter(found["problems"]))
+        console.warn(
+            f"{found['unusable']} rows could not be scored; the column `problem` says why (such as: {reason})"
+        )
     if found["untrained"]:
         names = ", ".join(found["untrained"])
         console.warn(f"{names}: no positives or no negatives to train on, so these tasks' cells are blank")
-    console.say(f"scores and decisions are in {options.output}")
+    console.say(f"scores, probabilities and decisions are in {options.output}")
     console.result(found)
 
 
@@ -49,14 +72,29 @@ def run_export(options: argparse.Namespace, console: Console) -> None:
     console.result(found)
 
 
+def run_watch(options: argparse.Namespace, console: Console) -> None:
+    """Serve the page until Ctrl-C."""
+    with WatchServer(options.runs, options.port) as server:
+        console.show(f"Open {server.address}\nCtrl-C ends it; training is not touched.")
+        console.result({"address": server.address})
+        with suppress(KeyboardInterrupt):
+            server.serve_forever()
+
+
 def run_report(options: argparse.Namespace, console: Console) -> None:
     """Write the page and show its verdicts."""
     runs = find_runs(options.runs)
     content = write_report(runs, options.output, options.max_fpr, console.say)
+    console.show("\n".join(content["answer"].values()))
     for entry in content["runs"]:
-        console.show(f"{entry['name']}: {entry['verdict']}")
+        console.show(f"{entry['name']}: {entry['verdict']} {entry['advice']}".rstrip())
     console.show(f"Page: {options.output}")
     verdicts = {entry["name"]: entry["verdict"] for entry in content["runs"]}
     console.result(
-        {"output": str(options.output), "runs": [str(one.path) for one in runs], "verdicts": verdicts}
+        {
+            "output": str(options.output),
+            "runs": [str(one.path) for one in runs],
+            "answer": content["answer"],
+            "verdicts": verdicts,
+        }
     )

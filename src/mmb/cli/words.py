@@ -15,7 +15,7 @@ from mmb._names import nearest
 from mmb.cli.known_keys import Entry, keys_of, may_have_others, table
 
 DEFAULT_METHOD = "soup"
-_RECIPES, _TABLES = (".yaml", ".yml"), (".csv", ".tsv")
+_RECIPES, _TABLES = (".yaml", ".yml"), (".csv", ".tsv", ".gz", ".zst", ".parquet", ".arrow")
 _OTHER_KEYS = ("grid.", "pretrain.", "branches.", "objective.parts.")  # what follows depends on the recipe
 _ACTIONS = ("list", "describe", "get", "prepare")
 
@@ -112,7 +112,7 @@ def _understand_recipe(command: str, options: argparse.Namespace) -> None:
             f"give a recipe file, or {' and '.join(f'--{name}' for name in needed)}; missing: "
             f"{' and '.join(missing)} (`mmb data list` lists data sets)"
         )
-    if data in ("csv", "molecules"):
+    if data in ("csv", "table", "molecules"):
         _check_columns(data, given, options)
     if command == "train" and method is None:
         options.method = DEFAULT_METHOD
@@ -128,7 +128,7 @@ def _place(word: str, options: argparse.Namespace) -> None:
         options.recipe = word
     elif path.suffix in _TABLES:
         molecules = any(name.lower() == "smiles" for name in _columns(path))
-        options.data = options.data or ("molecules" if molecules else "csv")
+        options.data = options.data or ("molecules" if molecules else "table")
         options.overrides.append(f"data.path={word}")
     elif word in known["data"]:
         options.data = word
@@ -188,9 +188,10 @@ def _check_columns(data: str, given: dict[str, str], options: argparse.Namespace
     if path.suffix not in _TABLES or not path.is_file():
         return
     columns = _columns(path)
-    if data == "csv" and "data.labels" not in given:
+    if data != "molecules" and "data.labels" not in given:
         raise UsageError(
-            f"data.labels is missing: which columns of {path} are labels? It has {', '.join(columns)}; "
+            f"data.labels is missing: which columns of {path} are labels? "
+            f"{'It has ' + ', '.join(columns) + '; ' if columns else ''}"
             f"for example data.labels={columns[-1] if columns else 'NAME'}"
         )
     if data == "molecules" and "data.smiles" not in given and "smiles" not in columns:
@@ -199,8 +200,8 @@ def _check_columns(data: str, given: dict[str, str], options: argparse.Namespace
 
 
 def _columns(path: Path) -> list[str]:
-    """The first line of a table, if it is there."""
-    if not path.is_file():
+    """The first line of a table, if it is there and can be read as text."""
+    if not path.is_file() or path.suffix not in (".csv", ".tsv"):
         return []
     with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
         return next(csv.reader(file, delimiter="\t" if path.suffix == ".tsv" else ","), [])

@@ -6,7 +6,7 @@ has one data set per module.
 """
 
 from mmb._renamed import renamed_names
-from mmb.data.dataset import SPLITS, Dataset, Encoder, Inputs
+from mmb.data.dataset import SPLITS, Dataset, Encoder, Inputs, NewRows
 from mmb.data.errors import DamagedDataError, DataError, MissingDataError, TableError
 from mmb.data.inputs.graphs import GraphBatch
 from mmb.data.own_rows import make_dataset
@@ -33,6 +33,7 @@ __all__ = [
     "GraphBatch",
     "Inputs",
     "MissingDataError",
+    "NewRows",
     "TableError",
     "about",
     "available_datasets",

@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 import torch
 from torch import Tensor
@@ -36,11 +36,25 @@ class Inputs(Protocol):
         """The same rows, giving model inputs on `device`."""
 
 
+class NewRows(NamedTuple):
+    """Some rows of a file to predict for."""
+
+    columns: dict[str, list[str]]
+    """The file's own cells, by column."""
+    inputs: Inputs
+    """What a model takes; a placeholder for a row with a problem."""
+    problems: list[str]
+    """Why a row cannot be scored, empty if it can."""
+
+
 class Encoder(Protocol):
     """How a file of new rows becomes model inputs: what prediction needs, kept as JSON with a run."""
 
     def read(self, path: Path) -> tuple[Inputs, Tensor]:
         """Inputs of every row of a file, in order, and which of them are usable (bool `[n]`)."""
+
+    def batches(self, path: Path) -> Iterator[NewRows]:
+        """The rows of a file, some at a time, in order, with its own columns; at least one batch."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON from which `mmb.data.encoder_from_json` makes the same encoder."""

@@ -14,10 +14,12 @@ from mmb.data.dataset import Dataset, Encoder, Progress
 
 # Each is a module of `mmb.data.sets`, imported when first used: most need an optional extra.
 _NAMES = (
-    *("digits", "synthetic", "csv", "images"),
+    *("digits", "synthetic", "table", "images"),
     *("molecules", "molpcba", "tox21", "toxcast", "muv", "sider", "hiv", "bbbp", "clintox"),
     *("cifar10", "cifar100", "celeba", "chexpert"),
 )
+ALIASES = {"csv": "table"}
+"""Earlier names of data sets."""
 _ENCODERS = {
     "columns": ("mmb.data.inputs.columns", "ColumnEncoder"),
     "molecules": ("mmb.data.inputs.molecule_cache", "MoleculeEncoder"),
@@ -177,6 +179,7 @@ def _function(name: str, action: str) -> Callable[..., Any] | None:
 
 
 def _module(name: str) -> ModuleType:
+    name = ALIASES.get(name, name)
     if name not in _NAMES:
         raise ValueError(f"there is no data set {name!r}{nearest(name, _NAMES)}")
     return importlib.import_module(f"mmb.data.sets.{name}")

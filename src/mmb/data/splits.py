@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from mmb.data.dataset import SPLITS
+from mmb.label_values import rarest_positive
 
 
 def check_fractions(fractions: Sequence[float]) -> tuple[float, float, float]:
@@ -24,24 +25,115 @@ def stratified_split(
 ) -> dict[str, Tensor]:
     """Split rows so that every stratum (`int64 [n]`) is divided by the same fractions.
 
-    Row r, at random place k of the n_s rows of its stratum, goes where (k + 1/2) / n_s falls among the
-    cumulative fractions. Row indices of each part are sorted.
+    Row indices of each part are sorted.
     """
-    cuts = torch.tensor(check_fractions(fractions), dtype=torch.float64).cumsum(0)[:2]
-    n = len(strata)
-    shuffled = torch.randperm(n, generator=generator)
-    order = shuffled[torch.argsort(strata[shuffled], stable=True)]  # by stratum, at random within
-    _, counts = torch.unique_consecutive(strata[order], return_counts=True)
-    starts = torch.repeat_interleave(counts.cumsum(0) - counts, counts)
-    place = (torch.arange(n) - starts + 0.5) / torch.repeat_interleave(counts, counts)
-    part = torch.empty(n, dtype=torch.int64)
-    part[order] = torch.bucketize(place, cuts)
-    return {name: torch.nonzero(part == index).squeeze(1) for index, name in enumerate(SPLITS)}
+    order = torch.randperm(len(strata), generator=generator)
+    return _by_part(_divide(torch.ones_like(strata), strata, order, check_fractions(fractions)))
 
 
 def random_split(rows: int, fractions: Sequence[float], generator: torch.Generator) -> dict[str, Tensor]:
     """Split rows at random by fractions of train, valid and test; sorted row indices of each part."""
     return stratified_split(torch.zeros(rows, dtype=torch.int64), fractions, generator)
+
+
+def split_rows(
+    rows: int,
+    fractions: Sequence[float],
+    seed: int,
+    *,
+    labels: Tensor | None = None,
+    groups: Tensor | None = None,
+    times: Tensor | None = None,
+    folds: int = 0,
+    fold: int = 0,
+) -> dict[str, Tensor]:
+    """Split rows into train, valid and test; sorted row indices of each part.
+
+    Args:
+        rows: Number of rows.
+        fractions: Of train, valid and test; not used with folds.
+        seed: Of all that is random.
+        labels: `int8 [n, m]`. If given, positives of every task are divided evenly, the rarest task first,
+            and every part has some of every task that has enough of them.
+        groups: `int64 [n]`. If given, rows of a group are in the same part.
+        times: `float64 [n]`. If given, the earliest rows train and the latest test. Nothing is random, and
+            rows of the same time stay together; a group counts as its latest row.
+        folds: If not 0, rows are divided into so many equal folds.
+        fold: Which fold tests; the next one is for validation, and all others train.
+
+    Raises:
+        ValueError: If these do not go together.
+    """
+    if times is not None and (folds or labels is not None):
+        raise ValueError("time: rows in order of time can be neither stratified nor divided into folds")
+    if folds and not (3 <= folds <= rows and 0 <= fold < folds):
+        raise ValueError(
+            f"folds, fold: expected 3 <= folds <= {rows} and 0 <= fold < folds, got {folds}, {fold}"
+        )
+    shares = [1 / folds] * folds if folds else check_fractions(fractions)
+    if groups is None and times is not None:
+        groups = times
+    units = torch.arange(rows) if groups is None else torch.unique(groups, return_inverse=True)[1]
+    sizes = torch.bincount(units)
+    order = torch.randperm(len(sizes), generator=torch.Generator().manual_seed(seed))
+    if times is not None:
+        latest = torch.full(sizes.shape, -torch.inf, dtype=times.dtype).scatter_reduce(
+            0, units, times, "amax"
+        )
+        order = latest.argsort(stable=True)
+    strata, positive = torch.zeros_like(sizes), torch.ones(len(sizes), 1, dtype=torch.bool)
+    if labels is not None:
+        found = torch.zeros(len(sizes), labels.shape[1], dtype=torch.int32)
+        found = found.index_add_(0, units, (labels == 1).int()).clamp_(max=1)
+        strata, positive = rarest_positive(found), torch.cat([positive, found == 1], 1)
+    part = _divide(sizes, strata, order, shares)
+    if groups is not None or labels is not None:
+        _fill_gaps(part, positive, sizes, [number for number, share in enumerate(shares) if share > 0])
+    if folds:
+        part = torch.where(part == fold, 2, torch.where(part == (fold + 1) % folds, 1, 0))
+    return _by_part(part[units])
+
+
+def _divide(sizes: Tensor, strata: Tensor, order: Tensor, shares: Sequence[float]) -> Tensor:
+    """The part `[k]` of each of `k` units of some sizes, so that every stratum is divided by the same shares.
+
+    Units are taken in an order. One goes where its middle falls among the cumulative shares of its stratum.
+    """
+    order = order[torch.argsort(strata[order], stable=True)]  # by stratum
+    sizes, (_, counts) = sizes[order], torch.unique_consecutive(strata[order], return_counts=True)
+    ends, last = sizes.cumsum(0), counts.cumsum(0) - 1
+    before = torch.cat([ends.new_zeros(1), ends[last]])
+    start, total = (torch.repeat_interleave(each, counts) for each in (before[:-1], before.diff()))
+    middle = (ends - start - sizes / 2) / total
+    part = torch.empty_like(order)
+    part[order] = torch.bucketize(middle, torch.tensor(shares, dtype=torch.float64).cumsum(0)[:-1])
+    return part
+
+
+def _fill_gaps(part: Tensor, positive: Tensor, sizes: Tensor, parts: list[int]) -> None:
+    """Move units, in place, to parts that have none, or none that is positive for a task, where possible.
+
+    A unit is moved if the part that it leaves keeps another one for all of its tasks; of those the smallest.
+    """
+    counts = torch.zeros(max(parts) + 1, positive.shape[1], dtype=torch.int64)
+    counts.index_add_(0, part, positive.long())
+    lacking = (counts[parts] == 0) & (positive.sum(0) > 0)
+    for task in positive.sum(0).argsort(stable=True).tolist():  # of which few are lacking anywhere
+        for to in (parts[place] for place in lacking[:, task].nonzero().flatten().tolist()):
+            if counts[to, task] > 0:
+                continue
+            units = positive[:, task].nonzero().flatten()
+            spare = ((counts[part[units]] > 1) | ~positive[units]).all(1)
+            if bool(spare.any()):
+                units = units[spare]
+                unit = units[sizes[units].argmin()]
+                counts[part[unit]] -= positive[unit].long()
+                counts[to] += positive[unit].long()
+                part[unit] = to
+
+
+def _by_part(part: Tensor) -> dict[str, Tensor]:
+    return {name: torch.nonzero(part == index).squeeze(1) for index, name in enumerate(SPLITS)}
 
 
 def grouped_split(groups: Tensor, fractions: Sequence[float]) -> dict[str, Tensor]:

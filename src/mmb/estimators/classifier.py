@@ -219,6 +219,42 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self._place_thresholds(scores, labels, weights)
         return self
 
+    def promise(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        max_fpr: float | None = None,
+        min_tpr: float | None = None,
+        confidence: float = 0.95,
+    ) -> metrics.OperatingPoints:
+        """Place the thresholds of `predict` so that new rows keep a rate, with a confidence, for each task.
+
+        Args:
+            X: `[n, d]`, rows that were not in `fit`.
+            y: `[n]` or `[n, m]`, as for `fit`.
+            max_fpr: False positive rate that new rows have at most; that of the estimator by default.
+            min_tpr: Instead, the true positive rate that they have at least.
+            confidence: Probability with which they do; see `mmb.metrics.operating_points`.
+
+        Returns:
+            Thresholds of log-odds, with the rates of these rows and exact intervals. A task with too few
+            rows for the promise has NaN, and `predict` calls none of its rows positive.
+
+        Raises:
+            ValueError: If `y` does not fit or has more than two classes, or a number is out of its range.
+        """
+        odds = self._log_odds(X)
+        if not self._multilabel and len(self.classes_) != 2:
+            raise ValueError(f"y: expected tasks or two classes, got {len(self.classes_)} classes")
+        labels = read_targets(y, None if self._multilabel else self.classes_).labels
+        _validation.check_consistent_length(odds, labels)
+        rate = self.max_fpr if max_fpr is None and min_tpr is None else max_fpr
+        found = metrics.operating_points(odds, labels, max_fpr=rate, min_tpr=min_tpr, confidence=confidence)
+        self._calibration.cut = found.threshold.nan_to_num(torch.inf)
+        self.thresholds_ = self._calibration.cut.sigmoid().numpy()
+        return found
+
     def decision_function(self, X: Any) -> Array:
         """Log-odds above the threshold: positive where `predict` says yes.
 

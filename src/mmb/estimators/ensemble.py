@@ -9,10 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from mmb import soup
-from mmb.estimators.calibration import fit_log_odds, unseen_logits
+from mmb.estimators.calibration import unseen_logits
 from mmb.estimators.inputs import Rows
 from mmb.estimators.network import Network, Part, both_classes
 from mmb.label_values import MISSING
+from mmb.log_odds import fit_log_odds
 
 CONTROL = "ce"
 """The objective of the first steps; their weights are kept unless an average with others is better."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from mmb.oracles import Oracles
-from mmb.trees import Tree, add_scaled, block_dot, block_norm
+from mmb.trees import Tree, add_scaled
 
 Memory = dict[str, Tree]
 Rates = Mapping[str, float | Tensor]  # tensors in a compiled step
@@ -29,6 +29,9 @@ class Hypergradient(ABC):
     An estimator holds parameters only. What it remembers of each block lives in the solver's state, as
     tensors with the blocks as leading axis, and reaches `estimate` for the sampled blocks alone.
     """
+
+    calls: tuple[str, ...] = ("products",)
+    """Which derivatives an estimate asks for, beside those of `f`: see `mmb.variance_reduction`."""
 
     def init(self, lower: Tree) -> Memory:
         """Memory of all blocks before the first step.
@@ -91,11 +94,4 @@ def implicit_gradient(at: Oracles, v: Tree) -> tuple[Tree, Tree, Tensor]:
     cross, hessian_product = at.products(v)
     grad_x = add_scaled(at.upper.grad_x, -1, cross)
     slope = add_scaled(hessian_product, -1, at.upper.grad_lower)
-    return grad_x, slope, negative_curvature(v, hessian_product)
-
-
-def negative_curvature(v: Tree, hessian_product: Tree) -> Tensor:
-    """Whether `v_i' Hess_i v_i < 0` beyond rounding, per block."""
-    curvature = block_dot(v, hessian_product)
-    rounding = torch.finfo(curvature.dtype).eps * block_norm(v) * block_norm(hessian_product)
-    return curvature < -10 * rounding
+    return grad_x, slope, at.negative_curvature(v, hessian_product)

@@ -12,10 +12,9 @@ from mmb.hypergradients.base import (
     Memory,
     Rates,
     implicit_gradient,
-    negative_curvature,
 )
 from mmb.oracles import Oracles
-from mmb.trees import block_dot, block_norm, scale_blocks, tree_map
+from mmb.trees import Tree, block_dot, block_norm, scale_blocks, tree_map
 
 
 class ConjugateGradient(Hypergradient):
@@ -35,23 +34,31 @@ class ConjugateGradient(Hypergradient):
 
     def estimate(self, at: Oracles, memory: Memory, draw: Tensor | None, rates: Rates) -> Estimate:
         """Estimate with the approximate solution; see `Hypergradient`."""
-        length = block_norm(at.upper.grad_lower)
-        # of length one, or zero: squares of small numbers would be lost
-        right = scale_blocks(at.upper.grad_lower, 1 / torch.where(length > 0, length, 1))
-        v = tree_map(torch.zeros_like, right)
-        residual = direction = right
-        square = block_dot(residual, residual)
-        goal = self.tolerance**2 * square
-        indefinite = torch.zeros_like(square, dtype=torch.bool)
-        for _ in range(self.iterations):
-            product = at.hessian_product(direction)
-            indefinite = indefinite | negative_curvature(direction, product)
-            active = square > goal  # a finished block stands still
-            step = torch.where(active, square / block_dot(direction, product), 0)
-            v = tree_map(torch.add, v, scale_blocks(direction, step))
-            residual = tree_map(torch.sub, residual, scale_blocks(product, step))
-            previous, square = square, block_dot(residual, residual)
-            turn = torch.where(active, square / previous, 0)
-            direction = tree_map(torch.add, residual, scale_blocks(direction, turn))
-        grad_x, slope, _ = implicit_gradient(at, scale_blocks(v, length))
+        v, indefinite = conjugate_gradient(at, at.upper.grad_lower, self.iterations, self.tolerance)
+        grad_x, slope, _ = implicit_gradient(at, v)
         return Estimate(grad_x, memory, block_norm(slope), indefinite)
+
+
+def conjugate_gradient(
+    at: Oracles, right: Tree, iterations: int, tolerance: float = 1e-10
+) -> tuple[Tree, Tensor]:
+    """Solve `grad_yy g_i v_i = right_i`; beside `v_i`, whether negative curvature was met, per block."""
+    length = block_norm(right)
+    # of length one, or zero: squares of small numbers would be lost
+    right = scale_blocks(right, 1 / torch.where(length > 0, length, 1))
+    v = tree_map(torch.zeros_like, right)
+    residual = direction = right
+    square = block_dot(residual, residual)
+    goal = tolerance**2 * square
+    indefinite = torch.zeros_like(square, dtype=torch.bool)
+    for _ in range(iterations):
+        product = at.hessian_product(direction)
+        indefinite = indefinite | at.negative_curvature(direction, product)
+        active = square > goal  # a finished block stands still
+        step = torch.where(active, square / block_dot(direction, product), 0)
+        v = tree_map(torch.add, v, scale_blocks(direction, step))
+        residual = tree_map(torch.sub, residual, scale_blocks(product, step))
+        previous, square = square, block_dot(residual, residual)
+        turn = torch.where(active, square / previous, 0)
+        direction = tree_map(torch.add, residual, scale_blocks(direction, turn))
+    return scale_blocks(v, length), indefinite

@@ -31,6 +31,8 @@ class FirstOrder(Hypergradient):
         lr: The step size of `p`; a number, or a function of the step.
     """
 
+    calls = ("upper_other", "lower_other", "lower")
+
     def __init__(self, penalty: float, lr: Schedule) -> None:
         if not 0 < as_number(penalty) < math.inf:
             raise ValueError(f"penalty: expected a positive finite multiplier, got {penalty!r}")

@@ -13,7 +13,6 @@ from mmb.hypergradients.base import (
     Memory,
     Rates,
     implicit_gradient,
-    negative_curvature,
 )
 from mmb.oracles import Oracles
 from mmb.trees import add_scaled, block_norm, tree_leaves, tree_map, where_blocks
@@ -61,7 +60,7 @@ class Neumann(Hypergradient):
         factors = self._factors(at)
         for j in range(1, self.terms):
             product = factors[j % len(factors)].hessian_product(power)
-            indefinite = indefinite | negative_curvature(power, product)
+            indefinite = indefinite | at.negative_curvature(power, product)
             power = add_scaled(power, -1 / self.smoothness, product)
             total = where_blocks(draw >= j, power, total) if self.randomize else add_scaled(total, 1, power)
         scale = (self.terms if self.randomize else 1) / self.smoothness

@@ -7,7 +7,7 @@ from mmb.models.batch_norm import freeze_batch_norm, recalibrate_batch_norm
 from mmb.models.image_networks import densenet121, resnet18
 from mmb.models.multilayer_perceptron import mlp
 from mmb.models.multitask import MultiTask
-from mmb.models.pretrained import load_pretrained
+from mmb.models.pretrained import load_pretrained, load_weights
 from mmb.models.registry import available_networks, build, network_options
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ __all__ = [
     "freeze_batch_norm",
     "gin",
     "load_pretrained",
+    "load_weights",
     "mlp",
     "network_options",
     "recalibrate_batch_norm",

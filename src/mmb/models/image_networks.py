@@ -15,7 +15,11 @@ _WIDTHS = (64, 128, 256, 512)  # of the stages
 
 
 def resnet18(
-    num_tasks: int, channels: int = 3, stem: Stem = "imagenet", weights: Path | str | None = None
+    num_tasks: int,
+    channels: int = 3,
+    stem: Stem = "imagenet",
+    weights: Path | str | None = None,
+    sha256: str | None = None,
 ) -> MultiTask:
     """ResNet18 (He et al., 2016), and one head per task on its 512 features.
 
@@ -25,6 +29,7 @@ def resnet18(
         stem: `"imagenet"`: 7 x 7 convolution of stride 2 and max pooling, a quarter of the resolution;
             `"cifar"`: 3 x 3 convolution of stride 1 and no pooling, for images of about 32 pixels.
         weights: Local file with weights of the encoder with torchvision's names; random weights if None.
+        sha256: Checksum that the file of weights must have; None does not look.
 
     Returns:
         A `MultiTask` model: logits `[n, num_tasks]`.
@@ -50,12 +55,17 @@ def resnet18(
         feed_forward=False,
     )
     if weights is not None:
-        load_pretrained(encoder, weights, rename=str, classifier="fc")  # MONAI's names are torchvision's
+        # MONAI's names are torchvision's
+        load_pretrained(encoder, weights, rename=str, classifier="fc", sha256=sha256)
     return MultiTask(encoder, _WIDTHS[-1], num_tasks)
 
 
 def densenet121(
-    num_tasks: int, channels: int = 3, dropout: float = 0.0, weights: Path | str | None = None
+    num_tasks: int,
+    channels: int = 3,
+    dropout: float = 0.0,
+    weights: Path | str | None = None,
+    sha256: str | None = None,
 ) -> MultiTask:
     """DenseNet121 (Huang et al., 2017), and one head per task on its 1024 features.
 
@@ -64,6 +74,7 @@ def densenet121(
         channels: Channels of the images `[n, channels, height, width]`.
         dropout: Share of the feature maps of each dense layer dropped in training.
         weights: Local file with weights of the encoder with torchvision's names, old or new; random if None.
+        sha256: Checksum that the file of weights must have; None does not look.
 
     Returns:
         A `MultiTask` model: logits `[n, num_tasks]`.
@@ -78,7 +89,7 @@ def densenet121(
     )
     encoder.get_submodule("class_layers").out = nn.Identity()
     if weights is not None:
-        load_pretrained(encoder, weights, rename=_monai_name, classifier="classifier")
+        load_pretrained(encoder, weights, rename=_monai_name, classifier="classifier", sha256=sha256)
     return MultiTask(encoder, 1024, num_tasks)
 
 

@@ -1,5 +1,6 @@
-"""Loading an encoder's weights from a local file with torchvision's names."""
+"""Weights from a local file, read without running code: in torchvision's names, or in a network's own."""
 
+import hashlib
 import pickle
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,7 +16,11 @@ _COUNTER = "num_batches_tracked"  # of batch norm; absent from torchvision's old
 
 
 def load_pretrained(
-    encoder: nn.Module, path: Path | str, rename: Callable[[str], str], classifier: str
+    encoder: nn.Module,
+    path: Path | str,
+    rename: Callable[[str], str],
+    classifier: str,
+    sha256: str | None = None,
 ) -> None:
     """Copy the weights of a file into an encoder.
 
@@ -27,18 +32,19 @@ def load_pretrained(
         path: A state dict with torchvision's names: written by `torch.save`, or `.safetensors`.
         rename: From a name in the file to the encoder's name for the same tensor.
         classifier: Name of the file's last layer.
+        sha256: The checksum that the file must have; None does not look.
 
     Raises:
         FileNotFoundError: If the file does not exist.
-        ValueError: If the file cannot be read safely, or holds other tensors than the network; the message
-            names them.
+        ValueError: If the file has another checksum, cannot be read safely, or holds other tensors than the
+            network; the message names them.
         ImportError: If a `.safetensors` file is given and that package is not installed.
     """
     path = Path(path)
     own = encoder.state_dict()
     given = {
         rename(name): tensor
-        for name, tensor in read_weights(path).items()
+        for name, tensor in read_weights(path, sha256).items()
         if not name.startswith(f"{classifier}.")
     }
     misfits = {
@@ -59,10 +65,57 @@ def load_pretrained(
     encoder.load_state_dict(own | given)
 
 
-def read_weights(path: Path) -> dict[str, Tensor]:
+def load_weights(model: nn.Module, path: Path | str, sha256: str | None = None) -> list[str]:
+    """Start a network from the weights in a file; its last layer may be for other tasks, and stays as it is.
+
+    Every other tensor of the network must be in the file, by its name, or by its name in the part `encoder`.
+    The file may have more.
+
+    Args:
+        model: Changed in place, or not at all if something is wrong.
+        path: A state dict: written by `torch.save`, or `.safetensors`.
+        sha256: The checksum that the file must have; None does not look.
+
+    Returns:
+        Names of the tensors that stay as they are.
+
+    Raises:
+        FileNotFoundError: If the file does not exist.
+        ValueError: If the file has another checksum, cannot be read safely, or lacks tensors of the network;
+            the message names them.
+    """
+    path = Path(path)
+    given, own = read_weights(path, sha256), model.state_dict()
+    if own.keys().isdisjoint(given):
+        given = {f"encoder.{name}": tensor for name, tensor in given.items()}
+    fits = [name for name in own if name in given and given[name].shape == own[name].shape]
+    others = [name for name in own if name not in fits and not name.endswith(_COUNTER)]
+    is_one_layer = len({name.rpartition(".")[0] for name in others}) <= 1
+    # the same layer for another number of tasks
+    alike = all(given[name].shape[1:] == own[name].shape[1:] for name in others if name in given)
+    if not fits or not is_one_layer or not alike:
+        listed = [f"{name} {list(own[name].shape)}" for name in others]
+        raise ValueError(
+            f"the weights in {path} do not fit this network, of which only the last layer may differ: "
+            f"{first_few(listed, 8)} are not in the file, or have another shape there. Give weights of the "
+            "same network, or of its part `encoder`"
+        )
+    model.load_state_dict({**own, **{name: given[name] for name in fits}})
+    return others
+
+
+def read_weights(path: Path, sha256: str | None = None) -> dict[str, Tensor]:
     """The tensors of a state dict by name, on the host; nothing in the file is executed."""
     if not path.is_file():
         raise FileNotFoundError(f"no file of weights at {path.absolute()}; give the path of one")
+    if sha256 is not None:
+        with path.open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+        if found != sha256.lower():
+            raise ValueError(
+                f"sha256: {path} has the checksum {found}, expected {sha256}; get the file again, or correct "
+                "the checksum if the file is the right one"
+            )
     content, cause = None, None
     try:
         content = _load(path)

@@ -13,6 +13,7 @@ from mmb._names import nearest
 from mmb.data.dataset import Dataset
 from mmb.data.inputs.graphs import GraphBatch
 from mmb.models.multitask import MultiTask
+from mmb.models.pretrained import load_weights
 
 # Modules are imported when first used: some need an optional extra.
 _BUILDERS = {
@@ -22,6 +23,11 @@ _BUILDERS = {
     "gin": "mmb.models.graph_isomorphism",
 }
 _BY_KIND = {"table": ("mlp",), "images": ("resnet18", "densenet121"), "graphs": ("gin",)}
+START = {
+    "weights": "File of weights to start from: safetensors or a state dict; its last layer may differ.",
+    "sha256": "Checksum that the file of weights must have.",
+}
+"""Options that every network has, also those that do not read files themselves, with what they mean."""
 _SMALL_IMAGE = 64  # pixels up to which an image keeps its resolution in the stem
 
 
@@ -42,7 +48,9 @@ def builder(name: str) -> Callable[..., MultiTask]:
 
 def network_options(name: str) -> dict[str, inspect.Parameter]:
     """Options of a network with types and defaults, including those that follow from the data set."""
-    return dict(inspect.signature(builder(name)).parameters)
+    kind, text = inspect.Parameter.KEYWORD_ONLY, str | None
+    start = {key: inspect.Parameter(key, kind, default=None, annotation=text) for key in START}
+    return start | dict(inspect.signature(builder(name)).parameters)
 
 
 def complete(name: str, dataset: Dataset, **given: Any) -> dict[str, Any]:
@@ -91,7 +99,8 @@ def build(name: str, dataset: Dataset | None = None, seed: int | None = None, **
         dataset: The data to train on: sizes that are not given follow from it.
         seed: Of the initial weights; torch's global generator stays unchanged. If None, the weights are drawn
             from the global generator.
-        **given: Options of this network; see `network_options`.
+        **given: Options of this network; see `network_options`. Every network has `weights`, a file to start
+            from, and `sha256`, its checksum.
 
     Returns:
         The network, on the host.
@@ -109,10 +118,15 @@ def build(name: str, dataset: Dataset | None = None, seed: int | None = None, **
             raise ValueError(
                 f"network {name!r} needs the option {key!r}; give it, or a data set to derive it from"
             )
+    reads = "weights" in inspect.signature(builder(name)).parameters  # files, by itself
+    start = {} if reads else {key: given.pop(key) for key in START if key in given}
     with torch.random.fork_rng(devices=[], enabled=seed is not None):
         if seed is not None:
             torch.default_generator.manual_seed(seed)
-        return builder(name)(**given)
+        model = builder(name)(**given)
+    if start.get("weights") is not None:
+        load_weights(model, start["weights"], start.get("sha256"))
+    return model
 
 
 def _kind(dataset: Dataset) -> tuple[str, Any]:

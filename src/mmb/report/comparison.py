@@ -1,5 +1,6 @@
 """Methods side by side on the same test rows: which differences are more than noise."""
 
+import math
 from collections.abc import Sequence
 from itertools import combinations
 from typing import Any
@@ -28,27 +29,31 @@ def area_samples(logits: Tensor, labels: Tensor, max_fpr: float) -> dict[str, Sa
 
 
 def compare_methods(
-    runs: Sequence[dict[str, Sample]], member: Sequence[int], labels: Tensor
+    runs: Sequence[dict[str, Sample]], member: Sequence[int], labels: Tensor, main: str
 ) -> dict[str, Any]:
     """Every method, and every pair of methods, from the `area_samples` and the method (0 and up) of each run.
 
     `"methods"` has, by metric, the mean over tasks with interval and spread over runs. `"pairs"` has, for
     each pair `a` minus `b` and by metric, the difference of the means with interval and p value, adjusted
-    over all pairs and metrics (Holm), and the same of each task, adjusted by Benjamini and Hochberg.
+    over all pairs and metrics (Holm). The `main` metric orders them: the better minus the worse, those of
+    the best method first, and these also task by task, adjusted by Benjamini and Hochberg.
     """
     grouped = [[run for run, k in zip(runs, member, strict=True) if k == g] for g in range(max(member) + 1)]
     methods = [{name: Sample.together([run[name] for run in group]) for name in AREAS} for group in grouped]
     means = [{name: sample.mean(labels) for name, sample in method.items()} for method in methods]
+    values = [float(mean[main].estimate().value) for mean in means]
+    order = sorted(range(len(methods)), key=lambda one: (math.isnan(values[one]), -values[one]))
     pairs, p_values = [], []
-    for b, a in combinations(range(len(methods)), 2):  # the later minus the earlier, which is the baseline
+    for a, b in combinations(order, 2):
         entry: dict[str, Any] = {"a": a, "b": b}
         for name in AREAS:
             overall = means[a][name].minus(means[b][name])
             entry[name] = _difference(overall)
             p_values.append(overall.p_value())
-            tasks = methods[a][name].minus(methods[b][name])
-            entry[name]["tasks"] = _difference(tasks)
-            entry[name]["tasks"]["adjusted"] = rounded(benjamini_hochberg(tasks.p_value()), 6)
+            if a == order[0]:
+                tasks = methods[a][name].minus(methods[b][name])
+                entry[name]["tasks"] = _difference(tasks)
+                entry[name]["tasks"]["adjusted"] = rounded(benjamini_hochberg(tasks.p_value()), 6)
         pairs.append(entry)
     adjusted = rounded(holm(torch.stack(p_values)), 6) if p_values else []
     for number, entry in enumerate(pairs):
@@ -68,6 +73,6 @@ def _area(mean: Sample) -> dict[str, Any]:
 
 
 def _difference(estimate: UncertainValue) -> dict[str, Any]:
-    low, high = estimate.interval()
+    low, high = (end.clamp(-1, 1) for end in estimate.interval())
     p_value = rounded(estimate.p_value(), 6)
     return {"value": rounded(estimate.value), "low": rounded(low), "high": rounded(high), "p": p_value}

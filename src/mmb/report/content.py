@@ -1,6 +1,7 @@
 """Everything the page shows, as plain data."""
 
 import datetime
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,8 +13,11 @@ from mmb._extras import require
 from mmb.auc import ThresholdReport
 from mmb.metrics import METRICS, MetricName
 from mmb.metrics.titles import shown_metrics
+from mmb.report.answer import answer
 from mmb.report.checks import RunFacts, check_run
-from mmb.report.comparison import area_samples, compare_methods
+from mmb.report.comparison import AREAS, area_samples, compare_methods
+from mmb.report.curves import log_curves, short, spaced
+from mmb.report.decisions import decided, reliability
 from mmb.report.intervals import Sample
 from mmb.report.page_values import page_curves, rounded
 from mmb.report.run_groups import methods_of, run_names
@@ -23,9 +27,7 @@ from mmb.training.loop import threshold_log
 from mmb.training.recipes.presets import method_of
 from mmb.training.recipes.resolution import to_plain
 from mmb.training.runs.log import read_log
-from mmb.training.runs.scoring import decision_thresholds, rates_at, task_metrics
-
-_SERIES = {"valid": tuple(METRICS), "train": ("loss", "gap", "dual_error", "gradient_norm")}
+from mmb.training.runs.scoring import task_metrics
 
 
 def page_content(runs: Sequence[Run], max_fpr: float | None, say: Callable[[str], None]) -> dict[str, Any]:
@@ -55,19 +57,26 @@ def page_content(runs: Sequence[Run], max_fpr: float | None, say: Callable[[str]
             "split the data in another way"
         )
     areas = [area_samples(found.logits["test"], labels, max_fpr) for found in scores]
-    compared = compare_methods(areas, member, labels)
+    main: MetricName = select if select in AREAS else "pauc"
+    compared = compare_methods(areas, member, labels, main)
     shown = [
         {"name": name, "method": kind, **run_content(run, done, found, area, max_fpr, select)}
         for run, done, found, area, name, kind in zip(
             runs, finished, scores, areas, names, member, strict=True
         )
     ]
+    kinds = [
+        {"name": name, **facts, "runs": member.count(k)}
+        for k, (name, facts) in enumerate(zip(methods, compared["methods"], strict=True))
+    ]
     return {
+        "answer": answer(kinds, compared["pairs"], shown, main, max_fpr),
         "data": runs[0].recipe.data["name"],
         "version": mmb.__version__,
         "written": _time(datetime.datetime.now().timestamp()),
         "max_fpr": max_fpr,
         "titles": {name: METRICS[name].title for name in shown_metrics(select)},
+        "main": main,
         "select": select,
         "select_meaning": METRICS[select].definition(max_fpr),
         "sizes": scores[0].sizes,
@@ -78,10 +87,7 @@ def page_content(runs: Sequence[Run], max_fpr: float | None, say: Callable[[str]
             "test_positives": (labels == 1).sum(0).tolist(),
             "test_negatives": (labels == 0).sum(0).tolist(),
         },
-        "methods": [
-            {"name": name, **facts, "runs": member.count(k)}
-            for k, (name, facts) in enumerate(zip(methods, compared["methods"], strict=True))
-        ],
+        "methods": kinds,
         "pairs": compared["pairs"],
         "runs": shown,
     }
@@ -97,23 +103,23 @@ def run_content(
 ) -> dict[str, Any]:
     """What the page shows of one run."""
     logits, labels = scores.logits["test"], scores.labels["test"]
-    thresholds = decision_thresholds(scores.logits["valid"], scores.labels["valid"], [max_fpr])[0]
-    fpr, tpr = (rate.where(thresholds.isfinite(), torch.nan) for rate in rates_at(logits, labels, thresholds))
     found = task_metrics(logits, labels, max_fpr, select)
     tasks = {name: rounded(values) for name, values in found.items()}
     intervals = {name: sample.estimate().share_interval() for name, sample in areas.items()}
     for name, (low, high) in intervals.items():
         tasks |= {f"{name}_low": rounded(low), f"{name}_high": rounded(high)}
-    tasks |= {"threshold": rounded(thresholds, 4), "fpr": rounded(fpr), "tpr": rounded(tpr)}
+    tasks |= decided(scores, max_fpr)
+    fpr = torch.tensor([math.nan if rate is None else rate for rate in tasks["fpr"]])
     log = read_log(run.path)
     tracked = threshold_log.read(run.path) or scores.tracked
     return {
         "facts": run_facts(run, finished, scores, log),
         "recipe": require("yaml", extra="training").safe_dump(to_plain(run.recipe), sort_keys=False),
         "means": {name: rounded(values.nanmean()) for name, values in found.items()},
-        "curves": _curves(log),
+        "curves": log_curves(log),
         "tasks": tasks,
         "roc": page_curves(logits, labels, max_fpr),
+        "reliability": reliability(logits, labels),
         "tracked": _tracked(tracked),
         "branches": _branches(run, found) if finished else [],
         **check_run(RunFacts(run, finished, log, scores, max_fpr, tracked, fpr)),
@@ -159,35 +165,25 @@ def _branches(run: Run, average: dict[str, Tensor]) -> list[dict[str, Any]]:
         {
             "name": name,
             "method": method_of(branch["method"]).title,
-            "share": _short(branch["share"]),
+            "share": short(branch["share"]),
             "steps": branch["steps"],
             "stopped": branch.get("stopped_early", False),
-            "valid": _short(branch["valid"][result["selected_by"]]),
-            "test": {metric: _short(value) for metric, value in branch.get("test", {}).items()},
+            "valid": short(branch["valid"][result["selected_by"]]),
+            "test": {metric: short(value) for metric, value in branch.get("test", {}).items()},
         }
         for name, branch in result.get("branches", {}).items()
     ]
     if lines:
         means = {metric: rounded(values.nanmean()) for metric, values in average.items()}
-        valid = _short(result["valid"][result["selected_by"]])
+        valid = short(result["valid"][result["selected_by"]])
         whole = {"method": method_of(result["method"]).title, "share": 1.0, "steps": result["steps"]}
         lines.append({"name": "average", **whole, "stopped": False, "valid": valid, "test": means})
     return lines
 
 
-def _curves(log: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Columns of the log, by the kind of its lines."""
-    curves = {}
-    for kind, wanted in _SERIES.items():
-        lines = _spaced([record for record in log if record["kind"] == kind], 1000)
-        present = [name for name in ("step", "seconds", *wanted) if any(name in line for line in lines)]
-        curves[kind] = {name: [_short(line.get(name)) for line in lines] for name in present}
-    return curves
-
-
 def _tracked(tracked: dict[int, ThresholdReport]) -> dict[str, Any]:
     """Thresholds and quantiles, a list of tasks per step; shares above them at the last step."""
-    steps = _spaced(sorted(tracked), 50)
+    steps = spaced(sorted(tracked), 30)
     over_time = {
         name: [rounded(getattr(tracked[step], name), 3) for step in steps] for name in ("tracked", "quantile")
     }
@@ -195,17 +191,6 @@ def _tracked(tracked: dict[int, ThresholdReport]) -> dict[str, Any]:
         name: rounded(getattr(tracked[steps[-1]], name), 3) if steps else [] for name in ("rate", "soft_rate")
     }
     return {"step": steps, **over_time, **at_end}
-
-
-def _spaced(items: Sequence[Any], most: int) -> list[Any]:
-    """At most some number of items, evenly spaced, including the first and the last."""
-    if len(items) <= most:
-        return list(items)
-    return [items[round(place * (len(items) - 1) / (most - 1))] for place in range(most)]
-
-
-def _short(value: Any) -> Any:
-    return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
 def _time(seconds: float) -> str:

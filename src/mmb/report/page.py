@@ -1,4 +1,4 @@
-"""The page: one file that needs nothing else, and runs only its own three scripts."""
+"""The page: one file that needs nothing else, and runs only its own script."""
 
 import base64
 import hashlib
@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from mmb._atomic_files import write_whole
-from mmb._extras import require
 from mmb.report.content import page_content
 from mmb.training import Run
 
@@ -37,33 +36,34 @@ def write_report(
         RunError: If runs have different test rows or tasks, or no labeled test rows, or one has no
             checkpoint.
         ValueError: If `max_fpr` is outside (0, 1], or there is no run.
-        ImportError: If plotly is not installed.
     """
     if not runs:
         raise ValueError("runs: got none, expected at least one")
-    plotly = require("plotly.offline", extra="report").get_plotlyjs()  # first, since it may be missing
     content = page_content(runs, max_fpr, say)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, page_text(content, plotly))
+    write_whole(path, page_text(content))
     return content
 
 
-def page_text(content: dict[str, Any], plotly: str) -> str:
-    """The HTML of a page, whose content is shown as text, and the JavaScript of its charting library."""
+def page_text(content: dict[str, Any]) -> str:
+    """The HTML of a page, whose content is shown as text."""
+    return filled("page.html", f"{content['data']}: mmb report", _SCRIPTS, "", content)
+
+
+def filled(name: str, title: str, scripts: Sequence[str], policy: str, content: Any) -> str:
+    """A page of the assets with its title, style, scripts and data; `policy` adds to what it may do."""
     files = resources.files("mmb.report") / "assets"
-    scripts = [plotly, "\n".join((files / name).read_text(encoding="utf-8") for name in _SCRIPTS)]
-    # Scripts are named by their hash, so the browser runs no others, whatever a label contains.
-    digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
-    allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
+    script = "\n".join((files / one).read_text(encoding="utf-8") for one in scripts)
+    # Named by its hash, so that the browser runs no other script, whatever a label contains.
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     parts = {
-        "TITLE": html.escape(f"{content['data']}: mmb report"),
-        "POLICY": f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:",
+        "TITLE": html.escape(title),
+        "POLICY": f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'{policy}",
         "STYLE": (files / "page.css").read_text(encoding="utf-8"),
         "DATA": embedded_json(content),
-        "PLOTLY": scripts[0],
-        "SCRIPT": scripts[1],
+        "SCRIPT": script,
     }
-    frame = (files / "page.html").read_text(encoding="utf-8")
+    frame = (files / name).read_text(encoding="utf-8")
     pieces = frame.split("@@")  # text, name, text, ..., name, text: inserted parts are not searched again
     return "".join(parts[piece] if index % 2 else piece for index, piece in enumerate(pieces))
 

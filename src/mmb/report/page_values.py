@@ -9,7 +9,7 @@ from torch import Tensor
 
 from mmb.metrics import roc_curve
 
-POINTS = 200
+POINTS = 100
 """Largest number of points of a curve, four bytes each."""
 
 

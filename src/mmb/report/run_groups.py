@@ -15,20 +15,35 @@ from mmb.training.recipes.resolution import to_plain
 _OF_ONE_RUN = re.compile(r"((pretrain|branches\.[^.]+)\.)?(seed|note|init_from)")
 
 
-def find_runs(paths: Sequence[Path]) -> list[Run]:
-    """Open runs, and those in the folder of a comparison, baselines before the paper's methods."""
+def find_runs(paths: Sequence[Path], opened: dict[Path, Run] | None = None) -> list[Run]:
+    """Open runs, and those in the folder of a comparison, baselines before the paper's methods.
+
+    Those among the `opened` ones are not opened again, and new ones are put there.
+    """
+    known = {} if opened is None else opened
     order = {method: place for place, method in enumerate(METHODS)}
     found: dict[Path, Run] = {}
     for path in paths:
         inside = sorted(_folders_with_recipes(path))
         if path in inside:
             inside = [path]
-        opened = [Run.open(one) for one in inside if one == path or not _is_phase(one)]
-        if not opened:
+        here = [_open(one, known) for one in inside if one == path or not _is_phase(one)]
+        if not here:
             raise RunError(f"no run in {path}, nor in its folders; give the folder of a run")
-        opened.sort(key=lambda run: (order.get(run.recipe.method, len(order)), run.path))
-        found |= {run.path.resolve(): run for run in opened}
+        here.sort(key=lambda run: (order.get(run.recipe.method, len(order)), run.path))
+        found |= {run.path.resolve(): run for run in here}
     return list(found.values())
+
+
+def phases_of(run: Run, opened: dict[Path, Run]) -> list[Run]:
+    """The first phase and the branches of a run, those that have begun; `opened` as for `find_runs`."""
+    return [_open(path, opened) for path in sorted(_folders_with_recipes(run.path)) if path != run.path]
+
+
+def _open(path: Path, opened: dict[Path, Run]) -> Run:
+    if path not in opened:
+        opened[path] = Run.open(path)
+    return opened[path]
 
 
 def _is_phase(path: Path) -> bool:

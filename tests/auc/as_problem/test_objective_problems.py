@@ -10,7 +10,7 @@ import mmb
 from mmb import auc
 from mmb.auc.as_problem.objective_problems import as_blocks, as_problem
 from mmb.auc.as_problem.per_positive_problems import variables
-from objective_bank import OBJECTIVES, PER_POSITIVE, SUMS, estimate, make, make_data, same, state
+from objective_bank import OBJECTIVES, PER_POSITIVE, SUMS, estimate, make, make_data, same
 
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-6}
 PER_TASK = [name for name in OBJECTIVES if name not in (*PER_POSITIVE, *SUMS, "new")]
@@ -30,6 +30,12 @@ def batch_of(kind, data):
     return data.dense(rows, None if kind == "dense" else 0.5 + data.rand(len(rows)))
 
 
+def tracked_state(objective, key):
+    """Thresholds or Hessians of all lower problems of a task, `[m, t]`."""
+    parts = [getattr(objective, name) for name in ("tracked", "tracked_positive") if hasattr(objective, name)]
+    return torch.cat([getattr(part, key) for part in parts], 1)
+
+
 KINDS = [("sampled", torch.float64), ("dense", torch.float64), ("dense-weighted", torch.float64)]
 KINDS += [("sampled", torch.float32)]
 
@@ -43,7 +49,10 @@ def test_objective_equals_solver(name, kind, dtype):
     x = {"model": {k: v.detach() for k, v in data.model.named_parameters()}}
     x |= {k: v.detach() for k, v in objective.named_parameters()}
     problem = as_problem(objective, score_of(data))
-    threshold = getattr(objective, "tracked", None)
+    threshold = getattr(objective, "tracked", getattr(objective, "tracked_positive", None))
+    lower = hessian = None
+    if threshold is not None:
+        lower, hessian = (tracked_state(objective, key) for key in ("value", "hessian"))
     solver = mmb.Solver(
         problem,
         None if threshold is None else mmb.MomentumHessian(beta=threshold.beta),
@@ -51,11 +60,9 @@ def test_objective_equals_solver(name, kind, dtype):
         lr_dual=getattr(objective, "lr_dual", None),
         lr_lower=None if threshold is None else threshold.lr,
     )
-    before = solver.init(
-        x, dual=getattr(objective, "dual", None), lower=None if threshold is None else threshold.value
-    )
-    if threshold is not None:
-        before.memory["hessian"] = torch.diag_embed(threshold.hessian)
+    before = solver.init(x, dual=getattr(objective, "dual", None), lower=lower)
+    if hessian is not None:
+        before.memory["hessian"] = torch.diag_embed(hessian)
     blocks, block_batch, weights = as_blocks(objective, batch)
     lower_batch = None if before.lower is None else block_batch
     info = solver.step(before, blocks, block_batch, lower_batch, weights=weights)
@@ -64,13 +71,12 @@ def test_objective_equals_solver(name, kind, dtype):
 
     delta = dict(info.estimate)
     same(ours, {**delta.pop("model"), **delta}, TOLERANCE[dtype])
-    general = {}
+    general, new = {}, {}
     if before.dual is not None:
-        general["dual"] = before.dual
+        general["dual"], new["dual"] = before.dual, objective.dual
     if threshold is not None:
-        general["tracked.value"] = before.lower
-        general["tracked.hessian"] = before.memory["hessian"].diagonal(dim1=1, dim2=2)
-    new = {k: v for k, v in state(objective).items() if k in general}
+        general |= {"value": before.lower, "hessian": before.memory["hessian"].diagonal(dim1=1, dim2=2)}
+        new |= {key: tracked_state(objective, key) for key in ("value", "hessian")}
     same(new, general, TOLERANCE[dtype])
     assert float(ours["weight"].abs().max()) > 1e-4
 

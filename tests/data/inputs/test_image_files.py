@@ -85,4 +85,4 @@ def test_an_image_that_cannot_be_opened_now_is_not_called_damaged(tmp_path, monk
     (tmp_path / "x.png").touch()
     monkeypatch.setattr(pillow, "open", refuse)
     with pytest.raises(OSError, match="Too many open files"):
-        ImageEncoder(Decoder(4))._readable(tmp_path, "x.png")
+        ImageEncoder(Decoder(4)).read(tmp_path)

@@ -1,5 +1,6 @@
 """Own images: options, errors that say what to type, a cache that follows the files, prediction."""
 
+import csv
 import importlib
 import json
 import os
@@ -170,7 +171,10 @@ def test_a_run_trains_and_predicts_from_new_tables(own, tmp_path):
     new = tmp_path / "new.csv"  # not in the folder of the pictures
     new.write_text("id,file\na,3.png\nb,bad.png\nc,absent.png\nd,\ne,0.jpg\n")
     found = predict_file(Run.open(run.path), new, tmp_path / "scores.csv")
-    rows = (tmp_path / "scores.csv").read_text().splitlines()[1:]
-    assert [row.split(",")[1] for row in rows] == ["1", "0", "0", "0", "1"]
+    with (tmp_path / "scores.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["usable"] for row in rows] == ["1", "0", "0", "0", "1"]
+    assert [row["id"] for row in rows] == [*"abcde"]
+    assert "bad.png" in rows[1]["problem"]
     assert found["unusable"] == 3
     assert json.loads(json.dumps(run.result()["test"]))

@@ -20,6 +20,7 @@ from mmb.training.loop.setup import (
 )
 from mmb.training.recipes.recipe import OptimizerSettings
 from mmb.training.recipes.resolution import resolve, to_plain
+from mmb.training.runs import checkpoint
 from tiny_runs import tiny_recipe
 
 
@@ -41,6 +42,37 @@ def test_weight_decay_spares_the_objectives_variables():
     for name in ("momentum", "sgd", "adam", "adamw"):
         groups = make_optimizer(OptimizerSettings(name, weight_decay=0.1), model, objective).param_groups
         assert [group["weight_decay"] for group in groups] == [0.1, 0.0]
+
+
+@pytest.mark.parametrize("method", ["pauc", "auc-ct-heads", "auc-ct"])
+def test_an_encoder_has_its_own_step_size_or_none(method, tmp_path):
+    changes = {"schedule": {"name": "cosine"}, "optimizer": {"name": "sgd", "lr": 0.1, "momentum": 0.0}}
+    training = {"steps": 4, "evaluate_every": 2, "checkpoint_every": 2}
+    slow, frozen, plain = (
+        make_setup(tiny_recipe(method, **{**changes, "optimizer": {**changes["optimizer"], **own}}))
+        for own in ({"lr_encoder": 0.01}, {"lr_encoder": 0.0}, {})
+    )
+    for setup in (slow, frozen, plain):
+        setup.set_step_sizes(setup.steps // 2)
+    rates = {group.get("part"): group["lr"] for group in slow.optimizer.param_groups}
+    assert rates["encoder"] == pytest.approx(0.1 * rates[None])
+    assert len(slow.optimizer.param_groups) == len(plain.optimizer.param_groups) + 1
+    trained = [id(p) for group in frozen.optimizer.param_groups for p in group["params"]]
+    assert {id(p) for p in frozen.model.encoder.parameters()}.isdisjoint(trained)
+    assert {id(frozen.model.weight), id(frozen.model.bias)} <= {*trained}
+    recipe = tiny_recipe(method, optimizer={"lr_encoder": 0.0}, training=training)
+    run = Run.create(tmp_path / "run", recipe)
+    train(run)
+    first, last = (checkpoint.load(path)["job"]["model"] for path in checkpoint.steps(run.checkpoints)[:2])
+    still = [name for name in first if torch.equal(first[name], last[name])]
+    assert still == [name for name in first if name.startswith("encoder.")]
+
+
+def test_a_step_size_of_an_encoder_needs_one(tmp_path):
+    model = {"name": "own_parts:build"}
+    recipe = resolve({**to_plain(tiny_recipe("ce")), "model": model, "optimizer": {"lr_encoder": 0.1}})
+    with pytest.raises(ValueError, match=r"optimizer\.lr_encoder.*Sequential.*encoder"):
+        make_setup(recipe)
 
 
 @pytest.mark.parametrize("method", ["pauc", "auc-ct"])

@@ -8,12 +8,16 @@ import pytest
 import torch
 
 from mmb.data import load
+from mmb.metrics import operating_points
 from mmb.training import Run, RunError, resolve, train
 from mmb.training.loop.outcome import load_weights
 from mmb.training.loop.setup import make_setup
 from mmb.training.runs import checkpoint
+from mmb.training.runs.calibrate import fit_calibration
 from mmb.training.runs.predict import Predictor, predict_file
 from tiny_runs import TINY, tiny_recipe
+
+ENDS = ("", ":probability", ":decision")
 
 
 @pytest.fixture(scope="module")
@@ -64,10 +68,9 @@ def test_names_of_tasks_are_no_formulas(tmp_path):
     found = predict_file(run, path, tmp_path / "out.csv")
     assert list(found["positive"]) == names
     header = (tmp_path / "out.csv").read_text().splitlines()[0].split(",")
-    assert header == [
-        *("row", "usable", "'=1+1", "'=1+1:decision", "'+x", "'+x:decision"),
-        *("'-y", "'-y:decision", "'@z", "'@z:decision", "a=b", "a=b:decision"),
-    ]
+    assert header[:9] == ["row", "usable", "problem", "x", *names[:4], "input:a=b"]
+    expected = [f"{name}{end}" for name in ("'=1+1", "'+x", "'-y", "'@z", "a=b") for end in ENDS]
+    assert header[9:] == expected
 
 
 def test_scores_and_decisions_are_those_of_the_selected_model(run, tmp_path):
@@ -110,7 +113,11 @@ def test_bad_rows_are_flagged_and_kept(run, tmp_path):
     assert [row["usable"] for row in bad] == ["1", "0", "1", "0"]
     assert bad[0] == good[0]
     assert bad[2] == good[2]
-    assert set(bad[1].values()) == {"2", "0", ""}
+    assert {bad[1][f"task_{task}{end}"] for task in range(4) for end in ENDS} == {""}
+    assert "'x5': 'many' is not a number" in bad[1]["problem"]
+    assert "cells than the header" in bad[3]["problem"]
+    assert bad[1]["id"] == "1"
+    assert sum(summary["problems"].values()) == 2
 
 
 def test_where_to_write(run, tmp_path):
@@ -126,7 +133,7 @@ def test_an_empty_file_gives_an_empty_table(run, tmp_path):
     assert len((tmp_path / "out.csv").read_text().splitlines()) == 1
 
 
-def test_the_rate_can_be_chosen_among_those_kept(run, tmp_path):
+def test_the_rate_can_be_chosen(run, tmp_path):
     write_rows(tmp_path / "new.csv", torch.randn(300, 8, generator=torch.Generator().manual_seed(0)))
     counts = [
         sum(predict_file(run, tmp_path / "new.csv", tmp_path / "out.csv", fpr)["positive"].values())
@@ -134,8 +141,8 @@ def test_the_rate_can_be_chosen_among_those_kept(run, tmp_path):
     ]
     assert counts == sorted(counts)
     assert counts[0] < counts[2]
-    with pytest.raises(ValueError, match=r"fpr.*0\.3.*0\.01, 0\.02, 0\.05, 0\.1, 0\.2, 0\.5"):
-        predict_file(run, tmp_path / "new.csv", tmp_path / "out.csv", 0.3)
+    with pytest.raises(ValueError, match=r"fpr.*\(0, 1\].*1\.5"):
+        predict_file(run, tmp_path / "new.csv", tmp_path / "out.csv", 1.5)
 
 
 def test_at_a_rate_of_one_all_are_called_positive(tmp_path):
@@ -229,3 +236,106 @@ def test_tasks_without_positives_are_not_scored(tmp_path):
     rows = read_rows(tmp_path / "out.csv")
     assert [(row["never"], row["never:decision"]) for row in rows] == [("", ""), ("", "")]
     assert all(row["y"] and row["y:decision"] in "01" for row in rows)
+
+
+def more_seeds(run, tmp_path, **changes):
+    other = Run.create(tmp_path / "other", tiny_recipe("ce", seed=5, **changes))
+    train(other)
+    return [run, other]
+
+
+def test_several_runs_are_averaged_as_log_odds(run, tmp_path):
+    runs = more_seeds(run, tmp_path)
+    setup = make_setup(run.recipe)
+    rows = setup.dataset.split["valid"]
+    write_rows(tmp_path / "new.csv", setup.dataset.inputs[rows])
+    found = predict_file(runs, tmp_path / "new.csv", tmp_path / "out.csv")
+    assert found["runs"] == 2
+    predictors = [Predictor.load(one) for one in runs]
+    odds = [
+        fit_calibration(one.validation.logits, one.validation.labels).log_odds(one.validation.logits)
+        for one in predictors
+    ]
+    expected = (odds[0] + odds[1]) / 2
+    scores = torch.tensor([float(row["task_1"]) for row in read_rows(tmp_path / "out.csv")])
+    torch.testing.assert_close(scores.double(), expected[:, 1].sigmoid(), rtol=1e-4, atol=1e-5)
+    decisions = torch.tensor([int(row["task_1:decision"]) for row in read_rows(tmp_path / "out.csv")])
+    negatives = setup.dataset.labels[rows, 1] == 0
+    assert decisions[negatives].double().mean() <= 0.1
+
+
+def test_runs_that_do_not_belong_together_are_refused(run, tmp_path):
+    write_rows(tmp_path / "new.csv", torch.zeros(1, 8))
+    with pytest.raises(RunError, match="other validation rows"):
+        predict_file(more_seeds(run, tmp_path / "a", data={"seed": 3}), tmp_path / "new.csv", tmp_path / "o")
+    with pytest.raises(RunError, match="other tasks"):
+        predict_file(more_seeds(run, tmp_path / "b", data={"tasks": 3}), tmp_path / "new.csv", tmp_path / "o")
+
+
+def test_parquet_in_and_out(run, tmp_path):
+    polars = pytest.importorskip("polars")
+    inputs = torch.randn(5, 8, generator=torch.Generator().manual_seed(0))
+    write_rows(tmp_path / "new.csv", inputs)
+    frame = polars.read_csv(tmp_path / "new.csv").with_columns(id=polars.lit("00A"))
+    frame.write_parquet(tmp_path / "new.parquet")
+    predict_file(run, tmp_path / "new.csv", tmp_path / "out.csv")
+    predict_file(run, tmp_path / "new.parquet", tmp_path / "out.parquet")
+    found = polars.read_parquet(tmp_path / "out.parquet")
+    assert found["id"].to_list() == ["00A"] * 5
+    assert found["task_0:decision"].dtype == polars.Int64
+    for name in ("task_0", "task_0:probability"):
+        expected = [float(row[name]) for row in read_rows(tmp_path / "out.csv")]
+        assert found[name].to_list() == pytest.approx(expected, rel=1e-6)
+
+
+def test_cells_of_the_input_are_kept_as_they_are(run, tmp_path):
+    write_rows(tmp_path / "new.csv", torch.zeros(2, 8), lambda text: text.replace("\n0,0.0", "\n007,1.50"))
+    text = (tmp_path / "new.csv").read_text().replace("id,", "usable,", 1)
+    (tmp_path / "new.csv").write_text(text)
+    predict_file(run, tmp_path / "new.csv", tmp_path / "out.csv")
+    rows = read_rows(tmp_path / "out.csv")
+    assert rows[0]["input:usable"] == "007"
+    assert rows[0]["x7"] == "1.50"
+    assert rows[0]["usable"] == "1"
+
+
+def test_decisions_with_a_promise(run, tmp_path):
+    write_rows(tmp_path / "new.csv", torch.zeros(2, 8))
+    found = predict_file(run, tmp_path / "new.csv", tmp_path / "out.csv", 0.3, confidence=0.6)
+    validation = Predictor.load(run).validation
+    points = operating_points(validation.logits, validation.labels, max_fpr=0.3, confidence=0.6)
+    assert found["promise"]["threshold"] == pytest.approx(points.threshold.tolist())
+    assert found["promise"]["fpr_high"] == pytest.approx(points.fpr_high.tolist())
+    found = predict_file(run, tmp_path / "new.csv", tmp_path / "out.csv", 0.01)  # 30 rows are not enough:
+    assert found["promise"] is None
+    found = predict_file(run, tmp_path / "new.csv", tmp_path / "out.csv", tpr=0.9)
+    assert found["promise"]["confidence"] == 0.95
+    assert found["promise"]["threshold"] == [None] * 4
+    assert {row["task_0:decision"] for row in read_rows(tmp_path / "out.csv")} == {""}
+    with pytest.raises(ValueError, match="fpr, tpr"):
+        predict_file(run, tmp_path / "new.csv", tmp_path / "out.csv", 0.1, tpr=0.9)
+
+
+def test_runs_without_scores_of_validation_rows_predict_as_before(run, tmp_path):
+    copy = Run.open(shutil.copytree(run.path, tmp_path / "run"))
+    (copy.path / "validation.safetensors").unlink()
+    write_rows(tmp_path / "new.csv", torch.zeros(2, 8))
+    predict_file(copy, tmp_path / "new.csv", tmp_path / "out.csv", 0.2)
+    assert {row["task_0:probability"] for row in read_rows(tmp_path / "out.csv")} == {""}
+    with pytest.raises(ValueError, match=r"0\.3.*0\.01, 0\.02, 0\.05"):
+        predict_file(copy, tmp_path / "new.csv", tmp_path / "out.csv", 0.3)
+    for wrong in ({"confidence": 0.9}, {"tpr": 0.9}):
+        with pytest.raises(RunError, match="validation rows"):
+            predict_file(copy, tmp_path / "new.csv", tmp_path / "out.csv", **wrong)
+    with pytest.raises(RunError, match="earlier version"):
+        predict_file([run, copy], tmp_path / "new.csv", tmp_path / "out.csv")
+
+
+def test_damaged_scores_are_named(run, tmp_path):
+    copy = Run.open(shutil.copytree(run.path, tmp_path / "run"))
+    file = copy.path / "validation.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-3] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(RunError, match=r"validation\.safetensors is damaged.*mmb resume"):
+        Predictor.load(copy)

@@ -50,7 +50,7 @@ def test_a_folder_that_another_process_trains_in_is_not_discarded(tmp_path):
 
 def test_a_soup_that_fails_at_once_leaves_no_folder(tmp_path):
     words = ["train", "--data", "csv", "data.path=nowhere.csv", "data.labels=a", "--method", "soup"]
-    assert main([*words, "--output", str(tmp_path / "run")]) == 1
+    assert main([*words, "--output", str(tmp_path / "run")]) == 2
     assert not (tmp_path / "run").exists()  # so that the corrected command can be run again
 
 

@@ -19,16 +19,21 @@ from mmb.auc.as_problem.per_positive_problems import PerPositiveStated, per_posi
 from mmb.auc.baselines import CrossEntropy, Focal, MiniBatchPartialAUC
 from mmb.auc.baselines.minibatch_partial import top_part
 from mmb.auc.batches import Batch, TaskBatch
+from mmb.auc.constrained_recall import ConstrainedRecall
 from mmb.auc.minmax import MinMaxAUC
 from mmb.auc.objective import Objective
 from mmb.auc.pairwise import PairwisePartialAUC
 from mmb.auc.partial import PartialAUC
-from mmb.auc.parts.pairs import Pairs
+from mmb.auc.parts.pairs import Pairs, pair_loss
+from mmb.auc.parts.soft_quantiles import SoftQuantiles
+from mmb.auc.recall import FPRAtRecall, RecallAtFPR
+from mmb.auc.two_way import TwoWayPartialAUC
 from mmb.problem import Problem
 from mmb.projections import nonnegative
 from mmb.trees import Tree, tree_map
 
-Tracked = PartialAUC | PairwisePartialAUC
+Selecting = PartialAUC | PairwisePartialAUC
+Tracked = Selecting | RecallAtFPR | FPRAtRecall
 
 
 class Blocks(NamedTuple):
@@ -57,8 +62,11 @@ def as_problem(objective: Objective, score: Score) -> Problem:
     if type(objective) not in _UPPER:
         raise TypeError(f"no statement as a problem for {type(objective).__name__}")
     upper = partial(_UPPER[type(objective)], objective, score)
-    lower = partial(_quantile, objective, score) if isinstance(objective, Tracked) else None
-    return Problem(upper, lower, objective.num_tasks, nonnegative if type(objective) is MinMaxAUC else None)
+    lower = None
+    if isinstance(objective, Tracked):
+        lower = partial(_quantile, objective, score)
+    projected = isinstance(objective, MinMaxAUC | ConstrainedRecall)
+    return Problem(upper, lower, objective.num_tasks, nonnegative if projected else None)
 
 
 def as_blocks(objective: Objective, batch: Batch) -> Blocks:
@@ -92,10 +100,10 @@ def _minmax(objective: MinMaxAUC, score: Score, x: Tree, dual: Tensor, lower: No
     return margin_loss(objective, x, dual, batch, h, torch.ones_like(h))
 
 
-def _select(objective: Tracked, z: Tensor, value: Tensor) -> Tensor:
+def _select(objective: Selecting, threshold: SoftQuantiles, z: Tensor, value: Tensor) -> Tensor:
     """`s(z)` for thresholds `value` `[t]`, held fixed if the gradient is practical."""
-    phi = torch.sigmoid((z - value.unsqueeze(1)) / objective.tracked.temperature)  # [t, r]
-    select = (phi[0] if len(value) == 1 else phi[0] - phi[1]) * objective.tracked.per_width
+    phi = torch.sigmoid((z - value.unsqueeze(1)) / threshold.temperature)  # [t, r]
+    select = (phi[0] if len(value) == 1 else phi[0] - phi[1]) * threshold.per_width
     return select.detach() if objective.gradient == "practical" else select
 
 
@@ -106,18 +114,39 @@ def _cut(objective: Tracked, score: Score, x: Tree, batch: One) -> Tensor:
     return torch.sigmoid(logits) if unit else logits
 
 
-def _quantile(objective: Tracked, score: Score, x: Tree, lower: Tensor, batch: One) -> Tensor:
-    """`g` of `TrackedThresholds`, summed over the thresholds of a task."""
-    threshold = objective.tracked
-    z, negative = _cut(objective, score, x, batch), batch["negative"]
+def _soft_quantile(threshold: SoftQuantiles, z: Tensor, lower: Tensor, batch: One) -> Tensor:
+    """`g` of `SoftQuantiles`, summed over the thresholds of a task."""
     soft = threshold.tau1 * functional.softplus((z - lower.unsqueeze(1)) / threshold.tau1)  # [t, r]
-    mean = (negative * (threshold.rates * lower.unsqueeze(1) + soft)).sum()
+    mean = (batch["negative"] * (threshold.rates * lower.unsqueeze(1) + soft)).sum()
     return mean + threshold.tau2 / 2 * (lower**2).sum()
+
+
+def _quantile(objective: Tracked, score: Score, x: Tree, lower: Tensor, batch: One) -> Tensor:
+    """The lower problem of a task: that of the positives, where they have one, has negated scores."""
+    z = _cut(objective, score, x, batch)
+    mirrored = {**batch, "negative": batch["positive"]}
+    if isinstance(objective, FPRAtRecall):
+        return _soft_quantile(objective.tracked_positive, -z, lower, mirrored)
+    if not isinstance(objective, TwoWayPartialAUC):
+        return _soft_quantile(objective.tracked, z, lower, batch)
+    of_positives = _soft_quantile(objective.tracked_positive, -z, lower[1:], mirrored)
+    return _soft_quantile(objective.tracked, z, lower[:1], batch) + of_positives
+
+
+def _two_way(
+    objective: TwoWayPartialAUC, score: Score, x: Tree, dual: Tensor, lower: Tensor, batch: One
+) -> Tensor:
+    z = _cut(objective, score, x, batch)
+    negatives = _select(objective, objective.tracked, z, lower[:1])
+    positives = _select(objective, objective.tracked_positive, -z, lower[1:])
+    h = squashed(objective, z, batch) if objective.transform == "recentered" else z
+    batch = {**batch, "positive": batch["positive"] * positives}
+    return margin_loss(objective, x, dual, batch, h, negatives)
 
 
 def _partial(objective: PartialAUC, score: Score, x: Tree, dual: Tensor, lower: Tensor, batch: One) -> Tensor:
     z = _cut(objective, score, x, batch)
-    select = _select(objective, z, lower)
+    select = _select(objective, objective.tracked, z, lower)
     h = squashed(objective, z, batch) if objective.transform == "recentered" else z
     return margin_loss(objective, x, dual, batch, h, select)
 
@@ -126,11 +155,32 @@ def _pairwise(
     objective: PairwisePartialAUC, score: Score, x: Tree, dual: None, lower: Tensor, batch: One
 ) -> Tensor:
     z = _cut(objective, score, x, batch)
-    select = _select(objective, z, lower)
+    select = _select(objective, objective.tracked, z, lower)
     short = objective.margin - (z.unsqueeze(1) - z)
     loss = functional.softplus(short) if objective.surrogate == "logistic" else short.clamp(min=0) ** 2
     value = batch["positive"] @ loss @ (batch["negative"] * select)
     return value if objective.gradient == "full" else value + held(objective, z, batch)
+
+
+def _recall(objective: RecallAtFPR, score: Score, x: Tree, dual: None, lower: Tensor, batch: One) -> Tensor:
+    z = score(x["model"], batch["inputs"], batch["task"])
+    loss, _ = pair_loss(objective.margin + lower - z, objective.surrogate)
+    return (batch["positive"] * loss).sum() + held(objective, z, batch)
+
+
+def _fpr(objective: FPRAtRecall, score: Score, x: Tree, dual: None, lower: Tensor, batch: One) -> Tensor:
+    """The lower variable is the negated threshold."""
+    z = score(x["model"], batch["inputs"], batch["task"])
+    loss, _ = pair_loss(objective.margin + lower + z, objective.surrogate)
+    return (batch["negative"] * loss).sum() + held(objective, z, batch)
+
+
+def _constrained(
+    objective: ConstrainedRecall, score: Score, x: Tree, dual: Tensor, lower: None, batch: One
+) -> Tensor:
+    z = score(x["model"], batch["inputs"], batch["task"])
+    excess = batch["negative"] * (torch.sigmoid(z / objective.temperature) / objective.fpr - 1)
+    return (batch["positive"] * functional.softplus(-z)).sum() + dual * excess.sum()
 
 
 def _cross_entropy(
@@ -165,7 +215,11 @@ def _minibatch(
 _UPPER: dict[type[Objective], Callable[..., Tensor]] = {
     MinMaxAUC: _minmax,
     PartialAUC: _partial,
+    TwoWayPartialAUC: _two_way,
     PairwisePartialAUC: _pairwise,
+    RecallAtFPR: _recall,
+    FPRAtRecall: _fpr,
+    ConstrainedRecall: _constrained,
     CrossEntropy: _cross_entropy,
     Focal: _focal,
     MiniBatchPartialAUC: _minibatch,

@@ -150,7 +150,8 @@ class HeadCompositionalAUC(MinMaxAUC):
             grads.append((features, (by_features + by_below).to(features.dtype)))
         else:
             grads += [(features, by_features.to(features.dtype)), (below, by_below.to(below.dtype))]
-        outputs, by_outputs = zip(*grads, strict=True)
+        moved = [pair for pair in grads if pair[0].requires_grad]  # not the features of a frozen encoder
+        outputs, by_outputs = zip(*moved, strict=True)
         torch.autograd.backward(outputs, by_outputs)
         return {"loss": entries.flag(value), **self.loss_parts(), **self.diagnostics()}
 

@@ -74,7 +74,7 @@ class OperatingPoints(nn.Module):
         share = count / (seen.clamp(max=_MEMORY) + count)
         moved = share * mean
         new_center = center + moved
-        new_variance = (torch.lerp(variance, square, share) - moved * moved).clamp(min=0)
+        new_variance = (variance + share * (square - variance) - moved * moved).clamp(min=0)
         above = entries.logits - point
         # the share above is half of one plus the mean sign: several times faster than comparisons
         surplus = (entries.negative * above.sign()).sum(0) * (0.5 * per_mass) + (0.5 - self.rate)
@@ -82,7 +82,7 @@ class OperatingPoints(nn.Module):
         speed = (count / (first + 0.5 * seen).clamp(max=later)).clamp(max=_FASTEST)
         tail = (point - center) / _spread(variance) + (speed * self.unit * surplus).clamp(-1, 1)
         target = new_center + torch.where(seen > 0, tail, self.start) * _spread(new_variance)
-        point = torch.lerp(point, target, self.lr)
+        point = point + self.lr * (target - point)
         entries.scatter_(self.state, torch.stack([point, new_center, new_variance, seen + count], 1))
 
     @torch.no_grad()

@@ -83,6 +83,16 @@ class WeightedScores:
         negative = self.negative / self.negative_mass
         return replace(self, positive=positive, negative=negative, negative_mass=negative.sum(0))
 
+    def mirrored(self) -> WeightedScores:
+        """The same ranking problem seen from the positives: scores negated, classes exchanged."""
+        return replace(
+            self,
+            logits=-self.logits,
+            positive=self.negative,
+            negative=self.positive,
+            negative_mass=self.positive.sum(0),
+        )
+
     def spread(self, values: Tensor, num_tasks: int) -> Tensor:
         """Put values `[k]` of the batch's tasks in their places of `[m]`, zero elsewhere."""
         if self.tasks is None:

@@ -2,9 +2,10 @@
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 from torch import Tensor
@@ -22,32 +23,90 @@ _CHECKED = 1 << 26  # bytes; checksums of larger arrays are not compared when a 
 
 
 def write(folder: Path, arrays: Mapping[str, Any], facts: Mapping[str, Any]) -> Path:
-    """Write NumPy arrays and facts (plain JSON) as a cache folder; a damaged one in its place is replaced.
+    """Write NumPy arrays and facts (plain JSON) as a cache folder; see `writing`.
 
     In place of an array that is too large for memory, a function may write it to the `.npy` path it is given.
+    """
+    with writing(folder) as cache:
+        for name, array in arrays.items():
+            if callable(array):
+                array(cache.new_file(name))
+            else:
+                cache.append(name, array)
+        cache.facts.update(facts)
+    return folder
+
+
+class Writer:
+    """Arrays that grow by rows, and facts about them, on their way to a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._format = folder, require("numpy", extra=_EXTRA).lib.format
+        self._files: dict[str, tuple[IO[bytes], dict[str, Any]]] = {}
+        self._listed: list[str] = []
+        self.facts: dict[str, Any] = {}  # plain JSON
+
+    def new_file(self, name: str) -> Path:
+        """Where an array is to be written as a whole."""
+        self._listed.append(name)
+        return self._folder / f"{name}.npy"
+
+    def append(self, name: str, rows: Any) -> None:
+        """Add rows to an array; all calls for one array have the same dtype and shape of a row."""
+        if rows.dtype.hasobject:
+            raise ValueError(
+                f"{name}: objects would have to be pickled, which a cache does not; got {rows.dtype}"
+            )
+        if name not in self._files:
+            header = {"descr": self._format.dtype_to_descr(rows.dtype), "fortran_order": False}
+            header["shape"] = (0, *rows.shape[1:])
+            self._files[name] = self.new_file(name).open("wb"), header
+            self._format.write_array_header_1_0(self._files[name][0], header)  # with room for more digits
+        file, header = self._files[name]
+        header["shape"] = (header["shape"][0] + len(rows), *header["shape"][1:])
+        np = require("numpy", extra=_EXTRA)
+        file.write(np.ascontiguousarray(rows).data.cast("B") if rows.size else b"")
+
+    def close(self) -> None:
+        """Write the manifest."""
+        for file, header in self._files.values():
+            with file:
+                file.seek(0)
+                self._format.write_array_header_1_0(file, header)
+        paths = {name: self._folder / f"{name}.npy" for name in self._listed}
+        listed = {
+            name: {"bytes": path.stat().st_size, "sha256": checksum_of(path)} for name, path in paths.items()
+        }
+        manifest = {"version": VERSION, "arrays": listed, "facts": self.facts}
+        (self._folder / _MANIFEST).write_text(json.dumps(with_checksum(manifest), indent=1))
+
+    def abandon(self) -> None:
+        """Close all files as they are."""
+        for file, _ in self._files.values():
+            file.close()
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[Writer]:
+    """Write a cache folder, which appears when the block ends; a damaged one in its place is replaced.
+
     The folder appears whole: a reader never sees half a cache, and of two processes that prepare the same
     data set one wins.
     """
-    np = require("numpy", extra=_EXTRA)
     try:
         with atomic_path(folder) as temporary:
             temporary.mkdir()
-            listed = {}
-            for name, array in arrays.items():
-                path = temporary / f"{name}.npy"
-                if callable(array):
-                    array(path)
-                else:
-                    np.save(path, array, allow_pickle=False)
-                listed[name] = {"bytes": path.stat().st_size, "sha256": checksum_of(path)}
-            manifest = {"version": VERSION, "arrays": listed, "facts": dict(facts)}
-            (temporary / _MANIFEST).write_text(json.dumps(with_checksum(manifest), indent=1))
+            writer = Writer(temporary)
+            try:
+                yield writer
+                writer.close()
+            finally:
+                writer.abandon()
             if folder.exists() and not is_intact(folder):
                 shutil.rmtree(folder)
     except OSError:
         if not is_intact(folder):
             raise
-    return folder
 
 
 def is_intact(folder: Path) -> bool:
@@ -62,6 +121,11 @@ def is_intact(folder: Path) -> bool:
         if is_no_damage(error):
             raise
         return False
+
+
+def checksums(folder: Path) -> dict[str, str]:
+    """SHA-256 of each array, by name."""
+    return {name: entry["sha256"] for name, entry in _manifest(folder)["arrays"].items()}
 
 
 def is_there(folder: Path) -> bool:

@@ -32,6 +32,11 @@ def first_bytes(path: Path) -> bytes:
         return file.read(8)
 
 
+def is_compressed(path: Path) -> bool:
+    """Whether a file is compressed by gzip or Zstandard."""
+    return first_bytes(path).startswith((_GZIP, _ZSTD))
+
+
 def open_text(path: Path) -> Any:
     """Open a file of text for its bytes, expanding it if it is compressed by gzip or Zstandard."""
     start = first_bytes(path)

@@ -1,6 +1,6 @@
 """Tables read by polars: blocks of text, Parquet and Arrow."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from itertools import chain
@@ -62,6 +62,14 @@ class FrameTable(Table):
         codes, names = as_names(found)
         codes = text.replace_strict(found, codes.tolist(), default=GAP, return_dtype=_pl.Int64)
         return Names(torch.tensor(codes.fill_null(GAP).to_numpy()), names)
+
+    def matrix(self, names: Sequence[str]) -> Tensor:
+        """Columns side by side, float64 `[n, d]`; see `Table`."""
+        chosen = [self._column(name) for name in names]
+        if not chosen or not all(column.dtype.is_numeric() for column in chosen):
+            return super().matrix(names)
+        frame = self.frame.select(_pl.col(names).cast(_pl.Float64))
+        return torch.from_numpy(frame.to_numpy(order="c", writable=True))
 
     def cells(self, name: str) -> list[str]:
         """A column as text."""

@@ -53,10 +53,12 @@ class Table(ABC):
     Attributes:
         path: The file.
         first: Number of rows of the file before these.
+        files: The files with their numbers of rows, if there are several.
     """
 
     path: Path
     first: int
+    files: Sequence[tuple[Path, int]] = ()
 
     def __len__(self) -> int:
         return len(self.fits)
@@ -83,9 +85,19 @@ class Table(ABC):
     def cells(self, name: str) -> list[str]:
         """A column as text."""
 
-    def has_text(self, name: str) -> bool:
-        """Whether a column has cells that are neither blank nor numbers."""
-        return bool(self.numbers(name).isinf().any())
+    def matrix(self, names: Sequence[str]) -> Tensor:
+        """Columns side by side, float64 `[n, d]`; see `numbers`."""
+        if not names:
+            return torch.empty(len(self), 0, dtype=torch.float64)
+        return torch.stack([self.numbers(name) for name in names], 1)
+
+    def locate(self, row: int) -> tuple[Path, int]:
+        """The file of a row, and its number in that file, from 1 after the header."""
+        for path, rows in self.files:
+            if row < rows:
+                return path, row + 1
+            row -= rows
+        return self.path, self.first + row + 1
 
     def check_column(self, name: str) -> None:
         """Raise an error that lists all columns, if this is none of them."""
@@ -98,11 +110,13 @@ class Table(ABC):
 
     def refuse_rows(self, bad: Tensor | Sequence[bool], problem: str) -> None:
         """Raise an error that names the first bad rows, if there are any."""
-        rows = (torch.as_tensor(bad).nonzero().flatten() + self.first + 1).tolist()
+        rows = torch.as_tensor(bad).nonzero().flatten().tolist()
         if rows:
+            path, _ = self.locate(rows[0])
+            shown = [row for file, row in map(self.locate, rows[:5]) if file == path]
             raise TableError(
-                self.path,
-                f"{len(rows)} rows have {problem} (data rows {rows[:5]}, counted from 1 after the header)",
+                path,
+                f"{len(rows)} rows have {problem} (data rows {shown}, counted from 1 after the header)",
                 "correct or remove those rows",
             )
 
@@ -119,6 +133,7 @@ class TextTable(Table):
     columns: dict[str, list[str]]  # cells of each column by its name, in file order
     fitting: Tensor  # which rows fit
     first: int = 0
+    files: Sequence[tuple[Path, int]] = ()
 
     @property
     def fits(self) -> Tensor:
@@ -142,6 +157,15 @@ class TextTable(Table):
     def names(self, name: str) -> Names:
         """A column as names."""
         return as_names(self.cells(name))
+
+
+def joined(tables: Sequence[TextTable], names: Sequence[str]) -> TextTable:
+    """Some columns of tables, one below the other."""
+    columns = {
+        name: [cell for table in tables for cell in table.cells(name)] for name in dict.fromkeys(names)
+    }
+    fits = torch.cat([table.fits for table in tables])
+    return TextTable(tables[0].path, columns, fits, files=[(table.path, len(table)) for table in tables])
 
 
 def as_names(cells: Iterable[str]) -> Names:

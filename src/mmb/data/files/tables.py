@@ -72,15 +72,21 @@ def _file_batches(path: Path, columns: Collection[str] | None, text: Collection[
                 yield from read_lines(path, file, rows=_ROWS)
 
 
+def is_text(path: Path) -> bool:
+    """Whether a path is a file of text, which may be compressed."""
+    return not path.is_dir() and not first_bytes(path).startswith((_PARQUET, _ARROW, _ZIP))
+
+
 def read_table(path: Path) -> TextTable:
     """Read all of a table as text."""
     path = Path(path)
-    if not path.is_dir() and not first_bytes(path).startswith((_PARQUET, _ARROW, _ZIP)):
+    if is_text(path):
         with open_text(path) as file:
             return next(read_lines(path, file))
     batches = list(read_batches(path))
-    names = batches[0].column_names
-    columns = {name: [cell for batch in batches for cell in batch.cells(name)] for name in names}
+    columns = {
+        name: [cell for batch in batches for cell in batch.cells(name)] for name in batches[0].column_names
+    }
     return TextTable(path, columns, torch.cat([batch.fits for batch in batches]))
 
 

@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mmb.data.files.table import GAP, Names, Table
+from mmb.data.dataset import NewRows
+from mmb.data.files.table import GAP, Table
 from mmb.data.files.tables import read_batches
 from mmb.data.inputs.quartiles import squash
 
@@ -46,7 +47,13 @@ class Date(Number):
 
     def values(self, table: Table) -> Tensor:
         """The column of a table, float64 `[n]`: NaN for gaps, infinite for what is not a date."""
-        return days(table.names(self.name))
+        codes, names = table.names(self.name)
+        return self.lookup(names)[codes]
+
+    @staticmethod
+    def lookup(names: Sequence[str]) -> Tensor:
+        """The value of each name, and last that of a gap."""
+        return torch.tensor([*map(_day, names), torch.nan], dtype=torch.float64)
 
 
 @dataclass(frozen=True)
@@ -61,10 +68,10 @@ class Category:
         """Names of the encoded columns."""
         return tuple(f"{self.name}={category}" for category in self.categories)
 
-    def places(self, names: Sequence[str]) -> list[int]:
-        """The feature that is 1 for each name, `GAP` if there is none."""
+    def lookup(self, names: Sequence[str]) -> Tensor:
+        """The feature that is 1 for each name, `GAP` if there is none, and last that of a gap."""
         index = {category: place for place, category in enumerate(self.categories)}
-        return [index.get(name, GAP) for name in names]
+        return torch.tensor([*(index.get(name, GAP) for name in names), GAP])
 
 
 @dataclass(frozen=True)
@@ -79,16 +86,9 @@ class Hashed:
         """Names of the encoded columns."""
         return tuple(f"{self.name}#{bucket}" for bucket in range(self.buckets))
 
-    def places(self, names: Sequence[str]) -> list[int]:
-        """The feature that is 1 for each name."""
-        return [zlib.crc32(name.encode()) % self.buckets for name in names]
-
-
-def days(column: Names) -> Tensor:
-    """Dates as days since 1970, float64 `[n]`: NaN for gaps, infinite for what is not a date."""
-    return torch.tensor([*(_day(name) for name in column.names), torch.nan], dtype=torch.float64)[
-        column.codes
-    ]
+    def lookup(self, names: Sequence[str]) -> Tensor:
+        """The feature that is 1 for each name, and last that of a gap."""
+        return torch.tensor([*(zlib.crc32(name.encode()) % self.buckets for name in names), GAP])
 
 
 def _day(name: str) -> float:
@@ -127,11 +127,17 @@ class ColumnEncoder:
         Usable rows have the right number of cells, and a number or a gap in every numeric column; other rows
         are encoded as gaps. The table may have more columns than this encoder, in any order.
         """
-        values = [column.values(table) for column in self.numeric]
-        places = [names_to_places(column, table.names(column.name)) for column in self.named]
-        matrix = torch.stack(values, 1) if values else torch.empty(len(table), 0, dtype=torch.float64)
-        inputs, readable = self.encode_cells(matrix, places)
+        inputs, readable = self._encode(table)
         return inputs, table.fits & readable.all(1)
+
+    def _encode(self, table: Table) -> tuple[Tensor, Tensor]:
+        """Features of a table, and which of its numeric cells could be read; see `encode_cells`."""
+        if any(isinstance(column, Date) for column in self.numeric):
+            matrix = torch.stack([column.values(table) for column in self.numeric], 1)
+        else:
+            matrix = table.matrix([column.name for column in self.numeric])
+        named = [(column, table.names(column.name)) for column in self.named]
+        return self.encode_cells(matrix, [column.lookup(cells.names)[cells.codes] for column, cells in named])
 
     def encode_cells(self, values: Tensor, places: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """Features of cells that have been read.
@@ -172,14 +178,25 @@ class ColumnEncoder:
 
     def read(self, path: Path) -> tuple[Tensor, Tensor]:
         """Encode every row of a file; see `encode`."""
-        parts = list(self.stream(path))
-        return torch.cat([inputs for inputs, _ in parts]), torch.cat([usable for _, usable in parts])
-
-    def stream(self, path: Path) -> Iterator[tuple[Tensor, Tensor]]:
-        """Encode a file some rows at a time; see `encode`."""
         text = [column.name for column in self.columns if type(column) is not Number]
-        for table in read_batches(Path(path), [column.name for column in self.columns], text):
-            yield self.encode(table)
+        tables = read_batches(Path(path), [column.name for column in self.columns], text)
+        inputs, usable = zip(*map(self.encode, tables), strict=True)
+        return torch.cat(inputs), torch.cat(usable)
+
+    def batches(self, path: Path) -> Iterator[NewRows]:
+        """The rows of a file, some at a time, with its own columns."""
+        names = next(read_batches(Path(path))).column_names
+        for table in read_batches(Path(path), text=names):
+            inputs, readable = self._encode(table)
+            cells = {name: table.cells(name) for name in names}
+            problems = [""] * len(table)
+            for row in (~readable.all(1)).nonzero().flatten().tolist():
+                column = self.numeric[int((~readable[row]).nonzero()[0])]
+                kind = "a date" if isinstance(column, Date) else "a number that can be used"
+                problems[row] = f"column {column.name!r}: {cells[column.name][row]!r} is not {kind}"
+            for row in (~table.fits).nonzero().flatten().tolist():
+                problems[row] = "it has more or fewer cells than the header"
+            yield NewRows(cells, inputs, problems)
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON, from which `from_json` makes the same encoder."""
@@ -205,11 +222,6 @@ def _column_from_json(
     if "buckets" in facts:
         return Hashed(**facts)
     return Date(**facts) if date else Number(**facts)
-
-
-def names_to_places(column: Category | Hashed, cells: Names) -> Tensor:
-    """For each cell of a column, which of its features is 1, int64 `[n]`; `GAP` for none."""
-    return torch.tensor([*column.places(cells.names), GAP])[cells.codes]  # a gap is the last of them
 
 
 def plain_columns(names: Sequence[str], scale: float = 1.0) -> ColumnEncoder:

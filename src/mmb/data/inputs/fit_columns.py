@@ -4,13 +4,15 @@ import math
 import re
 import warnings
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 from torch import Tensor
 
+from mmb._extras import require
 from mmb.data.errors import TableError
 from mmb.data.files.table import Table, numbers
-from mmb.data.inputs.columns import Category, ColumnEncoder, Date, Hashed, Number, days
+from mmb.data.inputs.columns import Category, ColumnEncoder, Date, Hashed, Number
 from mmb.data.inputs.quartiles import REACH, quartile_deviation
 
 _FAR = 1e4  # times the width of the middle half: cells this far out would flatten all others
@@ -18,6 +20,8 @@ _CODES = 20  # with more different cells, most of them numbers, a column is not 
 _DATES = 50  # with more different names, all of them dates, a column is taken for dates
 _MOST_CATEGORIES = 1000  # one-hot; more are hashed to
 _BUCKETS = 256
+_MANY = 100_000  # rows, of which columns are fitted side by side
+_THREADS = 2
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
 
 
@@ -29,7 +33,10 @@ def fit_columns(table: Table, names: Sequence[str], rows: Tensor) -> ColumnEncod
     its median fills gaps. So is a column of many dates. Any other column is one-hot over the names it holds;
     very many names are hashed. A cell of any row that could not be encoded is an error.
     """
-    return ColumnEncoder(tuple(_fit(table, name, rows) for name in names))
+    if len(rows) <= _MANY:
+        return ColumnEncoder(tuple(_fit(table, name, rows) for name in names))
+    with ThreadPoolExecutor(_THREADS) as pool:
+        return ColumnEncoder(tuple(pool.map(lambda name: _fit(table, name, rows), names)))
 
 
 def _fit(table: Table, name: str, rows: Tensor) -> Number | Category | Hashed:
@@ -40,7 +47,8 @@ def _fit(table: Table, name: str, rows: Tensor) -> Number | Category | Hashed:
         raise TableError(
             table.path, f"column {name!r} is blank in every training row", "leave it out of the features"
         )
-    values, rows = values[there], rows[there]
+    if not bool(there.all()):
+        values, rows = values[there], rows[there]
     if bool(values.isinf().any()):
         return _fit_names(table, name, rows)
     column = _fit_numbers(table, Number(name), values, rows)
@@ -68,13 +76,17 @@ def _fit_numbers(table: Table, kind: Number, values: Tensor, rows: Tensor) -> Nu
             f"column {name!r} has numbers as large as {float(values.abs().max()):g}",
             "correct those cells, or leave it out of the features",
         )
-    middle = float(values.median())
-    low, high = (float(values.kthvalue(k * len(values) // 4 + 1).values) for k in (1, 3))
-    furthest = int((values - middle).abs().argmax())
-    if abs(float(values[furthest]) - middle) > _FAR * (high - low) > 0:
-        row = int(rows[furthest])
+    n = len(values)
+    low, middle, high = order_statistics(values, [n // 4, (n - 1) // 2, 3 * n // 4])
+    if (
+        max(float(end) - middle for end in (values.max(), 2 * middle - values.min()))
+        > _FAR * (high - low)
+        > 0
+    ):
+        furthest = int((values - middle).abs().argmax())
+        path, row = table.locate(int(rows[furthest]))
         warnings.warn(
-            f"{table.path}: column {name!r} has {table.cells(name)[row]} in data row {row + 1}, where half "
+            f"{path}: column {name!r} has {float(values[furthest]):.12g} in data row {row}, where half "
             f"of its cells lie from {low:g} to {high:g}: cells that far out count as {REACH:g} deviations; "
             "blank them if they stand for a gap",
             stacklevel=2,
@@ -83,23 +95,33 @@ def _fit_numbers(table: Table, kind: Number, values: Tensor, rows: Tensor) -> Nu
     return make(name, middle, mean, spread or 1.0)
 
 
+def order_statistics(values: Tensor, places: list[int]) -> list[float]:
+    """What is at some places of sorted values `[n]`."""
+    if len(values) > _MANY:
+        found = require("numpy", extra="training").partition(values.numpy(), places)
+        return [float(found[place]) for place in places]
+    return [float(values.kthvalue(place + 1).values) for place in places]
+
+
 def _fit_names(table: Table, name: str, rows: Tensor) -> Category | Hashed | Number:
     """Encode a column in which some training cells are not numbers; `rows` are those that are not blank."""
     cells = table.names(name)
     codes = cells.codes[rows]
     found = [cells.names[code] for code in torch.unique(codes).tolist()]
-    if len(found) > _DATES and bool(days(cells)[rows].isfinite().all()):
-        dates = _fit_numbers(table, Date(name), days(cells)[rows], rows)
-        _refuse_unreadable(table, dates, days(cells))
+    if len(found) > _DATES and bool(Date.lookup(found)[:-1].isfinite().all()):
+        values = Date(name).values(table)
+        dates = _fit_numbers(table, Date(name), values[rows], rows)
+        _refuse_unreadable(table, dates, values)
         return dates
     as_number = numbers([*cells.names, ""])[codes]
     odd = found[next(place for place, value in enumerate(numbers(found).isinf().tolist()) if value)]
     finite = int(as_number.isfinite().sum())
     if len(found) > _CODES and 2 * finite > len(rows):
         row = int(rows[as_number.isinf().nonzero()[0]])
+        path, place = table.locate(row)
         raise TableError(
-            table.path,
-            f"column {name!r} has numbers, but {table.cells(name)[row]!r} in data row {row + 1}",
+            path,
+            f"column {name!r} has numbers, but {cells.names[int(cells.codes[row])]!r} in data row {place}",
             "correct such cells or blank them, or leave the column out of the features",
         )
     if len(found) > _CODES and 2 * sum(map(bool, map(_DECIMAL_COMMA.fullmatch, found))) > len(found):

@@ -14,13 +14,15 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from mmb._cores import available_cores
+from mmb.data.dataset import NewRows
 from mmb.data.errors import DataError
 from mmb.data.files.table import is_blank
 from mmb.data.files.tables import read_table
 from mmb.data.inputs.image_decoder import Decoder
-from mmb.data.inputs.images import IMAGENET_MEAN, IMAGENET_STD, Pixels
+from mmb.data.inputs.images import IMAGENET_MEAN, IMAGENET_STD, ImageTensor, Pixels
 
 _HOST = torch.device("cpu")
+_NEW_ROWS = 512  # images to predict for that are in memory at a time
 
 
 @dataclass(frozen=True)
@@ -114,19 +116,33 @@ class ImageEncoder:
     root: str | None = None  # another folder to look for them, if they are not there
     suffix: str = ""  # added to every name in a CSV file
 
-    def read(self, path: Path) -> tuple[ImageFiles, Tensor]:
-        """Inputs of every image of a folder (by name) or CSV file, and which can be decoded (bool `[n]`)."""
+    def read(self, path: Path) -> tuple[ImageTensor, Tensor]:
+        """Inputs of every image of a folder (by name) or table, and which can be decoded (bool `[n]`)."""
+        found = [(batch.inputs, batch.problems) for batch in self.batches(path)]
+        images = torch.cat([inputs.images for inputs, _ in found if isinstance(inputs, ImageTensor)])
+        usable = torch.tensor(
+            [not problem for _, problems in found for problem in problems], dtype=torch.bool
+        )
+        return ImageTensor(images, Pixels.of(self.mean, self.std)), usable
+
+    def batches(self, path: Path) -> Iterator[NewRows]:
+        """The images of a folder (by name) or table, some at a time; black for one that cannot be decoded."""
         path = Path(path)
         if path.is_dir():
-            folder, names = path, sorted(f.name for f in path.iterdir() if f.is_file())
+            names = sorted(f.name for f in path.iterdir() if f.is_file())
+            folder, columns = path, {"file": names}
         else:
-            folder = path.parent
-            names = [self._found(folder, name) for name in read_table(path).cells(self.column)]
-        with ThreadPoolExecutor() as pool:
-            usable = list(pool.map(lambda name: self._readable(folder, name), names))
-        kept = [name if fine else "" for name, fine in zip(names, usable, strict=True)]
-        inputs = ImageFiles(folder, kept, self.decoder, Pixels.of(self.mean, self.std))
-        return inputs, torch.tensor(usable, dtype=torch.bool)
+            table = read_table(path)
+            folder, columns = path.parent, {name: table.cells(name) for name in table.column_names}
+            names = [self._found(folder, name) for name in table.cells(self.column)]
+        pixels = Pixels.of(self.mean, self.std)
+        with ThreadPoolExecutor(available_cores()) as pool:
+            for start in range(0, max(1, len(names)), _NEW_ROWS):
+                rows = slice(start, start + _NEW_ROWS)
+                found = list(pool.map(lambda name: self._decode(folder, name), names[rows]))
+                images = torch.stack([self._black(), *(image for image, _ in found)])[1:]
+                cells = {name: column[rows] for name, column in columns.items()}
+                yield NewRows(cells, ImageTensor(images, pixels), [problem for _, problem in found])
 
     def _found(self, folder: Path, name: str) -> str:
         """The name of a file with its suffix, as a whole path where it is not in the folder; "" for none."""
@@ -137,12 +153,18 @@ class ImageEncoder:
             return name
         return str(Path(self.root, name))
 
-    def _readable(self, folder: Path, name: str) -> bool:
+    def _decode(self, folder: Path, name: str) -> tuple[Tensor, str]:
+        """The image in a file, or a black one and what is wrong."""
+        if not name:
+            return self._black(), "no file is named"
         try:
-            self.decoder(folder / name)
-        except (DataError, ValueError):  # the latter for names that no file can have
-            return False
-        return True
+            image = self.decoder(folder / name)
+        except (DataError, ValueError) as error:  # the latter for names that no file can have
+            return self._black(), str(error).splitlines()[0]
+        return image if self.decoder.bits == 8 else image.view(torch.int16), ""  # which can be indexed
+
+    def _black(self) -> Tensor:
+        return torch.zeros(self.decoder.shape, dtype=torch.uint8 if self.decoder.bits == 8 else torch.int16)
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON, from which `from_json` makes the same encoder."""

@@ -9,11 +9,12 @@ from torch import Tensor
 from mmb.data.dataset import SPLITS
 from mmb.data.errors import TableError
 from mmb.data.files.table import GAP, Table
-from mmb.data.splits import random_split
+from mmb.data.inputs.columns import Date
+from mmb.data.splits import random_split, split_rows
 from mmb.label_values import MISSING
 
 _WORDS = {"true": 1, "yes": 1, "false": 0, "no": 0}
-_MINUS_ONE, _WRONG = -2, -3  # codes, besides those of labels, of cells that say -1 and of those that say else
+_WRONG = -2  # stands for cells that are no labels
 
 
 def name_list(names: str | Sequence[str]) -> list[str]:
@@ -39,48 +40,123 @@ def read_labels(table: Table, tasks: Sequence[str]) -> Tensor:
 
     A blank cell is a gap; so is -1 in a column that has zeros. Any other cell is an error that names it.
     """
-    labels = label_cells(table, tasks)
-    settle_minus_one(table.path, tasks, labels)
+    reader = LabelReader(tasks)
+    labels = reader(table)
+    reader.finish()
     return labels
 
 
-def label_cells(table: Table, tasks: Sequence[str]) -> Tensor:
-    """Labels as `read_labels`, but cells that say -1 are still apart, for `settle_minus_one`."""
-    return torch.stack([_label_column(table, name) for name in tasks], 1)
+class LabelReader:
+    """Reads the labels of a file some rows at a time; see `read_labels`."""
 
+    def __init__(self, tasks: Sequence[str]) -> None:
+        self._tasks = tasks
+        self._seen = torch.zeros(2, len(tasks), dtype=torch.bool)  # whether a task has 0, 1
+        self._minus_one: dict[str, tuple[Path, int]] = {}  # where a task first has -1
 
-def _label_column(table: Table, name: str) -> Tensor:
-    values = table.numbers(name)
-    known = ((values == 0) | (values == 1)).logical_or_(values == -1)
-    labels = torch.where(known, values, torch.where(values.isnan(), MISSING, _WRONG)).to(torch.int8)
-    labels[values == -1] = _MINUS_ONE
-    if bool(values.isinf().any()):
+    def __call__(self, table: Table) -> Tensor:
+        """Labels of some rows, `int8 [n, m]`."""
+        values = table.matrix(self._tasks)
+        minus_one = values == MISSING
+        labels = torch.where((values == 0) | (values == 1), values, _WRONG)
+        labels = labels.masked_fill_(values.isnan() | minus_one, MISSING).to(torch.int8)
+        for task in (labels == _WRONG).any(0).nonzero().flatten().tolist():
+            self._read_words(table, self._tasks[task], labels[:, task])
+        for task in minus_one.any(0).nonzero().flatten().tolist():
+            row = int(minus_one[:, task].nonzero()[0])
+            self._minus_one.setdefault(self._tasks[task], table.locate(row))
+        self._seen |= torch.stack([(labels == value).any(0) for value in (0, 1)])
+        return labels
+
+    def _read_words(self, table: Table, name: str, labels: Tensor) -> None:
+        """Fill in the labels `[n]` of a column that says yes and no, or true and false."""
         codes, names = table.names(name)
         words = torch.tensor([*(_WORDS.get(word.lower(), _WRONG) for word in names), MISSING])
-        labels = torch.where(values.isinf(), words[codes].to(torch.int8), labels)
-    if bool((labels == _WRONG).any()):
-        row = int((labels == _WRONG).nonzero()[0])
-        raise TableError(
-            table.path,
-            f"label column {name!r} has {table.cells(name)[row]!r} in data row {table.first + row + 1}",
-            "write labels as 1 and 0, and leave a label that is not known blank",
-        )
-    return labels
+        wrong = labels == _WRONG
+        labels[wrong] = words[codes][wrong].to(torch.int8)
+        if bool((labels == _WRONG).any()):
+            row = int((labels == _WRONG).nonzero()[0])
+            path, place = table.locate(row)
+            raise TableError(
+                path,
+                f"label column {name!r} has {table.cells(name)[row]!r} in data row {place}",
+                "write labels as 1 and 0, and leave a label that is not known blank",
+            )
+
+    def finish(self) -> None:
+        """Refuse columns in which -1 may mean negative: those with -1 and 1 where nothing is 0."""
+        for task, (path, row) in self._minus_one.items():
+            zero, one = self._seen[:, self._tasks.index(task)].tolist()
+            if one and not zero:
+                raise TableError(
+                    path,
+                    f"label column {task!r} has 1 and -1 (data row {row}) but no 0, so -1 may mean negative "
+                    "or not known",
+                    "write negatives as 0, and leave a label that is not known blank",
+                )
 
 
-def settle_minus_one(path: Path, tasks: Sequence[str], labels: Tensor) -> None:
-    """Turn cells that say -1 into gaps, in place; refuse them in columns with 1 where nothing is 0."""
-    says = labels == _MINUS_ONE
-    unclear = says.any(0) & (labels == 1).any(0) & ~(labels == 0).any(0)
-    if bool(unclear.any()):
-        task = int(unclear.nonzero()[0])
-        raise TableError(
-            path,
-            f"label column {tasks[task]!r} has 1 and -1 (data row {int(says[:, task].nonzero()[0]) + 1}) but "
-            "no 0, so -1 may mean negative or not known",
-            "write negatives as 0, and leave a label that is not known blank",
-        )
-    labels[says] = MISSING
+def choose_split(
+    table: Table,
+    labels: Tensor,
+    fractions: Sequence[float],
+    seed: int,
+    *,
+    split: str = "random",
+    split_column: str | None = None,
+    group: str | None = None,
+    time: str | None = None,
+    folds: int = 0,
+    fold: int = 0,
+    rows: int | None = None,
+) -> dict[str, Tensor]:
+    """Rows of train, valid and test as options of a data set say.
+
+    Args:
+        table: The table.
+        labels: Of its rows, `int8 [n, m]`.
+        fractions: As in `split_rows`.
+        seed: As in `split_rows`.
+        split: `"random"` or `"stratified"`.
+        split_column: Column that says the part of each row.
+        group: Column that says which rows belong together.
+        time: Column of numbers or dates, by which rows are ordered.
+        folds: As in `split_rows`.
+        fold: As in `split_rows`.
+        rows: How many rows to split, from the first; all by default.
+    """
+    if split not in ("random", "stratified"):
+        raise ValueError(f"split must be 'random' or 'stratified', got {split!r}")
+    if split_column is not None:
+        if group or time or folds or split != "random":
+            raise ValueError("split_column says all there is to say: leave out split, group, time and folds")
+        return read_split(table, split_column, fractions, seed)
+    groups = None if group is None else table.names(group).codes
+    if groups is not None:
+        table.refuse_rows(groups == GAP, f"a blank cell in column {group!r}, which says their group")
+    times = None if time is None else _times(table, time)
+    rows = len(table) if rows is None else rows
+    return split_rows(
+        rows,
+        fractions,
+        seed,
+        labels=labels[:rows] if split == "stratified" else None,
+        groups=None if groups is None else groups[:rows],
+        times=None if times is None else times[:rows],
+        folds=folds,
+        fold=fold,
+    )
+
+
+def _times(table: Table, name: str) -> Tensor:
+    """A column of numbers or dates, float64 `[n]`."""
+    values = table.numbers(name)
+    if bool(values.isinf().any()):
+        values = Date(name).values(table)
+    table.refuse_rows(
+        ~values.isfinite(), f"neither a number nor a date such as 2024-01-31 in column {name!r}"
+    )
+    return values
 
 
 def read_split(table: Table, column: str | None, fractions: Sequence[float], seed: int) -> dict[str, Tensor]:

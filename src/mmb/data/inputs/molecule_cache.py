@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from mmb._extras import require
-from mmb.data.dataset import SPLITS, Dataset, Inputs, Progress
+from mmb.data.dataset import SPLITS, Dataset, Inputs, NewRows, Progress
 from mmb.data.files import cache
 from mmb.data.files.table import TextTable
-from mmb.data.files.tables import read_table
+from mmb.data.files.tables import read_batches, read_table
 from mmb.data.inputs.featurize import Featurizer
 from mmb.data.inputs.graphs import GraphInputs
 from mmb.data.inputs.label_columns import read_labels
@@ -53,6 +53,21 @@ class MoleculeEncoder:
         arrays = self.featurizer(table.cells(self.smiles))
         tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
         return _inputs(tensors), tensors["usable"]
+
+    def batches(self, path: Path) -> Iterator[NewRows]:
+        """The rows of a file, some at a time, with its own columns."""
+        names = next(read_batches(Path(path))).column_names
+        for table in read_batches(Path(path), text=names):
+            cells = {name: table.cells(name) for name in names}
+            texts = table.cells(self.smiles)
+            tensors = {name: torch.from_numpy(array) for name, array in self.featurizer(texts).items()}
+            problems = [
+                "" if fine else f"RDKit cannot read the SMILES {text!r}" if text.strip() else "no SMILES"
+                for fine, text in zip(tensors["usable"].tolist(), texts, strict=True)
+            ]
+            for row in (~table.fits).nonzero().flatten().tolist():
+                problems[row] = "it has more or fewer cells than the header"
+            yield NewRows(cells, _inputs(tensors), problems)
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON, from which `from_json` makes the same encoder."""

@@ -44,3 +44,10 @@ function plainTable(table, caption, columns, rows) {
       index ? make("td", {}, cell) : make("th", { scope: "row" }, cell))))),
   );
 }
+
+// The curves of a run's log: kind of its lines, name, title.
+const CURVES = (titles) => [
+  ...Object.entries(titles).map(([name, title]) => ["valid", name, `validation ${title}`]),
+  ["train", "loss", "training loss"], ["train", "gap", "gap of the mean scores"], ["train", "dual_error", "distance of the duals"],
+  ["train", "gradient_norm", "norm of the gradient"],
+];

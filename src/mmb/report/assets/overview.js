@@ -1,35 +1,32 @@
 "use strict";
-// Verdicts, methods side by side, learning curves, what was run.
+// The answer, methods side by side, verdicts, learning curves, what was run.
 
 const page = JSON.parse(byId("data").textContent);
 const LIMIT = page.max_fpr;
 const METRICS = { ...page.titles, pauc: `${page.titles.pauc} (FPR ≤ ${LIMIT})` };
+const MAIN = page.main;
+const OTHER = MAIN === "auc" ? "pauc" : "auc"; // the other one with intervals
 const WITHOUT_INTERVAL = Object.keys(METRICS).filter((name) => !["auc", "pauc"].includes(name));
 const SELECTED_TOO = WITHOUT_INTERVAL.filter((name) => name !== "ap"); // one of its own, if any
 const SIGNIFICANT = 0.05;
+const several = (count, word) => `${count.toLocaleString("en")} ${word}${count === 1 ? "" : "s"}`;
 
 function showTitle() {
-  const tasks = page.tasks.name.length;
-  const runs = page.runs.length;
-  byId("title").textContent = `${page.data}: ${runs} run${runs > 1 ? "s" : ""}, ${tasks.toLocaleString("en")} task${tasks > 1 ? "s" : ""}`;
+  byId("title").textContent = `${page.data}: ${several(page.runs.length, "run")}, ${several(page.tasks.name.length, "task")}`;
   const rows = Object.entries(page.sizes).map(([part, count]) => `${count.toLocaleString("en")} ${part}`).join(", ");
   byId("subtitle").textContent = `Rows: ${rows}. Written ${page.written} by mmb ${page.version}.`;
+  byId("answer-what").textContent = page.answer.what;
+  byId("answer-sure").textContent = page.answer.sure;
 }
 
-function showVerdicts() {
-  const signs = { good: "✓", remark: "!", bad: "✗" };
-  const meaning = { good: "good", remark: "remark", bad: "bad" };
-  const sign = (status) => make("span", { class: `sign ${status}` }, make("span", { "aria-hidden": "true" }, signs[status]),
-    make("span", { class: "hidden" }, ` ${meaning[status]}:`));
-  byId("verdicts").replaceChildren(...page.runs.map((run) => {
-    const list = run.checks.map((one) => {
-      const title = one.title.charAt(0).toUpperCase() + one.title.slice(1);
-      return make("li", {}, sign(one.status), " ", make("strong", {}, `${title}. `), one.text);
-    });
-    return make("details", { open: page.runs.length === 1 ? "" : null },
-      make("summary", {}, sign(run.status), " ", make("strong", {}, run.name), ` – ${run.verdict}`), make("ul", {}, ...list));
-  }));
+// Best first, by the main metric; those without a value last.
+function ranked() {
+  const value = (method) => method[MAIN].value ?? -Infinity;
+  return page.methods.map((method, index) => ({ ...method, index })).sort((a, b) => value(b) - value(a));
 }
+
+const clearly = (found) => known(found) && found < SIGNIFICANT;
+const inPair = (pair) => `${page.methods[pair.a].name} − ${page.methods[pair.b].name}`;
 
 function showComparison() {
   const withArea = (area) => `${number(area.value)} (${range(area.low, area.high)})`;
@@ -37,44 +34,30 @@ function showComparison() {
     const values = page.runs.filter((run) => run.method === index).map((run) => run.means[metric]).filter(known);
     return values.length ? values.reduce((sum, value) => sum + value, 0) / values.length : null;
   };
-  const several = page.methods.some((method) => method.runs > 1);
+  const spread = page.methods.some((method) => method.runs > 1);
   plainTable(byId("methods"), "Mean over tasks on test rows, with 95 % interval",
-    ["method", "runs", METRICS.auc, METRICS.pauc, ...WITHOUT_INTERVAL.map((metric) => METRICS[metric]),
-      ...(several ? ["auc", "pauc"].map((metric) => `${page.titles[metric]}: spread over runs`) : [])],
-    page.methods.map((method, index) => [
-      method.name, String(method.runs), withArea(method.auc), withArea(method.pauc), ...WITHOUT_INTERVAL.map((metric) => number(meanOf(metric, index))),
-      ...(several ? [number(method.auc.spread, 4), number(method.pauc.spread, 4)] : []),
+    ["method", METRICS[MAIN], METRICS[OTHER], ...WITHOUT_INTERVAL.map((metric) => METRICS[metric]), "runs",
+      ...(spread ? [MAIN, OTHER].map((metric) => `${page.titles[metric]}: spread over runs`) : [])],
+    ranked().map((method) => [
+      method.name, withArea(method[MAIN]), withArea(method[OTHER]), ...WITHOUT_INTERVAL.map((metric) => number(meanOf(metric, method.index))),
+      String(method.runs), ...(spread ? [number(method[MAIN].spread, 4), number(method[OTHER].spread, 4)] : []),
     ]));
   byId("pairs-part").hidden = !page.pairs.length;
-  byId("compare-words").textContent = page.pairs.length ? inWords() : "There is only one method: give more runs to compare.";
   byId("compare-note").textContent = compareNote();
   if (!page.pairs.length) return;
-  const rows = page.pairs.flatMap((pair) => ["pauc", "auc"].map((metric) => {
-    const found = pair[metric];
-    return [`${page.methods[pair.a].name} − ${page.methods[pair.b].name}`, METRICS[metric], signed(found.value),
-      range(found.low, found.high, signed), pValue(found.p), pValue(found.adjusted),
-      known(found.adjusted) && found.adjusted < SIGNIFICANT ? "yes" : "no"];
-  }));
-  plainTable(byId("pairs"), "Differences of means over tasks",
-    ["difference", "metric", "value", "95 % interval", "p", "p, adjusted", "significant"], rows);
-  fillSelect(byId("pair-choice"), page.pairs.map((pair) => `${page.methods[pair.a].name} − ${page.methods[pair.b].name}`));
-  byId("pair-metric").replaceChildren(make("option", { value: "pauc" }, METRICS.pauc), make("option", { value: "auc" }, METRICS.auc));
-  for (const id of ["pair-choice", "pair-metric"]) byId(id).addEventListener("change", showPair);
-  showPair();
-}
-
-function inWords() {
-  const metric = page.select === "auc" ? "auc" : "pauc";
-  const order = page.methods.map((_, index) => index).sort((a, b) => page.methods[b][metric].value - page.methods[a][metric].value);
-  const best = order[0];
-  if (!known(page.methods[best][metric].value)) return "No task has both classes among the test rows, so there is nothing to compare.";
-  const clear = page.pairs.filter((pair) => (pair.a === best || pair.b === best) && known(pair[metric].adjusted) && pair[metric].adjusted < SIGNIFICANT);
-  const beaten = clear.map((pair) => page.methods[pair.a === best ? pair.b : pair.a].name);
-  const others = order.length - 1;
-  const start = `${page.methods[best].name} has the highest mean ${METRICS[metric]}, ${number(page.methods[best][metric].value)}: `;
-  if (beaten.length === others) return start + (others > 1 ? "significantly more than every other method." : `significantly more than ${beaten[0]}.`);
-  if (!beaten.length) return `${start}not significantly more than ${others > 1 ? "any other method" : "the other method"}.`;
-  return `${start}significantly more than ${beaten.join(", ")}, not significantly more than the other ${others - beaten.length}.`;
+  plainTable(byId("pairs"), "Differences of means over tasks, the better minus the worse",
+    ["difference", "value", "95 % interval", "p, adjusted", "significant", "p", "metric"],
+    [MAIN, OTHER].flatMap((metric) => page.pairs.map((pair) => {
+      const found = pair[metric];
+      return [inPair(pair), signed(found.value), range(found.low, found.high, signed), pValue(found.adjusted),
+        clearly(found.adjusted) ? "yes" : "no", pValue(found.p), METRICS[metric]];
+    })));
+  const own = page.pairs.filter((pair) => pair[MAIN].tasks); // those of the winner
+  fillSelect(byId("pair-choice"), own.map(inPair));
+  byId("pair-metric").replaceChildren(...[MAIN, OTHER].map((metric) => make("option", { value: metric }, METRICS[metric])));
+  const redraw = () => showPair(own[Number(byId("pair-choice").value)], byId("pair-metric").value);
+  for (const id of ["pair-choice", "pair-metric"]) byId(id).addEventListener("change", redraw);
+  redraw();
 }
 
 function compareNote() {
@@ -87,41 +70,54 @@ function compareNote() {
     "the claims are expected to be false). Tasks with fewer than 10 test positives or negatives are not tested.";
 }
 
-function showPair() {
-  const pair = page.pairs[Number(byId("pair-choice").value)];
-  const metric = byId("pair-metric").value;
+function showPair(pair, metric) {
   const found = pair[metric].tasks;
   const [a, b] = [page.methods[pair.a].name, page.methods[pair.b].name];
   const tested = page.tasks.name.map((_, task) => task).filter((task) => known(found.low[task]));
-  tested.sort((x, y) => found.value[x] - found.value[y]);
-  const clear = (task) => known(found.adjusted[task]) && found.adjusted[task] < SIGNIFICANT;
+  tested.sort((x, y) => found.value[y] - found.value[x]);
+  const clear = (task) => clearly(found.adjusted[task]);
   const up = tested.filter((task) => clear(task) && found.value[task] > 0).length;
   const down = tested.filter((task) => clear(task) && found.value[task] < 0).length;
-  byId("pair-words").textContent = `Of ${tested.length} tasks tested, ${a} is significantly better on ${up}, ${b} on ${down}; ` +
+  byId("pair-words").textContent = `Of ${several(tested.length, "task")} tested, ${a} is significantly better on ${up}, ${b} on ${down}; ` +
     `the other ${tested.length - up - down} differences may be noise.`;
-  draw("pair-chart", () => {
-    const part = (name, chosen, tone) => {
-      const places = tested.map((task, place) => [task, place]).filter(([task]) => chosen(task));
-      return {
-        type: "scatter", mode: "markers", name, x: places.map(([, place]) => place + 1), y: places.map(([task]) => found.value[task]),
-        customdata: places.map(([task]) => task),
-        text: places.map(([task]) => `${label(page.tasks.name[task])}<br>${signed(found.value[task])} (${range(found.low[task], found.high[task], signed)})<br>adjusted p ${label(pValue(found.adjusted[task]))}`),
-        hoverinfo: "text", marker: { color: tone, size: tested.length > 200 ? 4 : 7 }, opacity: tested.length > 200 ? 0.6 : 1,
-        error_y: {
-          type: "data", symmetric: false, color: tone, thickness: 1, width: 0,
-          array: places.map(([task]) => found.high[task] - found.value[task]),
-          arrayminus: places.map(([task]) => found.value[task] - found.low[task]),
-        },
-      };
-    };
-    return {
-      traces: [part("significant", clear, methodLine(up >= down ? pair.a : pair.b).color), part("may be noise", (task) => !clear(task), themeColor("quiet"))],
-      layout: { xaxis: axis("tasks, by difference", { showgrid: false, zeroline: false }), yaxis: axis(`${a} − ${b}`, { zerolinecolor: themeColor("ink") }), showlegend: true },
-    };
-  });
-  const chart = byId("pair-chart");
-  chart.removeAllListeners("plotly_click");
-  chart.on("plotly_click", (event) => chooseTask(event.points[0].customdata));
+  const colorOf = (task) => (clear(task) ? tone(found.value[task] > 0 ? pair.a : pair.b) : "var(--quiet)");
+  draw("pair-chart", () => ({
+    x: { title: "tasks, the largest difference first", range: [0, tested.length + 1], plain: true },
+    y: { title: `${a} − ${b}` },
+    zero: true,
+    missing: tested.length ? null : "No task has enough test rows",
+    keys: [{ label: `${a} significantly better`, method: pair.a }, { label: `${b} significantly better`, method: pair.b },
+      { label: "may be noise", color: "var(--quiet)" }],
+    points: tested.map((task, place) => ({
+      x: place + 1, y: found.value[task], low: found.low[task], high: found.high[task], color: colorOf(task),
+      text: `${page.tasks.name[task]}: ${signed(found.value[task])} (${range(found.low[task], found.high[task], signed)}), adjusted p ${pValue(found.adjusted[task])}`,
+      choose: () => chooseTask(task),
+    })),
+  }));
+}
+
+const SIGNS = { good: "✓", remark: "!", unknown: "?", bad: "✗" };
+const sign = (status) => make("span", { class: `sign ${status}` }, make("span", { "aria-hidden": "true" }, SIGNS[status]),
+  make("span", { class: "hidden" }, ` ${status}:`));
+
+// Runs of a method with the same verdict share a line; numbers in it do not count.
+function showVerdicts() {
+  const kind = (run) => (run.status === "good" ? "Working." : run.verdict);
+  byId("verdicts").replaceChildren(...ranked().map((method) => {
+    const runs = page.runs.filter((run) => run.method === method.index);
+    const kinds = [...new Set(runs.map(kind))].map((verdict) => [verdict, runs.filter((run) => kind(run) === verdict)]);
+    const lines = kinds.map(([verdict, same]) => make("span", { class: "verdict" }, sign(same[0].status), " ",
+      runs.length === 1 ? runs[0].verdict : `${verdict} (${same.length} of ${several(runs.length, "run")})`));
+    return make("details", { open: page.runs.length === 1 ? "" : null },
+      make("summary", {}, make("strong", {}, method.name), ...lines),
+      ...runs.map((run) => make("div", {}, make("h3", {}, run.name), make("p", {}, run.verdict), make("ul", {}, ...run.checks.map(checked)))));
+  }));
+}
+
+function checked(one) {
+  const title = one.title.charAt(0).toUpperCase() + one.title.slice(1);
+  return make("li", {}, sign(one.status), " ", make("strong", {}, `${title}. `), one.text,
+    one.advice ? make("span", { class: "advice" }, ` ${one.advice}`) : null);
 }
 
 function showBranches() {
@@ -139,34 +135,20 @@ function showBranches() {
   }));
 }
 
-const CURVES = [
-  ["valid", "pauc", `validation ${METRICS.pauc}`], ["valid", "auc", `validation ${METRICS.auc}`],
-  ...WITHOUT_INTERVAL.map((metric) => ["valid", metric, `validation ${METRICS[metric]}`]),
-  ["train", "loss", "training loss"], ["train", "gap", "gap of the mean scores"], ["train", "dual_error", "distance of the duals"],
-  ["train", "gradient_norm", "norm of the gradient"],
-];
-
 function showCurves() {
-  const there = CURVES.filter(([kind, name]) => page.runs.some((run) => name in run.curves[kind]));
+  const there = CURVES(page.titles).filter(([kind, name]) => page.runs.some((run) => name in run.curves[kind]));
   fillSelect(byId("curve-choice"), there.map(([, , title]) => title));
   byId("curve-choice").value = String(Math.max(0, there.findIndex(([kind, name]) => kind === "valid" && name === page.select)));
   const redraw = () => {
     const [kind, name, title] = there[Number(byId("curve-choice").value)];
     const across = byId("curve-axis").value;
-    draw("curve-chart", () => {
-      const seen = new Set();
-      const traces = page.runs.filter((run) => name in run.curves[kind]).map((run) => {
-        const curve = run.curves[kind];
-        const first = !seen.has(run.method);
-        seen.add(run.method);
-        return {
-          type: "scatter", mode: "lines", x: curve[across], y: curve[name], name: label(page.methods[run.method].name),
-          legendgroup: String(run.method), showlegend: first && page.methods.length > 1, line: { ...methodLine(run.method), width: 1.6 },
-          text: curve[name].map((value) => `${label(run.name)}: ${number(value, 4)}`), hoverinfo: "text+x",
-        };
-      });
-      return { traces, layout: { xaxis: axis(across === "step" ? "steps" : "seconds"), yaxis: axis(title) } };
-    });
+    draw("curve-chart", () => ({
+      x: { title: across === "step" ? "steps" : "seconds" },
+      y: { title },
+      lines: page.runs.filter((run) => name in run.curves[kind]).map((run) => ({
+        x: run.curves[kind][across], y: run.curves[kind][name], method: run.method, name: run.name, label: page.methods[run.method].name,
+      })),
+    }));
   };
   for (const id of ["curve-choice", "curve-axis"]) byId(id).addEventListener("change", redraw);
   redraw();
@@ -188,7 +170,8 @@ function showTerms() {
     AP: "Average precision: the mean precision at the scores of a task's positives.",
     ...(SELECTED_TOO.length ? { "weights selected by": page.select_meaning } : {}),
     threshold: `The lowest logit that at most ${LIMIT} of a task's validation negatives exceed; rows above it are called positive.`,
-    "FPR, TPR": "Shares of the test negatives and test positives above that threshold.",
+    "threshold with a promise": `A logit that at most ${LIMIT} of new negatives exceed, with a confidence of 95 %, if they come from where the validation rows come from.`,
+    "FPR, TPR": "Shares of the test negatives and test positives above that threshold, with exact intervals (Clopper and Pearson).",
     "mean over tasks": "Over the tasks with both classes among the test rows.",
     "tracked threshold": "The estimate that a partial AUC method keeps, during training, of a quantile of the scores of a task's training negatives.",
   };

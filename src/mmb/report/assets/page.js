@@ -1,11 +1,13 @@
 "use strict";
 showTitle();
-showVerdicts();
 showComparison();
+showVerdicts();
 showBranches();
 showCurves();
 showTable();
 showTaskChoice();
 showFacts();
 showTerms();
+window.addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((one) => { one.open = true; }));
+document.documentElement.dataset.milliseconds = performance.now().toFixed(0);
 document.documentElement.dataset.ready = "yes";

@@ -1,9 +1,13 @@
 "use strict";
 // A sortable, filterable table. Beyond 200 rows only those in view are in the document.
 
-const ROW_HEIGHT = 38;
+const ROW_HEIGHT = 44;
 const ALL_UP_TO = 200;
 const SPARE = 12;
+
+// Words in any order; case, accents and punctuation do not matter.
+const plainWords = (text) => text.normalize("NFD").replace(/\p{M}/gu, "").toLowerCase().replace(/[^\p{L}\p{N}]+/gu, " ").trim();
+const matches = (name, wanted) => plainWords(wanted).split(" ").every((word) => plainWords(name).includes(word));
 
 class TaskTable {
   // columns: {title, hint, text, key(task)}; choose(task) is called when a row's name is pressed.
@@ -42,15 +46,15 @@ class TaskTable {
   }
 
   filterBy(text) {
-    this.filter = text.toLowerCase();
+    this.filter = text;
     this.arrange();
-    this.status.textContent = `${this.order.length} tasks`;
+    this.status.textContent = several(this.order.length, "task");
   }
 
   arrange() {
     const { column, descending, asGiven } = this.sorted;
     const name = this.columns[0].key;
-    this.order = this.all.filter((task) => name(task).toLowerCase().includes(this.filter));
+    this.order = this.all.filter((task) => matches(name(task), this.filter));
     if (!asGiven) {
       const { key, text } = this.columns[column];
       const keys = new Map(this.order.map((task) => [task, key(task)]));
@@ -110,7 +114,7 @@ class TaskTable {
   row(task, place) {
     const [first, ...rest] = this.columns;
     const name = first.key(task);
-    const button = make("button", { type: "button", title: name, "data-task": task }, name);
+    const button = make("button", { type: "button", title: name, "data-task": task }, make("span", {}, name));
     button.addEventListener("click", () => this.choose(task));
     return make("tr", { class: task === this.chosen ? "row chosen" : "row", "aria-rowindex": place + 2 },
       make("th", { scope: "row" }, button),

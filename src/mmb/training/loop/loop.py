@@ -24,7 +24,7 @@ from mmb.training.processes.workers import Workers
 from mmb.training.runs import checkpoint
 from mmb.training.runs.fingerprints import changed, first_change, recipe_facts
 from mmb.training.runs.log import NoLog, RunLog
-from mmb.training.runs.predict import columns_for
+from mmb.training.runs.prediction_tables import task_columns
 from mmb.training.runs.run import Run, RunError
 
 
@@ -183,6 +183,6 @@ def warn_of_names(setup: Setup) -> None:
     """Warn, before training, of tasks whose names prediction would refuse."""
     if setup.dataset.encoder is not None:
         try:
-            columns_for(setup.dataset.task_names)
+            task_columns(setup.dataset.task_names)
         except RunError as error:
             warnings.warn(f"`mmb predict` will refuse this run: {error}", stacklevel=2)

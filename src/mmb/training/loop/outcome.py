@@ -16,6 +16,7 @@ import mmb
 from mmb._atomic_files import write_whole
 from mmb._cores import available_cores
 from mmb._import_paths import is_import_path, version_at
+from mmb.models.registry import START
 from mmb.training.loop.evaluate import part_logits
 from mmb.training.loop.randomness import own_randomness
 from mmb.training.loop.setup import Setup, find_device, make_setup
@@ -26,6 +27,7 @@ from mmb.training.runs.fingerprints import changed
 from mmb.training.runs.run import Run
 from mmb.training.runs.scoring import decision_thresholds, mean_metrics, plain, rates_at, task_metrics
 from mmb.training.runs.tables import result_table
+from mmb.training.runs.validation_scores import ValidationScores
 
 _FPRS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)  # with decision thresholds, in addition to that of the recipe
 
@@ -50,6 +52,7 @@ def finish(
     per_task = {"valid": task_metrics(logits, labels, max_fpr, select)}
     fprs = sorted({*_FPRS, max_fpr})
     thresholds = decision_thresholds(logits, labels, fprs)
+    validation = ValidationScores(logits, labels, setup.dataset.split["valid"])
     judged = "test" if recipe.training.test else "valid"
     if judged == "test":
         logits, labels = part_logits(setup, "test")
@@ -85,10 +88,11 @@ def finish(
         "max_fpr": max_fpr,
         "thresholds": {str(rate): plain(row) for rate, row in zip(fprs, thresholds, strict=True)},
         "tracked_thresholds": None if tracked is None else plain(tracked),  # on the scale of the logits
-        "model": {k: v for k, v in complete_model(recipe.model, setup.dataset).items() if k != "weights"},
+        "model": {k: v for k, v in complete_model(recipe.model, setup.dataset).items() if k not in START},
         "encoder": None if setup.dataset.encoder is None else setup.dataset.encoder.to_json(),
     }
     if setup.ranks.is_main:
+        validation.write(run)
         run.write_outcome("predictor.json", predictor)
         write_whole(run.path / "table.txt", result_table(result))
         if only_best and best_step is not None:

@@ -82,8 +82,10 @@ class Setup:
     def set_step_sizes(self, step: int) -> None:
         """Set all step sizes to what the schedule says for a step."""
         factor = step_size_factor(self.recipe.schedule, step, self.steps, self.steps_per_epoch)
-        lr = self.recipe.optimizer.lr * factor
+        settings = self.recipe.optimizer
         for group in self.optimizer.param_groups:
+            own = settings.lr_encoder if group.get("part") == "encoder" else None
+            lr = (settings.lr if own is None else own) * factor
             group["lr"] = group["lr"].fill_(lr) if isinstance(group["lr"], Tensor) else lr
         if self.recipe.schedule.decay_blocks:
             rates = {name: start * factor for name, start in self._block_rates.items()}
@@ -148,6 +150,8 @@ def make_setup(recipe: Recipe, ranks: Ranks = ONE) -> Setup:
     model = model_registry.build(**complete_model(recipe.model, dataset)).to(device)
     if recipe.training.batch_norm == "frozen":
         freeze_batch_norm(model)
+    if recipe.optimizer.lr_encoder == 0:
+        freeze_batch_norm(encoder_of(model).requires_grad_(False))
     objective = divided_objective(recipe, labels, model, ranks).to(device)
     sampler = make_sampler(recipe, labels)
     if recipe.training.capture:
@@ -294,17 +298,39 @@ def make_sampler(recipe: Recipe, labels: Labels) -> Draws:
     )
 
 
+def encoder_of(model: nn.Module) -> nn.Module:
+    """The part `encoder` of a network."""
+    found = getattr(model, "encoder", None)
+    if not isinstance(found, nn.Module):
+        raise ValueError(
+            f"optimizer.lr_encoder: {type(model).__name__} has no part `encoder`; give your network one, as "
+            "mmb.models.MultiTask(encoder, num_features, num_tasks) has"
+        )
+    return found
+
+
 def make_optimizer(
     settings: OptimizerSettings, model: nn.Module, objective: nn.Module, captured: bool = False
 ) -> torch.optim.Optimizer:
     """The optimizer of a network, with weight decay, and of an objective's own variables, without.
 
-    If its steps are `captured` in a CUDA graph, step sizes are tensors.
+    An encoder with its own step size is a group of its own. If steps are `captured` in a CUDA graph, step
+    sizes are tensors.
     """
-    lr = torch.tensor(settings.lr, device=next(model.parameters()).device) if captured else settings.lr
+
+    def rate(value: float) -> Any:
+        return torch.tensor(value, device=next(model.parameters()).device) if captured else value
+
+    lr, decay = rate(settings.lr), settings.weight_decay
+    encoder = {id(p) for p in encoder_of(model).parameters()} if settings.lr_encoder else set()
+    trained = [p for p in model.parameters() if p.requires_grad]
     groups: list[dict[str, Any]] = [
-        {"params": [p for p in model.parameters() if p.requires_grad], "weight_decay": settings.weight_decay}
+        {"params": [p for p in trained if id(p) not in encoder], "weight_decay": decay}
     ]
+    if encoder:
+        moved = [p for p in trained if id(p) in encoder]
+        own_lr = rate(settings.lr_encoder or 0.0)
+        groups.append({"params": moved, "weight_decay": decay, "lr": own_lr, "part": "encoder"})
     if own := list(objective.parameters()):
         groups.append({"params": own, "weight_decay": 0.0})
     if settings.name in ("sgd", "momentum"):

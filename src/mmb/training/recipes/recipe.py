@@ -76,6 +76,8 @@ class OptimizerSettings:
         name: "momentum" is the paper's moving average z <- (1 - b0) z + b0 Delta, x <- x - lr z; "sgd" has
             classical momentum; or "adam", "adamw".
         lr: Step size.
+        lr_encoder: Step size of the network's part `encoder`; null is lr, and 0 freezes it, with the running
+            statistics of its batch norm.
         momentum: 1 - b0 of "momentum", or the momentum of "sgd".
         betas: Moving averages of "adam" and "adamw".
         weight_decay: Weight decay of the network (never of the objective's own variables).
@@ -84,6 +86,7 @@ class OptimizerSettings:
 
     name: Literal["momentum", "sgd", "adam", "adamw"] = "adam"
     lr: NotNegative = 1e-3
+    lr_encoder: NotNegative | None = None
     momentum: Share = 0.9
     betas: tuple[Share, Share] = (0.9, 0.999)
     weight_decay: NotNegative = 0.0

@@ -20,6 +20,7 @@ from mmb._import_paths import is_import_path
 from mmb._key_meanings import no_such_key
 from mmb._names import nearest
 from mmb.data.registry import reserved_arguments
+from mmb.models.registry import START
 from mmb.models.registry import builder as model_builder
 from mmb.training.recipes.components import (
     NOT_OPTIONS,
@@ -135,7 +136,7 @@ def _parse_override(text: str, texts: Container[str]) -> tuple[str, Any]:
 
 def _text_keys(fragment: Fragment) -> set[str]:
     """Keys of recipes with the data set of a fragment whose values are texts, or lists of texts."""
-    found = set(_text_options(Recipe))
+    found = {*_text_options(Recipe), *(f"model.{key}" for key in START)}
     for name, settings in SETTINGS.items():
         found |= {f"{name}.{key}" for key in _text_options(settings)}
     try:
@@ -351,6 +352,9 @@ def _parser_for(
     parser.add_function_arguments(loader, "data", skip=reserved_arguments(loader))
     parser.add_argument("--model.name", type=str, help="Which network.")
     parser.add_function_arguments(builder, "model", skip=NOT_OPTIONS["model"])
+    for key, meaning in START.items():
+        if key not in inspect.signature(builder).parameters:
+            parser.add_argument(f"--model.{key}", type=str | None, default=None, help=meaning)
     for part, kind in parts:
         name = part.replace("-", _HYPHEN)
         parser.add_argument(f"--objective.parts.{name}.method", type=str, help="What this part trains for.")

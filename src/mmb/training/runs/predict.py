@@ -1,9 +1,8 @@
-"""Scores and decisions for new rows, from the folder of a run alone: its data is not needed."""
+"""Scores, probabilities and decisions for new rows, from the folders of runs alone: no data is needed."""
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,17 +10,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mmb._atomic_files import whole_file
 from mmb.data import Dataset, Encoder, Inputs, encoder_from_json
-from mmb.data.dataset import SPLITS
+from mmb.data.dataset import SPLITS, NewRows
 from mmb.label_values import MISSING
+from mmb.metrics import OperatingPoints, operating_points
 from mmb.models import registry
 from mmb.training.runs import checkpoint
+from mmb.training.runs.calibrate import Calibration, fit_calibration
+from mmb.training.runs.prediction_tables import task_columns, writing_table
 from mmb.training.runs.run import Run, RunError
-from mmb.training.runs.scoring import predict_logits
+from mmb.training.runs.scoring import decision_thresholds, plain, predict_logits
+from mmb.training.runs.validation_scores import ValidationScores
 
-_FORMULA = ("=", "+", "-", "@")  # how a formula starts
 _FACTS = ("task_names", "max_fpr", "thresholds", "model", "encoder")
+_CONFIDENCE = 0.95
 
 
 @dataclass
@@ -35,6 +37,7 @@ class Predictor:
     max_fpr: float  # the rate of the recipe
     batch_size: int
     trained: list[bool]  # which tasks had both positives and negatives to train on
+    validation: ValidationScores | None  # None for runs of earlier versions
 
     @classmethod
     def load(cls, run: Run) -> Predictor:
@@ -51,6 +54,7 @@ class Predictor:
             facts["max_fpr"],
             run.recipe.training.evaluation_batch_size,
             facts.get("trained", [True] * len(facts["task_names"])),
+            ValidationScores.read(run),
         )
 
     def logits(self, inputs: Inputs) -> Tensor:
@@ -60,9 +64,8 @@ class Predictor:
         unlabeled = Dataset("new", inputs, labels, dict.fromkeys(SPLITS, rows), tuple(self.task_names))
         return predict_logits(self.model, unlabeled, rows, self.batch_size)
 
-    def threshold(self, fpr: float | None) -> Tensor:
-        """Thresholds `[m]` at a false positive rate (that of the recipe by default), NaN where unknown."""
-        fpr = self.max_fpr if fpr is None else fpr
+    def kept_threshold(self, fpr: float) -> Tensor:
+        """Thresholds `[m]` at a rate for which the run keeps some, NaN where unknown."""
         if fpr not in self.thresholds:
             kept = ", ".join(f"{rate:g}" for rate in self.thresholds)
             raise ValueError(f"fpr: the run has no thresholds for a rate of {fpr:g}; choose among {kept}")
@@ -70,77 +73,182 @@ class Predictor:
         return torch.tensor([unknown if t is None else t for t in self.thresholds[fpr]])
 
 
-def predict_file(run: Run, source: Path, target: Path, fpr: float | None = None) -> dict[str, Any]:
-    """Score every row of a file, and decide at each task's threshold.
+class AveragedRuns:
+    """One or several finished runs that predict together.
 
-    The output is a CSV file with one line per row of the input, in its order: `row` (from 1), `usable` (1,
-    or 0 for a row that could not be read, whose other cells are blank), and for each task its score (the
-    sigmoid of the logit) and, as `TASK:decision`, 1 if the logit is above the task's threshold, else 0;
-    blank if the threshold is not known. Both are blank for a task that had no positives or no negatives to
-    train on. A task whose name starts with `=`, `+`, `-` or `@` is written with a quote in front, as in
-    `'=name`, so that no spreadsheet takes it for a formula.
+    The score of one run is its logit. Several runs are brought to the scale of log-odds, each by its own
+    validation rows, and averaged.
+    """
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        self.predictors = [Predictor.load(run) for run in runs]
+        first = self.predictors[0]
+        self.task_names, self.max_fpr, self.trained = first.task_names, first.max_fpr, first.trained
+        self.scales: list[Calibration] | None = None
+        self.validation = first.validation
+        if len(runs) > 1:
+            kept = [self._joined(run, one) for run, one in zip(runs, self.predictors, strict=True)]
+            self.scales = [fit_calibration(one.logits, one.labels) for one in kept]
+            scores = self.average([one.logits for one in kept])
+            self.validation = ValidationScores(scores, kept[0].labels, kept[0].rows)
+            self.trained = [all(one) for one in zip(*(p.trained for p in self.predictors), strict=True)]
+        self.calibration: Calibration | None = None
+        if self.validation is not None:
+            self.calibration = fit_calibration(self.validation.logits, self.validation.labels)
+
+    def _joined(self, run: Run, one: Predictor) -> ValidationScores:
+        """The validation scores of a run that can be averaged with the first."""
+        first = self.predictors[0].validation
+        if one.task_names != self.task_names:
+            raise RunError(f"{run.path} has other tasks than the first run, so they cannot be averaged")
+        if first is None or one.validation is None:
+            raise RunError(f"{run.path} is of an earlier version, or another one is: such runs predict alone")
+        if not first.same_rows(one.validation):
+            raise RunError(
+                f"{run.path} has other validation rows than the first run: average runs of the same data and "
+                "split, which differ in seed or method"
+            )
+        return one.validation
+
+    def average(self, logits: Sequence[Tensor]) -> Tensor:
+        """Scores of rows, from the logits of each run."""
+        if self.scales is None:
+            return logits[0]
+        odds = [scale.log_odds(one) for scale, one in zip(self.scales, logits, strict=True)]
+        return torch.stack(odds).mean(0)
+
+    def batches(self, source: Path) -> Iterator[tuple[NewRows, Tensor]]:
+        """Rows of a file, some at a time, and their scores."""
+        encoders = [one.encoder for one in self.predictors]
+        kinds = [None if encoder is None else encoder.to_json() for encoder in encoders]
+        if kinds.count(kinds[0]) == len(kinds):  # one reads for all
+            for batch in _encoder(encoders[0]).batches(source):
+                yield batch, self.average([one.logits(batch.inputs) for one in self.predictors])
+            return
+        for several in zip(*(_encoder(encoder).batches(source) for encoder in encoders), strict=True):
+            pairs = zip(self.predictors, several, strict=True)
+            scores = self.average([one.logits(batch.inputs) for one, batch in pairs])
+            texts = zip(*(batch.problems for batch in several), strict=True)
+            problems = [next(filter(None, of_row), "") for of_row in texts]
+            yield several[0]._replace(problems=problems), scores
+
+    def thresholds(
+        self, fpr: float | None, tpr: float | None, confidence: float | None
+    ) -> tuple[Tensor, OperatingPoints | None]:
+        """Thresholds of scores `[m]`, and what is promised of them, if anything; see `predict_file`."""
+        if fpr is not None and tpr is not None:
+            raise ValueError(f"fpr, tpr: expected one of them, got {fpr} and {tpr}")
+        rate = self.max_fpr if fpr is None else fpr
+        if self.validation is None:
+            if tpr is not None or confidence is not None:
+                raise RunError("the run has no scores of validation rows for a promise: train it again")
+            return self.predictors[0].kept_threshold(rate), None
+        scores, labels = self.validation.logits, self.validation.labels
+        if tpr is not None or confidence is not None:
+            asked = {"min_tpr": tpr} if tpr is not None else {"max_fpr": rate}
+            found = operating_points(scores, labels, **asked, confidence=confidence or _CONFIDENCE)
+            return found.threshold, found
+        if not 0 < rate <= 1:
+            raise ValueError(f"fpr: expected a number in (0, 1], got {rate}")
+        found_at = decision_thresholds(scores, labels, [rate]).squeeze(0)
+        return found_at.masked_fill(found_at.isnan(), -torch.inf) if rate == 1 else found_at, None
+
+
+def _encoder(encoder: Encoder | None) -> Encoder:
+    if encoder is None:
+        raise RunError("the data set of the run does not define how new files are read; use `mmb export`")
+    return encoder
+
+
+def predict_file(
+    runs: Run | Sequence[Run],
+    source: Path,
+    target: Path,
+    fpr: float | None = None,
+    *,
+    tpr: float | None = None,
+    confidence: float | None = None,
+) -> dict[str, Any]:
+    """Score every row of a file, with probabilities, and decide at each task's threshold.
+
+    The output has one line per row of the input, in its order: `row` (from 1), `usable` (1, or 0 for a row
+    that cannot be scored, with the reason as `problem`), all columns of the input, and for each task
+
+    - its score, the sigmoid of the logit, which ranks rows;
+    - `TASK:probability`, calibrated on validation rows by Platt's curve or isotonic regression, whichever
+      is better on rows it was not fit to;
+    - `TASK:decision`, 1 if the score is above the task's threshold, else 0; blank if that is not known.
+
+    Cells are blank for a task that had no positives or no negatives to train on. A column of the input whose
+    name is taken is called `input:NAME`. A task whose name starts with `=`, `+`, `-` or `@` is written with
+    a quote in front, so that no spreadsheet takes it for a formula.
 
     Args:
-        run: A finished run.
-        source: The file with new rows, as the data of the run: CSV, with the same feature columns.
-        target: The file to write.
-        fpr: False positive rate of the decisions on the validation rows; that of the recipe by default.
+        runs: A finished run; or several of the same data and split, whose scores are averaged.
+        source: The file with new rows: a table with the feature columns of the training data, in any format
+            that is read for training, or images.
+        target: The file to write: Parquet if its name ends in `.parquet`, else CSV.
+        fpr: False positive rate of the decisions; that of the recipe by default. It is that of the
+            validation rows, or with `confidence` the most that new rows have.
+        tpr: Instead, the least true positive rate that new rows have.
+        confidence: Probability with which the rate is kept on new rows, for each task; see
+            `mmb.metrics.operating_points`. By default 0.95 with `tpr`, and no promise with `fpr`.
 
     Returns:
-        How many rows there were, how many were not usable, how many were called positive for each task, and
-        the names of the tasks that were not trained.
+        How many rows there were, how many were not usable and why, how many were called positive for each
+        task, the names of the tasks that were not trained, and what is promised.
 
     Raises:
-        RunError: If the run is not finished, its data does not define how to read new files, or names of
-            tasks clash with those of other columns.
-        ValueError: If there are no thresholds at this rate, or source and target are the same file.
+        RunError: If a run is not finished, its data does not define how to read new files, runs cannot be
+            averaged, or names of tasks clash with those of other columns.
+        ValueError: If a rate is out of range, or source and target are the same file.
         DataError: If the file is missing or lacks a column.
     """
     if target.exists() and target.samefile(source):
         raise ValueError(f"output: {target} is the input itself, which would be lost; name another file")
-    predictor = Predictor.load(run)
-    if predictor.encoder is None:
-        name = run.recipe.data["name"]
-        raise RunError(f"the data set {name!r} does not define how new files are read; use `mmb export`")
-    threshold = predictor.threshold(fpr)
-    header = columns_for(predictor.task_names)
-    inputs, usable = predictor.encoder.read(source)
-    logits = predictor.logits(inputs)
-    decided = (logits > threshold) & usable.unsqueeze(1) & torch.tensor(predictor.trained)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(target) as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(header)
-        known = list(zip(predictor.trained, (~threshold.isnan()).tolist(), strict=True))
-        for number, (good, scores, decisions) in enumerate(
-            zip(usable.tolist(), logits.double().sigmoid().tolist(), decided.tolist(), strict=True), 1
-        ):
-            cells: list[Any] = [number, int(good)]
-            for score, decision, (trained, sure) in zip(scores, decisions, known, strict=True):
-                cells += [f"{score:.8g}", int(decision) if sure else ""] if good and trained else ["", ""]
-            writer.writerow(cells)
+    averaged = AveragedRuns([runs] if isinstance(runs, Run) else runs)
+    threshold, promised = averaged.thresholds(fpr, tpr, confidence)
+    header = task_columns(averaged.task_names)
+    trained, known = torch.tensor(averaged.trained), ~threshold.isnan()
+    rows, reasons, positive = 0, dict[str, int](), torch.zeros(len(trained), dtype=torch.long)
+    with writing_table(target, header) as write:
+        for batch, scores in averaged.batches(source):
+            usable = torch.tensor([not problem for problem in batch.problems], dtype=torch.bool)
+            there = usable.unsqueeze(1) & trained
+            decided = (scores > threshold) & there
+            calibrated = averaged.calibration is not None
+            chance = averaged.calibration(scores) if averaged.calibration else torch.zeros_like(scores)
+            columns = []
+            for task in range(len(trained)):
+                for values, shown in (
+                    (scores[:, task].double().sigmoid(), there[:, task]),
+                    (chance[:, task], there[:, task] & calibrated),
+                    (decided[:, task].long(), there[:, task] & known[task]),
+                ):
+                    cells = zip(values.tolist(), shown.tolist(), strict=True)
+                    columns.append([value if fine else None for value, fine in cells])
+            numbers = list(range(rows + 1, rows + len(usable) + 1))
+            write([numbers, usable.long().tolist(), batch.problems], batch.columns, columns)
+            rows, positive = rows + len(usable), positive + decided.sum(0)
+            for problem in filter(None, batch.problems):
+                reasons[problem] = reasons.get(problem, 0) + 1
     return {
         "input": str(source),
         "output": str(target),
-        "rows": len(usable),
-        "unusable": int((~usable).sum()),
-        "fpr": predictor.max_fpr if fpr is None else fpr,
-        "positive": dict(zip(predictor.task_names, decided.sum(0).tolist(), strict=True)),
-        "untrained": [n for n, yes in zip(predictor.task_names, predictor.trained, strict=True) if not yes],
+        "runs": len(averaged.predictors),
+        "rows": rows,
+        "unusable": sum(reasons.values()),
+        "problems": dict(sorted(reasons.items(), key=lambda item: -item[1])[:10]),
+        "fpr": (averaged.max_fpr if fpr is None else fpr) if tpr is None else None,
+        "tpr": tpr,
+        "positive": dict(zip(averaged.task_names, positive.tolist(), strict=True)),
+        "untrained": [n for n, yes in zip(averaged.task_names, averaged.trained, strict=True) if not yes],
+        "promise": None if promised is None else _promise(promised, averaged.task_names, confidence),
     }
 
 
-def columns_for(task_names: Sequence[str]) -> list[str]:
-    """The columns of a table of predictions; RunError if names of tasks clash with those of other columns.
-
-    A name that a spreadsheet would run as a formula gets a quote in front.
-    """
-    header = ["row", "usable"]
-    for name in task_names:
-        shown = f"'{name}" if name.startswith(_FORMULA) else name
-        header += [shown, f"{shown}:decision"]
-    if twice := sorted({name for name in header if header.count(name) > 1}):
-        raise RunError(
-            f"a table of predictions would have columns {twice} twice: rename the tasks and train again"
-        )
-    return header
+def _promise(points: OperatingPoints, names: list[str], confidence: float | None) -> dict[str, Any]:
+    """What is promised, as plain data."""
+    *values, fewest = points
+    found: dict[str, Any] = {"confidence": confidence or _CONFIDENCE, "fewest_rows": fewest, "tasks": names}
+    return found | {name: plain(value) for name, value in zip(points._fields, values, strict=False)}

@@ -1,0 +1,228 @@
+"""Does `mmb.auto` need no tuning? Its steps to a goal beside those of the best of 50 hand-set step sizes.
+
+    python benchmarks/auto.py --jobs 16 --log auto_log            # all problems, 16 at a time
+    python benchmarks/auto.py --only saddle thresholds            # problems whose name starts so
+
+Needs torch and mmb alone (`PYTHONPATH=src`). Every problem of `_auto_problems.py` has a known gradient. A
+run is over when the mean of its norm over three looks has fallen to the goal, a tenth of the start mostly.
+The grid has 10 step sizes of x (from 2 down to 2e-4 over the curvature that the probe found) times 5 of
+duals, lower variables and estimator (from 1.8 down to 0.03 over theirs), constant, with the estimator and
+`beta` that `auto` takes. It is tuned on one seed; the best of it and `auto` run with three others. The probe,
+which looks at four draws of batches, is not counted.
+
+Every finished run is a line in `--log`, one file per problem, so that a killed command goes on where it was.
+The most expensive problems start first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import math
+import multiprocessing
+import re
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import mmb
+from _auto_problems import CASES, Case, gradient_norm
+from _timing import machine, print_json, print_table
+from mmb.automatic import AdaptiveSolver
+from mmb.problems import KnownProblem
+
+LR = [2 * 10 ** (-4 * place / 9) for place in range(10)]  # times the curvature of F
+LR_INNER = (1.8, 0.9, 0.3, 0.1, 0.03)  # times that of duals and lower variables
+TUNING_SEED, SEEDS = 1, (2, 3, 4)
+LOOKS = 3
+CAP = 30_000  # steps
+
+
+def steps_to_goal(
+    known: KnownProblem, case: Case, make: Callable[[Any], tuple[mmb.Solver, mmb.State]], seed: int, cap: int
+) -> int | None:
+    """Steps until the gradient has fallen to the goal; None if that takes more than `cap`, or breaks.
+
+    The gradient is looked at after every step at first, and after every fiftieth of the run later.
+    """
+    batches = known.batches(case.batch_size, torch.Generator().manual_seed(seed))
+    solver, state = make(batches)
+    goal = case.goal * gradient_norm(known, state.x)
+    sampler = iter(mmb.BlockSampler(case.num_blocks, case.blocks_per_step, seed))
+    made, looks = 0, [math.inf] * LOOKS
+    while made < cap:
+        some = max(1, made // 50)
+        try:
+            mmb.solve(solver, state, sampler=sampler, batches=batches, steps=some)
+        except mmb.BrokenStepError:
+            return None
+        made += some
+        looks = [*looks[1:], gradient_norm(known, state.x)]
+        if statistics.mean(looks) <= goal:
+            return made
+        if not looks[-1] < 1e3 * goal / case.goal:
+            return None
+    return None
+
+
+def automatic(known: KnownProblem, case: Case) -> Callable[[Any], tuple[AdaptiveSolver, mmb.State]]:
+    """`mmb.auto` on the problem."""
+
+    def make(batches: Any) -> tuple[AdaptiveSolver, mmb.State]:
+        return mmb.auto(
+            known.problem,
+            known.x0,
+            dual=known.dual0,
+            lower=known.lower0,
+            batches=batches,
+            blocks_per_step=case.blocks_per_step,
+            print=None,
+        )
+
+    return make
+
+
+def by_hand(
+    known: KnownProblem, like: AdaptiveSolver, curvature: float, lr: float, inner: float
+) -> Callable[[Any], tuple[mmb.Solver, mmb.State]]:
+    """A plain solver with step sizes of the grid."""
+
+    def make(batches: Any) -> tuple[mmb.Solver, mmb.State]:
+        scaled = inner / 0.9  # auto takes 0.9 over the curvature
+        estimator = like.hypergradient
+        if isinstance(estimator, mmb.QuadraticSGD):
+            assert isinstance(estimator.lr, float)
+            estimator = mmb.QuadraticSGD(scaled * estimator.lr)
+        rates = {
+            name: None if rate is None else scaled * rate
+            for name, rate in (("lr_dual", like.lr_dual), ("lr_lower", like.lr_lower))
+        }
+        solver = mmb.Solver(
+            known.problem, estimator, lr=lr / curvature, beta=like.beta, z_start="estimate", **rates
+        )
+        return solver, solver.init(known.x0, dual=known.dual0, lower=known.lower0)
+
+    return make
+
+
+class Log:
+    """Runs that were made, as lines of JSON; a run that is there is not made again."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        self.runs = {tuple(run["key"]): run["steps"] for run in map(json.loads, lines)}
+
+    def run(self, key: tuple[Any, ...], run: Callable[[], int | None]) -> int | None:
+        """Steps of a run, made if it is not there."""
+        if key not in self.runs:
+            start = time.perf_counter()
+            self.runs[key] = run()
+            line = {"key": key, "steps": self.runs[key], "seconds": round(time.perf_counter() - start, 2)}
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+        steps: int | None = self.runs[key]
+        return steps
+
+
+def compare(name: str, folder: Path, points: int) -> dict[str, Any]:
+    """All runs of one problem."""
+    torch.set_num_threads(1)
+    case, log = CASES[name], Log(folder / (re.sub(r"\W+", "-", name) + ".jsonl"))
+    known = case.problem()
+    make = automatic(known, case)
+    auto = [
+        log.run(("auto", seed), lambda seed=seed: steps_to_goal(known, case, make, seed, CAP))
+        for seed in SEEDS
+    ]
+    batches = known.batches(case.batch_size, torch.Generator().manual_seed(0))
+    like, _ = make(batches)
+    assert like.findings is not None
+    curvature = like.findings.smoothness
+    best, setting = CAP, None
+    for lr, inner in _spread(points):
+        hand = by_hand(known, like, curvature, lr, inner)
+        key = ("grid", round(lr, 6), inner, best)
+        # no use in going on beyond the best
+        steps = log.run(key, lambda hand=hand, cap=best: steps_to_goal(known, case, hand, TUNING_SEED, cap))
+        if steps is not None and steps < best:
+            best, setting = steps, (lr, inner)
+    hand_runs: list[int | None] = []
+    if setting is not None:
+        hand = by_hand(known, like, curvature, *setting)
+        hand_runs = [
+            log.run(("best", *setting, seed), lambda seed=seed: steps_to_goal(known, case, hand, seed, CAP))
+            for seed in SEEDS
+        ]
+    found = {"auto": _median(auto), "grid": _median(hand_runs), "setting": setting, "tuned": best}
+    ratio = None if None in (found["auto"], found["grid"]) else found["auto"] / found["grid"]
+    return {"problem": name, **found, "ratio": ratio, "reached": sum(run is not None for run in auto)}
+
+
+def _spread(points: int) -> Iterator[tuple[float, float]]:
+    """The grid, likely good points first, so that others can be cut short."""
+    grid = sorted(
+        itertools.product(LR, LR_INNER),
+        key=lambda point: abs(math.log(point[0] / 0.3)) + abs(math.log(point[1] / 0.9)),
+    )
+    yield from grid if points >= len(grid) else grid[:: max(1, len(grid) // points)][:points]
+
+
+def _median(runs: list[int | None]) -> float | None:
+    middle = statistics.median(math.inf if run is None else run for run in runs) if runs else math.inf
+    return None if math.isinf(middle) else middle
+
+
+def _task(arguments: tuple[str, Path, int]) -> dict[str, Any]:
+    return compare(*arguments)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--jobs", type=int, default=1, help="problems at a time, one thread each")
+    parser.add_argument(
+        "--log", type=Path, default=Path("auto_log"), help="folder of the runs that were made"
+    )
+    parser.add_argument(
+        "--only", nargs="+", default=[""], help="problems whose names start like one of these"
+    )
+    parser.add_argument("--points", type=int, default=50, help="points of the grid")
+    options = parser.parse_args()
+    options.log.mkdir(parents=True, exist_ok=True)
+    names = [name for name in CASES if name.startswith(tuple(options.only))]
+    names.sort(key=lambda name: -CASES[name].num_blocks)
+    tasks = [(name, options.log, options.points) for name in names]
+    rows = []
+    with multiprocessing.get_context("spawn").Pool(min(options.jobs, len(tasks))) as pool:
+        for row in pool.imap_unordered(_task, tasks):
+            print(f"{row['problem']}: auto {row['auto']}, grid {row['grid']}", flush=True)
+            rows.append(row)
+    rows.sort(key=lambda row: list(CASES).index(row["problem"]))
+    print_table(
+        f"Steps to the goal (median of {len(SEEDS)} seeds)",
+        ["", "auto", "best of grid", "ratio", "reached", "its lr x L", "inner lr x L"],
+        [
+            [
+                row["problem"],
+                *("-" if row[name] is None else f"{row[name]:,.0f}" for name in ("auto", "grid")),
+                "-" if row["ratio"] is None else f"{row['ratio']:.2f}",
+                f"{row['reached']}/{len(SEEDS)}",
+                *(["-", "-"] if row["setting"] is None else [f"{number:.2g}" for number in row["setting"]]),
+            ]
+            for row in rows
+        ],
+    )
+    ratios = [row["ratio"] for row in rows if row["ratio"] is not None]
+    print(f"\n{sum(ratio <= 3 for ratio in ratios)} of {len(rows)} within three times the best of the grid")
+    print_json({"benchmark": "auto", "machine": machine(), "cap": CAP, "rows": rows})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,127 @@
+"""From what a probe finds to a solver."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mmb import validation
+from mmb._numbers import check_whole
+from mmb.automatic.adaptive_solver import AdaptiveSolver
+from mmb.automatic.probe import Findings, Probe
+from mmb.block_sampling import BlockSampler
+from mmb.hypergradients import Hypergradient, MomentumHessian, QuadraticSGD
+from mmb.problem import Problem
+from mmb.state import State
+from mmb.trees import Tree
+
+SMALL_LOWER = 32  # lower variables of a block up to which a Hessian per block is remembered
+
+
+def auto(
+    problem: Problem,
+    x0: Tree,
+    *,
+    dual: Tree = None,
+    lower: Tree = None,
+    batches: Callable[[Tensor], tuple[Any, ...]],
+    blocks_per_step: int,
+    probes: int = 4,
+    generator: torch.Generator | None = None,
+    print: Callable[[str], None] | None = lambda line: print(line, file=sys.stderr),
+    **options: Any,
+) -> tuple[AdaptiveSolver, State]:
+    """A solver that needs no step sizes, and its state.
+
+    Looks at a few batches, chooses the estimator (Algorithm 1 for small lower problems, Algorithm 2 else) and
+    where to start with each step size. The solver changes them while it runs, and goes back to an earlier
+    state instead of diverging. Then run it with [`mmb.solve`][mmb.solve].
+
+    Args:
+        problem: The problem.
+        x0: The shared variable to start from.
+        dual: Duals of all blocks, leading axis `m`; None without duals.
+        lower: Lower variables of all blocks, likewise; None without lower level.
+        batches: What `mmb.solve` takes: from blocks to their batches.
+        blocks_per_step: How many blocks `batches` gets at a time, here and in the run.
+        probes: How many draws of blocks and batches to look at, at least 2.
+        generator: Draws the blocks to look at; None makes one, seeded with 0.
+        print: Takes the line that says what was found; None is silent.
+        **options: More options of `Solver`, such as `check_every`; step sizes among them replace those found.
+
+    Returns:
+        The solver and the state.
+
+    Raises:
+        ValueError: If a number is out of range, or `f` or `g` shows no curvature where the problem needs it.
+    """
+    check_whole("probes", probes, 2)
+    validation.check_start(problem, x0, dual, lower, lr_dual=1.0, num_own=problem.num_blocks)
+    generator = torch.Generator().manual_seed(0) if generator is None else generator
+    sampler = iter(BlockSampler(problem.num_blocks, blocks_per_step, generator))
+    draws = []
+    for _ in range(probes):
+        blocks = next(sampler)
+        found = batches(blocks)
+        validation.check_batches(found)
+        draws.append((blocks, found[0], found[1]))
+    findings = Probe(problem, x0, dual, lower, draws, generator).look()
+    settings = _settings(findings, blocks_per_step / problem.num_blocks) | options
+    solver = AdaptiveSolver(problem, **settings)
+    solver.findings = findings
+    if print is not None:
+        print(_line(findings, settings))
+    return solver, solver.init(x0, dual=dual, lower=lower, generator=generator)
+
+
+def _settings(found: Findings, share: float) -> dict[str, Any]:
+    """Arguments of the solver."""
+    lr_lower = 0.9 / found.lower_smoothness if found.lower_size else None
+    lr_dual = 0.9 / found.dual_smoothness if found.dual_smoothness else None
+    contraction = 0.9 * found.lower_convexity / found.lower_smoothness if found.lower_size else 0.5
+    memory = share * min(0.5, max(0.1, contraction))
+    smoothness, slower = max(found.smoothness, 1e-12), 1.0
+    if found.indirect > found.smoothness / 2:  # x must wait for what follows it
+        slower = min(1.0, 4 * memory)
+    else:
+        memory = max(memory, 0.05)
+    return {
+        "hypergradient": _hypergradient(found),
+        "lr": slower / smoothness,
+        "lr_dual": lr_dual,
+        "lr_lower": lr_lower,
+        "beta": 0.5,
+        "z_start": "estimate",
+        "memory": memory,
+        "first_scale": 1 / (1 + (found.noise / max(found.gradient, 1e-300)) ** 2),
+        "largest_scale": 2 / slower,
+    }
+
+
+def _hypergradient(found: Findings) -> Hypergradient | None:
+    if not found.lower_size:
+        return None
+    if found.lower_size <= SMALL_LOWER:
+        return MomentumHessian(beta=0.9, initial=found.lower_smoothness)
+    return QuadraticSGD(lr=0.9 / found.lower_smoothness)
+
+
+def _line(found: Findings, settings: dict[str, Any]) -> str:
+    estimator = settings["hypergradient"]
+    parts = [
+        f"gradient {found.gradient:.2g} with noise {found.noise:.2g}",
+        f"curvature {found.smoothness:.2g} ({found.indirect:.2g} indirect)",
+    ]
+    if found.dual_smoothness:
+        parts.append(f"{found.dual_smoothness:.2g} in the duals")
+    if found.lower_size:
+        parts.append(f"{found.lower_convexity:.2g} to {found.lower_smoothness:.2g} in the lower variables")
+    name = type(estimator).__name__ if estimator is not None else "no hypergradient"
+    rates = ", ".join(
+        f"{name} {settings[name]:.2g}" for name in ("lr", "lr_dual", "lr_lower") if settings[name]
+    )
+    return f"auto: found {', '.join(parts)}; starts with {name}, {rates}"

@@ -1,0 +1,63 @@
+"""What decisions and probabilities are worth on test rows, task by task."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mmb.metrics import operating_points
+from mmb.metrics._binomial import clopper_pearson
+from mmb.report.intervals import LEVEL
+from mmb.report.page_values import rounded
+from mmb.report.selected_scores import SelectedScores
+from mmb.training.runs.scoring import decision_thresholds
+
+_BINS = 8
+
+
+def decided(scores: SelectedScores, max_fpr: float) -> dict[str, Any]:
+    """Thresholds by validation rows, and the rates on test rows there, with exact intervals.
+
+    A threshold keeps `max_fpr` on the validation rows. The `"promised"` one keeps it on new rows, with a
+    confidence of 95 %, and is None for tasks with too few negatives for that.
+    """
+    logits, labels = scores.logits["valid"], scores.labels["valid"]
+    promised = torch.full(labels.shape[1:], torch.nan, dtype=torch.float64)
+    if max_fpr < 1:
+        promised = operating_points(logits, labels, max_fpr=max_fpr, confidence=LEVEL).threshold
+    found = _rates(scores, decision_thresholds(logits, labels, [max_fpr])[0])
+    return found | {f"promised_{name}": values for name, values in _rates(scores, promised).items()}
+
+
+def _rates(scores: SelectedScores, thresholds: Tensor) -> dict[str, Any]:
+    called, known = scores.logits["test"] > thresholds, thresholds.isfinite()
+    found = {"threshold": rounded(thresholds, 4)}
+    for name, sign in (("fpr", 0), ("tpr", 1)):
+        side = scores.labels["test"] == sign
+        count, number = (called & side).sum(0), side.sum(0)
+        ends = clopper_pearson(count, number, LEVEL)
+        for end, values in zip(("", "_low", "_high"), (count / number, *ends), strict=True):
+            found[name + end] = rounded(values.where(known, torch.nan))
+    return found
+
+
+def reliability(logits: Tensor, labels: Tensor) -> list[list[list[float]]]:
+    """For each task, points of its reliability diagram: mean probability, share of positives, rows.
+
+    The labeled rows, by rising probability, are cut into at most eight bins of equal size.
+    """
+    count = (labels >= 0).sum(0)  # [m]
+    probability = logits.double().sigmoid().where(labels >= 0, torch.inf)  # gaps go last
+    ordered, order = probability.sort(0)
+    positive = (labels == 1).gather(0, order).double()
+    place = torch.arange(len(labels)).unsqueeze(1)
+    which = (place * _BINS // count.clamp(min=1)).clamp(max=_BINS)  # [n, m]; gaps in one bin more
+    shape = (_BINS + 1, labels.shape[1])
+    rows, predicted, observed = (
+        torch.zeros(shape, dtype=torch.float64).scatter_add_(0, which, values)
+        for values in (torch.ones_like(ordered), ordered.where(ordered.isfinite(), 0.0), positive)
+    )
+    points = torch.stack([predicted / rows, observed / rows, rows], 2)[:_BINS]  # [bins, m, 3]
+    return [
+        [rounded(point, 3) for point in task if point[2] > 0] for task in points.transpose(0, 1).unbind(0)
+    ]

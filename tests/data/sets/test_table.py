@@ -1,0 +1,226 @@
+import json
+import random
+import warnings
+from datetime import date, timedelta
+
+import pytest
+import torch
+
+import mmb.data
+from mmb.data import MissingDataError, TableError, encoder_from_json
+
+TABLE = """id,age,city,sick,rich,part
+1,10,rome,1,0,train
+2,20,oslo,0,,train
+3,,rome,no,1,train
+4,60,,yes,0,train
+5,40,paris,1,1,valid
+6,NA,oslo,0,0,test
+"""
+OPTIONS = {"labels": ["sick", "rich"], "drop": "id", "split_column": "part"}
+
+
+@pytest.fixture(autouse=True, params=["in memory", "prepared"])
+def way(request, tmp_path, monkeypatch):
+    """Small tables are read as they are, others by way of columns on disk: both give the same."""
+    monkeypatch.setenv("MMB_DATA", str(tmp_path / "root"))
+    if request.param == "prepared":
+        pytest.importorskip("polars")
+        monkeypatch.setattr("mmb.data.sets.table._SMALL", -1)
+    return request.param
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text(TABLE)
+    return path
+
+
+def test_numbers_categories_gaps_and_split(path):
+    data = mmb.data.load("csv", path=path, **OPTIONS)  # the name it had before
+    assert data.encoder.feature_names == ("age", "city=oslo", "city=rome")
+    age = torch.tensor([10.0, 20.0, 60.0], dtype=torch.float64)  # the training rows that have one
+    scaled = (torch.tensor([10.0, 20, 20, 60, 40, 20]) - age.mean()) / age.std(correction=0)
+    assert torch.allclose(data.inputs[:, 0], scaled.float(), rtol=1e-6)
+    # a blank city, and one never seen in training, are neither oslo nor rome
+    assert data.inputs[:, 1:].tolist() == [[0, 1], [1, 0], [0, 1], [0, 0], [0, 0], [1, 0]]
+    assert data.labels.tolist() == [[1, 0], [0, -1], [0, 1], [1, 0], [1, 1], [0, 0]]
+    assert {part: rows.tolist() for part, rows in data.split.items()} == {
+        "train": [0, 1, 2, 3],
+        "valid": [4],
+        "test": [5],
+    }
+
+
+def test_a_new_file_is_encoded_identically_and_bad_rows_are_kept(path, tmp_path):
+    data = mmb.data.load("table", path=path, **OPTIONS)
+    new = tmp_path / "new.tsv"
+    new.write_text("city\tage\textra\nrome\t10\tx\noslo\told\ty\nrome\n\t\t\nrome\tinf\tz\noslo\t20\t\n")
+    encoder = encoder_from_json(json.loads(json.dumps(data.encoder.to_json())))
+    inputs, usable = encoder.read(new)
+    assert usable.tolist() == [True, False, False, True, False, True]
+    assert torch.equal(inputs[[0, 5]], data.inputs[:2])
+    assert inputs[3].tolist() == [data.inputs[2, 0].item(), 0.0, 0.0]
+    assert inputs.isfinite().all()
+
+
+def test_all_other_columns_are_features_by_default(path):
+    data = mmb.data.load("table", path=path, labels="sick", drop="id,part", fractions=(1, 0, 0))
+    assert "rich" in data.encoder.feature_names
+    assert len(data.split["train"]) == 6
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("3,,rome,no", "3,,rome,-2", "'sick'.*'-2'.* 3"),
+        ("5,40", "5,forty", r"'age'.*\[5\]"),
+        ("6,NA,oslo,0,0,test", "6,NA,oslo,0,0", r"cells.*\[6\]"),
+        (",valid", ",dev", r"'part'.*\[5\]"),
+        ("id,age", "age,age", r"\['age'\]"),
+        ("4,", '4,"', "data row 4"),
+        ("5,40", "5,1e300", r"too large.*\[5\]"),
+        ("1,10", "1,1e308", r"'age'.*1e\+308"),
+        ("id,age", "id,years", None),
+    ],
+)
+def test_damaged_tables_say_where(path, old, new, message):
+    path.write_text(TABLE.replace(old, new))
+    if message is None:  # not damage: another column name is simply another feature
+        assert "years" in mmb.data.load("table", path=path, **OPTIONS).encoder.feature_names
+        return
+    with pytest.raises(TableError, match=message):
+        mmb.data.load("table", path=path, **OPTIONS)
+
+
+def test_missing_file_empty_file_and_unknown_column(path, tmp_path):
+    with pytest.raises(MissingDataError, match=r"none\.csv"):
+        mmb.data.load("table", path=tmp_path / "none.csv", labels="sick")
+    with pytest.raises(TableError, match=r"'ill'.*\['id'"):
+        mmb.data.load("table", path=path, labels="ill")
+    with pytest.raises(ValueError, match=r"features.*sick"):
+        mmb.data.load("table", path=path, labels="sick", features="sick,age")
+    for names in ({"labels": "sick,sick"}, {"labels": "sick", "features": ["age", "age"]}):
+        with pytest.raises(ValueError, match="twice"):
+            mmb.data.load("table", path=path, **names)
+    path.write_text(TABLE.splitlines()[0] + "\n")
+    with pytest.raises(TableError, match="no rows"):
+        mmb.data.load("table", path=path, labels="sick")
+    path.write_text("")
+    with pytest.raises(TableError, match="empty"):
+        mmb.data.load("table", path=path, labels="sick")
+    path.write_bytes(b"a,b\n\xff\xfe,1\n")
+    with pytest.raises(TableError, match="UTF-8"):
+        mmb.data.load("table", path=path, labels="b")
+
+
+def _random_table(rows=300):
+    draw = random.Random(1)
+    lines = ["day,x,z,kind,many,who,y0,y1"]
+    for row in range(rows):
+        day = date(2020, 1, 1) + timedelta(days=draw.randrange(400))
+        x = draw.choice(["", f"{draw.gauss(0, 1):.6g}", "NA" if row > 5 else "1"])
+        many = f"n{draw.randrange(120)}"
+        labels = draw.choice(["0,1", "1,0", "0,", "-1,0", "0,0"])
+        lines.append(f"{day},{x},{draw.gauss(5, 2)},{draw.choice('abc')},{many},p{row // 4},{labels}")
+    return "\n".join(lines) + "\n"
+
+
+def test_rows_on_disk_are_those_in_memory(tmp_path, monkeypatch):
+    path = tmp_path / "t.csv"
+    path.write_text(_random_table())
+    options = {"path": path, "labels": "y0,y1", "group": "who", "split": "stratified"}
+    monkeypatch.setattr("mmb.data.inputs.fit_columns._MOST_CATEGORIES", 50)
+    with pytest.warns(UserWarning, match="'many'.*hashed"):
+        whole = mmb.data.load("table", **options)
+    monkeypatch.setattr("mmb.data.sets.table._SMALL", -1)
+    monkeypatch.setattr("mmb.data.inputs.table_cache._IN_MEMORY", 0)
+    with warnings.catch_warnings():  # said once, by the first load
+        warnings.simplefilter("ignore")
+        drawn = mmb.data.load("table", **options)
+    assert drawn.encoder == whole.encoder
+    assert torch.equal(drawn.labels, whole.labels)
+    assert all(torch.equal(drawn.split[part], whole.split[part]) for part in whole.split)
+    assert [type(column).__name__ for column in whole.encoder.columns] == [
+        *("Date", "Number", "Number", "Category", "Hashed")
+    ]
+    rows = torch.randint(0, len(whole), (64,), generator=torch.Generator().manual_seed(0))
+    assert torch.equal(drawn.batch(rows), whole.batch(rows))
+    assert not isinstance(drawn.inputs, torch.Tensor)
+    inputs, usable = drawn.encoder.read(path)
+    assert torch.equal(inputs, whole.inputs)
+    assert usable.all()
+
+
+def test_a_changed_table_is_prepared_again_and_a_damaged_cache_heals(path, tmp_path, way):
+    if way == "in memory":
+        pytest.skip("nothing is prepared")
+    first = mmb.data.load("table", path=path, **OPTIONS)
+    (folder,) = (f for f in (tmp_path / "root" / "table").iterdir() if f.is_dir())
+    (folder / "values.npy").write_bytes(b"x" + (folder / "values.npy").read_bytes()[1:])
+    for file in folder.parent.glob("*.json"):
+        file.write_text(file.read_text().replace("fill", "full"))
+    again = mmb.data.load("table", path=path, **OPTIONS)
+    assert torch.equal(again.inputs, first.inputs)
+    path.write_text(TABLE.replace("2,20", "2,200"))
+    changed = mmb.data.load("table", path=path, **OPTIONS)
+    assert not torch.equal(changed.inputs, first.inputs)
+    assert len([f for f in folder.parent.iterdir() if f.is_dir()]) == 1
+
+
+def test_a_column_of_numbers_may_turn_out_to_have_names(tmp_path, monkeypatch):
+    polars = pytest.importorskip("polars")
+    assert polars
+    monkeypatch.setattr("mmb.data.files.frames._BLOCK", 50)
+    path = tmp_path / "t.csv"
+    path.write_text("code,x,y\n" + "".join(f"{r % 3},{r},{r % 2}\n" for r in range(60)) + "3+,5,1\n4,x,0\n")
+    with pytest.raises(TableError, match=r"'x'.* 62"):
+        mmb.data.load("table", path=path, labels="y", fractions=(1, 0, 0))
+    data = mmb.data.load("table", path=path, labels="y", drop="x", fractions=(1, 0, 0))
+    assert data.encoder.feature_names == ("code=0", "code=1", "code=2", "code=3+", "code=4")
+    assert data.inputs.sum(0).tolist() == [20, 20, 20, 1, 1]
+
+
+def test_files_of_their_own_for_the_parts(path, tmp_path):
+    new = tmp_path / "new.csv"
+    new.write_text("city,age,sick\nrome,1,1\noslo,2,0\n")
+    options = {"path": path, "labels": "sick", "features": "age,city"}
+    data = mmb.data.load("table", **options, test_path=new, fractions=(0.5, 0.5, 0))
+    assert [len(data.split[part]) for part in ("train", "valid", "test")] == [3, 3, 2]
+    assert data.labels[data.split["test"]].tolist() == [[1], [0]]
+    both = mmb.data.load("table", **options, valid_path=new, test_path=new)
+    assert {part: rows.tolist() for part, rows in both.split.items()} == {
+        "train": [0, 1, 2, 3, 4, 5],
+        "valid": [6, 7],
+        "test": [8, 9],
+    }
+    new.write_text("city,age,sick\nrome,1,1\noslo,2,maybe\n")
+    with pytest.raises(TableError, match=r"new\.csv.*'sick'.*'maybe'.* 2"):
+        mmb.data.load("table", **options, test_path=new)
+
+
+def test_groups_and_time(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text(_random_table())
+    options = {"path": path, "labels": "y0,y1", "drop": "many"}
+    split = mmb.data.load("table", **options, group="who").split
+    groups = [{int(row) // 4 for row in split[part]} for part in ("train", "valid", "test")]
+    assert sum(map(len, groups)) == len(set.union(*groups)) == 75
+    assert all(groups)
+    split = mmb.data.load("table", **options, time="day").split
+    days = [line.split(",")[0] for line in path.read_text().splitlines()[1:]]
+    ends = [(min(found), max(found)) for found in ([days[r] for r in rows] for rows in split.values())]
+    assert ends[0][1] < ends[1][0] <= ends[1][1] < ends[2][0]
+    with pytest.raises(TableError, match=r"date.*'kind'"):
+        mmb.data.load("table", **options, time="kind")
+    with pytest.raises(TableError, match=r"'x'.*group"):
+        mmb.data.load("table", **options, group="x")
+
+
+def test_minus_one_is_a_gap_where_there_are_zeros(path):
+    path.write_text(TABLE.replace("3,,rome,no", "3,,rome,-1"))
+    assert mmb.data.load("table", path=path, **OPTIONS).labels[2, 0] == -1
+    path.write_text("x,y\n1,1\n2,-1\n3,1\n")
+    with pytest.raises(TableError, match=r"'y'.*-1.* 2.*negative"):
+        mmb.data.load("table", path=path, labels="y", fractions=(1, 0, 0))

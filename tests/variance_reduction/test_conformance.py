@@ -1,0 +1,103 @@
+"""What every variance reduction must do, with every hypergradient."""
+
+import copy
+
+import pytest
+import torch
+
+import mmb
+from hypergradients.test_conformance import ESTIMATORS, everything, run, started
+from quadratics import Quadratic
+
+REDUCTIONS = {"storm": lambda: mmb.Storm(beta=0.2), "saga": mmb.Saga}
+
+
+@pytest.fixture(params=REDUCTIONS)
+def reduction(request):
+    return REDUCTIONS[request.param]
+
+
+def solver_for(quadratic, case, **options):
+    settings = {"lr": 0.05, "lr_dual": 0.5, "lr_lower": 0.5, "beta": 0.5} | options
+    return mmb.Solver(quadratic.problem(), case.make(), **settings)
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_all_blocks_without_noise_move_as_without_reduction(name, reduction):
+    """Corrections cancel if every batch is the whole of its block, whatever the estimator."""
+    case = ESTIMATORS[name]
+    quadratic = Quadratic.make(identity=case.identity)
+    plain = solver_for(quadratic, case)
+    reduced = solver_for(quadratic, case, variance_reduction=reduction())
+    states = [started(solver, quadratic) for solver in (plain, reduced)]
+    for solver, state in zip((plain, reduced), states, strict=True):
+        run(solver, state, quadratic, 20, blocks_per_step=6)
+    for one, two in zip(*map(everything, states), strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["momentum_hessian", "quadratic_sgd", "first_order"])
+def test_blocks_that_are_not_sampled_count(name, reduction):
+    """With x at rest the estimate of two sampled blocks is the gradient of all six."""
+    case = ESTIMATORS[name]
+    quadratic = Quadratic.make()
+    solver = solver_for(quadratic, case, lr=lambda step: 0.0, variance_reduction=reduction())
+    state = started(solver, quadratic)
+    info = run(solver, state, quadratic, 300, blocks_per_step=2).info
+    expected = quadratic.gradient(state.x)
+    assert (info.estimate - expected).norm() <= 1e-3 * expected.norm()
+
+
+def test_unsampled_blocks_stay_bit_identical(reduction):
+    quadratic = Quadratic.make()
+    solver = solver_for(quadratic, ESTIMATORS["quadratic_sgd"], variance_reduction=reduction())
+    state = started(solver, quadratic)
+    run(solver, state, quadratic, 3)
+    before = copy.deepcopy(state)
+    blocks = torch.tensor([5, 0])
+    solver.step(state, blocks, *quadratic.batches(blocks))
+    untouched = torch.tensor([1, 2, 3, 4])
+    memories = (state.shared["reduction"]["blocks"], before.shared["reduction"]["blocks"])
+    for new, old in zip(*map(mmb.trees.tree_leaves, memories), strict=True):
+        assert torch.equal(old[untouched], new[untouched])
+
+
+def test_save_and_resume_is_bit_identical(reduction):
+    quadratic = Quadratic.make()
+    solver = solver_for(quadratic, ESTIMATORS["momentum_hessian"], variance_reduction=reduction())
+    state = started(solver, quadratic)
+    run(solver, state, quadratic, 7)
+    resumed = started(solver, quadratic)
+    resumed.load_state_dict(state.state_dict())
+    for one in (state, resumed):
+        run(solver, one, quadratic, 7, seed=3)
+    for left, right in zip(everything(state), everything(resumed), strict=True):
+        assert torch.equal(left, right)
+
+
+def test_compiled_steps_equal_eager_ones(reduction):
+    quadratic = Quadratic.make()
+    states = []
+    for compiled in (False, True):
+        solver = solver_for(
+            quadratic, ESTIMATORS["quadratic_sgd"], variance_reduction=reduction(), compile=compiled
+        )
+        states.append(started(solver, quadratic))
+        run(solver, states[-1], quadratic, 4)
+    for one, two in zip(*map(everything, states), strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("kind", ["tensor", "dict"])
+def test_min_max_problems_without_lower_level(reduction, kind):
+    """min_x max_a of a (x - c_i) - a^2 / 2: x tends to the mean of the c_i, from one block at a time."""
+    places = torch.tensor([1.0, 2.0, 6.0], dtype=torch.float64)
+    pick = (lambda x: x["only"]) if kind == "dict" else (lambda x: x)
+    problem = mmb.Problem(lambda x, a, y, c: a * (pick(x) - c) - a**2 / 2, None, 3)
+    solver = mmb.Solver(problem, lr=0.05, lr_dual=0.9, variance_reduction=reduction())
+    start = torch.zeros((), dtype=torch.float64)
+    x0 = {"only": start} if kind == "dict" else start
+    state = solver.init(x0, dual=torch.zeros(3, dtype=torch.float64))
+    sampler = mmb.BlockSampler(3, 1)
+    mmb.solve(solver, state, sampler=sampler, batches=lambda blocks: (places[blocks], None), steps=800)
+    torch.testing.assert_close(pick(state.x), places.mean(), atol=1e-6, rtol=0)
