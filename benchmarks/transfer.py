@@ -56,7 +56,6 @@ FRESH = {  # from random weights, and their shares of the first phase
     "fresh pauc, 0.25": (BRANCHES["pauc-0.3"], 0.25),
     "fresh pairwise, 0.2": (BRANCHES["pairwise-0.3"], 0.2),
     "fresh pairwise, 0.25": (BRANCHES["pairwise-0.3"], 0.25),
-    "fresh pairwise, 0.4": (BRANCHES["pairwise-0.3"], 0.4),
 }
 
 # What is trained after the first phase: half as many steps as in it.
@@ -66,7 +65,6 @@ PLANS: dict[str, list[str]] = {
     "C": ["ce-1", "ce+auc", "ce+pauc", "auc-1", "pauc-0.5"],
     "A short, fresh pauc": [*SHORT, "fresh pauc, 0.25"],
     "A short, fresh pairwise": [*SHORT, "fresh pairwise, 0.25"],
-    "F short, fresh pairwise": ["ce-1, short", "auc-1, short", "fresh pairwise, 0.4"],
     "D, fresh pauc": ["ce-1", "auc-1", "pauc-0.3", "fresh pauc, 0.2"],
     "D, fresh pairwise": ["ce-1", "auc-1", "pauc-0.3", "fresh pairwise, 0.2"],
     "E, fresh pauc": ["ce-1", "auc-1", "ce+auc", "fresh pauc, 0.2"],
@@ -121,19 +119,22 @@ def measure(
         "branches": (BRANCHES, {"share": 2 * share}),
         "short": (SHORT, {"share": share}),
         **{
-            place: ({place: {**method, "fresh": True}}, {"share": share / 50, "fresh_share": length})
+            # with one that is not fresh, as every run with branches has
+            place: (
+                {"ce": {}, place: {**method, "fresh": True}},
+                {"share": share / 50, "fresh_share": length},
+            )
             for place, (method, length) in FRESH.items()
         },
     }
     branches: dict[str, Run] = {}
     for place, (methods, lengths) in groups.items():
-        chosen = {_folder(one): method for one, method in methods.items() if one in needed}
-        if chosen:
-            first = {"ce": {}}  # a run has at least one that is not fresh
+        trained = [one for one in methods if one in needed]
+        if trained:
+            chosen = {_folder(one): methods[one] for one in methods if one in needed or one == "ce"}
             soup = {"rule": "uniform", **lengths}
-            run = from_start(_folder(place), "soup", branches={**first, **chosen}, soup=soup)
-            found = run.branches(start)
-            branches |= {one: found[_folder(one)] for one in methods if one in needed}
+            found = from_start(_folder(place), "soup", branches=chosen, soup=soup).branches(start)
+            branches |= {one: found[_folder(one)] for one in trained}
     longer = from_start("longer", "ce-longer", soup={"share": 10 * share})
     with own_randomness(seed, find_device(device)):
         setup = make_setup(recipe)

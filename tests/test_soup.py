@@ -428,6 +428,25 @@ def test_pseudo_values_of_a_mean_are_the_rows():
     torch.testing.assert_close(found, scores)
 
 
+@pytest.mark.parametrize("values", [(0.5, 0.7), (0.7, 0.5), (0.6, 0.6), (math.nan, 0.5)])
+def test_of_two_averages_the_better_is_taken(values):
+    """They share no start; of equals, and if one cannot be valued, the first."""
+    one, other = (soup.uniform({name: mlp(3, [8], 2)}) for name in "ab")
+    value_of = {id(one.model): values[0], id(other.model): values[1]}
+    found = soup.better(one, other, lambda model: value_of[id(model)])
+    second = values[1] > values[0]
+    assert found.model is (other if second else one).model
+    assert found.weights == {"a": float(not second), "b": float(second)}
+    assert found.trials[-1].accepted == second
+    assert found.value == pytest.approx(values[second], nan_ok=True)
+
+
+def test_two_averages_of_the_same_model_are_refused():
+    one = soup.uniform({"a": mlp(3, [8], 2)})
+    with pytest.raises(ValueError, match="other.*'a'"):
+        soup.better(one, one, lambda model: 0.0)
+
+
 def test_the_spread_of_pseudo_values_is_the_noise_of_the_metric():
     """Over many samples of rows, the standard error agrees with how far the metric scatters."""
     values, errors = [], []

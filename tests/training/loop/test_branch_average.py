@@ -168,6 +168,28 @@ def test_batch_normalization_is_computed_again_for_the_average(tmp_path):
     torch.testing.assert_close(part_logits(setup, "valid")[0], before)
 
 
+@pytest.mark.parametrize(("lr", "taken"), [(0.02, True), (0.0, False)])
+def test_a_fresh_branch_takes_the_place_of_the_average_if_it_is_better(tmp_path, lr, taken):
+    """Beside a start that learns nothing; or it learns nothing itself."""
+    other = {"method": "pauc", "fresh": True, "optimizer": {"lr": lr}}
+    recipe = soup_recipe(
+        branches={"ce": {}, "auc": {}, "other": other},
+        optimizer={"lr": 1e-5 if taken else 0.02},
+        soup={"share": 0.5, "fresh_share": 2.0, "guard": 0.0},
+    )
+    result = train(run := Run.create(tmp_path, recipe))
+    fresh = Run.open(run.path / "branches/other")
+    assert fresh.recipe.init_from is None and fresh.result()["steps"] == 80
+    facts = result["branches"]
+    assert (facts["other"]["share"] == 1.0) == taken
+    assert (facts["other"]["valid"]["pauc"] > facts["auc"]["valid"]["pauc"]) == taken
+    assert sum(branch["share"] for branch in facts.values()) == pytest.approx(1)
+    if taken:
+        selected = checkpoint.load(fresh.best_checkpoint())["job"]["model"]
+        assert all(torch.equal(value, selected[entry]) for entry, value in last_weights(run).items())
+        assert result["valid"]["pauc"] == pytest.approx(fresh.result()["valid"]["pauc"])
+
+
 def test_it_is_evaluated_and_exported_as_any_run(undisturbed, tmp_path):
     assert evaluate_run(undisturbed, "test")["mean"] == undisturbed.result()["test"]
     export_run(undisturbed, tmp_path / "model.pt2")

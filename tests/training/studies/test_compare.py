@@ -23,7 +23,7 @@ def test_soups_bring_their_controls_and_share_the_first_phase(tmp_path):
     train_many(planned)
     assert not any((one.run.path / "pretrain").exists() for one in planned)
     summary = summarize([one.run for one in planned])
-    assert [summary[method]["steps"] for method in methods] == [40, 140, 140, 140]
+    assert [summary[method]["steps"] for method in methods] == [40, 150, 150, 150]
     again = plan_comparison({**TINY, "soup": {"share": 0.5}}, ["soup"], 2, tmp_path)
     assert all(one.run.finished for one in again)
 

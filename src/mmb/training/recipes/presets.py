@@ -75,7 +75,10 @@ METHODS: dict[str, Method] = {
     "ce-average": Method(
         "CE, average",
         "mmb.auc:CrossEntropy",
-        {"branches": {f"ce-{k}": {"method": "ce"} for k in range(1, 6)}, "soup": {"share": 0.1, "rule": "uniform"}},
+        {
+            "branches": {f"ce-{k}": {"method": "ce"} for k in range(1, 6)},
+            "soup": {"share": 0.1, "rule": "uniform"},
+        },
     ),
     "ce-longer": Method(
         "CE, longer", "mmb.auc:CrossEntropy", {"branches": {"ce": {}}, "soup": {"share": 0.5}}
