@@ -23,6 +23,7 @@ from mmb.training.runs.predict import predict_file
 from mmb.training.runs.run import Run, RunError
 from mmb.training.studies.compare import plan_comparison, summarize
 from mmb.training.studies.many_runs import PlannedRun, train_many
+from mmb.training.studies.replicates import open_runs, plan_replicates
 from mmb.training.studies.reproduce import TableStudy, plan_choices, plan_table
 from mmb.training.studies.tune import TuningStudy
 
@@ -49,8 +50,10 @@ __all__ = [
     "export_run",
     "fit",
     "merge",
+    "open_runs",
     "plan_choices",
     "plan_comparison",
+    "plan_replicates",
     "plan_table",
     "predict_file",
     "read_recipe",
