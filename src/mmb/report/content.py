@@ -122,7 +122,7 @@ def run_content(
         "reliability": reliability(logits, labels),
         "tracked": _tracked(tracked),
         "branches": _branches(run, found) if finished else [],
-        **check_run(RunFacts(run, finished, log, scores, max_fpr, tracked, fpr)),
+        **check_run(RunFacts(run, finished, log, scores, max_fpr, tracked, fpr, areas)),
     }
 
 
