@@ -20,7 +20,6 @@ from mmb.metrics.titles import column_titles, definition, shown_metrics
 from mmb.training import (
     METHODS,
     PlannedRun,
-    Recipe,
     RunError,
     TableStudy,
     TuningStudy,
@@ -72,13 +71,14 @@ def run_compare(options: argparse.Namespace, console: Console) -> None:
     console.result({"output": str(folder), "methods": summary})
 
 
-def train_replicates(options: argparse.Namespace, recipe: Recipe, console: Console) -> None:
+def run_replicates(options: argparse.Namespace, console: Console) -> None:
     """Train the same recipe with several seeds, and show how results vary and, if asked, their average."""
-    number = options.replicates or options.ensemble
+    fragment, number = chosen_fragment(options), options.replicates or options.ensemble
+    recipe = resolve(fragment)
     kind = "ensemble" if options.ensemble else "replicates"
     default = f"{kind}-{recipe.data['name']}-{recipe.method}-{recipe.seed}"
     folder = options.output or Path("runs") / folder_name(default)
-    planned = plan_replicates(chosen_fragment(options), number, folder)
+    planned = plan_replicates(fragment, number, folder)
     runs = [one.run for one in planned]
     console.say(f"{number} runs in {folder}")
     train_and_show(f"{recipe.method} on {recipe.data['name']}", planned, options.jobs, console)

@@ -22,11 +22,6 @@ from mmb.training.runs.tables import result_table
 def run_train(options: argparse.Namespace, console: Console) -> None:
     """Train."""
     recipe = resolve(chosen_fragment(options))
-    if options.replicates or options.ensemble:
-        from mmb.cli.study_commands import train_replicates  # which imports this module
-
-        train_replicates(options, recipe, console)
-        return
     with joined(find_device(recipe.training.device)) as ranks:
         made = make_run(options.output, recipe, ranks)
         if ranks.is_main:
