@@ -178,3 +178,29 @@ def test_a_run_trains_and_predicts_from_new_tables(own, tmp_path):
     assert "bad.png" in rows[1]["problem"]
     assert found["unusable"] == 3
     assert json.loads(json.dumps(run.result()["test"]))
+
+
+def test_mutated_tables_are_refused_or_read_right(own, tmp_path):
+    """Whatever happens to the text of a table, no row gets the labels of another, and no error is bare."""
+    rng, table = random.Random(1), tmp_path / "mine" / "labels.csv"
+    sound = "\n".join(table.read_text().splitlines()[:9]) + "\n"  # 8 images
+    read = 0
+    for _ in range(300):
+        text = sound
+        for _ in range(rng.randint(1, 2)):
+            place = rng.randrange(len(text))
+            put = rng.choice(["", "1", "0", ",", "\n", '"', "-1", "x", "\x00", "é"])
+            text = text[:place] + put + text[place + rng.randint(0, 2) :]
+        table.write_text(text, encoding="utf-8")
+        try:
+            dataset = load(own, size=4, unreadable=rng.choice(["refuse", "skip"]), fractions=(0.4, 0.3, 0.3))
+        except (DataError, ValueError) as error:
+            assert len(str(error)) > 20  # noqa: PT017
+            continue
+        read += 1
+        rows = list(csv.DictReader(text.lstrip("\ufeff").splitlines(), skipinitialspace=True))
+        for row, (cells, labels) in enumerate(zip(rows, dataset.labels.tolist(), strict=True)):
+            for name, label in zip(dataset.task_names, labels, strict=True):
+                known = (cells.get(name) or "").strip().lstrip("0") or cells.get(name)  # 01 is a 1
+                assert label == {"1": 1, "0": 0, "00": 0}.get(known, -1), (row, name, known)
+    assert 20 < read < 280
