@@ -58,6 +58,18 @@ def test_columns_folders_and_suffixes_are_options(own, tmp_path):
     torch.testing.assert_close(inputs[torch.arange(15)], dataset.batch(torch.arange(15)))
 
 
+def test_no_patient_is_in_two_parts(own, tmp_path):
+    lines = (tmp_path / "mine" / "labels.csv").read_text().splitlines()
+    table = tmp_path / "mine" / "patients.csv"
+    table.write_text("\n".join([f"{line},{'patient' if not k else k // 4}" for k, line in enumerate(lines)]))
+    dataset = load(own, path=table, group="patient", fractions=(0.5, 0.25, 0.25))
+    assert dataset.task_names == ("bright", "wide")
+    patients = [{(row + 1) // 4 for row in rows.tolist()} for rows in dataset.split.values()]
+    assert sum(map(len, patients)) == len(set().union(*patients)) == 8
+    folds = [load(own, folds=3, fold=fold).split["test"] for fold in range(3)]
+    assert torch.cat(folds).sort().values.tolist() == [*range(30)]
+
+
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
