@@ -8,6 +8,7 @@ from mmb.auc.compositional.whole_network import CompositionalAUC
 from mmb.auc.constrained_recall import ConstrainedRecall
 from mmb.auc.labels import Labels
 from mmb.auc.minmax import MinMaxAUC
+from mmb.auc.ndcg import NDCG
 from mmb.auc.objective import Objective
 from mmb.auc.pairwise import PairwisePartialAUC
 from mmb.auc.partial import PartialAUC
@@ -21,6 +22,7 @@ from mmb.auc.sum import Sum
 from mmb.auc.two_way import TwoWayPartialAUC
 
 __all__ = [
+    "NDCG",
     "SOPA",
     "AveragePrecision",
     "BadValueError",

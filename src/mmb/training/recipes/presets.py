@@ -50,6 +50,7 @@ METHODS: dict[str, Method] = {
     "pauc-pairwise": Method("pairwise pAUC", "mmb.auc:PairwisePartialAUC"),
     "two-way": Method("two-way pAUC", "mmb.auc:TwoWayPartialAUC"),
     "ap": Method("AP", "mmb.auc:AveragePrecision"),
+    "ndcg": Method("nDCG", "mmb.auc:NDCG"),
     "recall": Method("recall at FPR", "mmb.auc:RecallAtFPR"),
     "fpr": Method("FPR at recall", "mmb.auc:FPRAtRecall"),
     "recall-constrained": Method("recall, constrained", "mmb.auc:ConstrainedRecall"),
