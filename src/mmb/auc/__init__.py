@@ -1,7 +1,7 @@
 """Objectives for multi-task AUC and partial AUC: a model and a label matrix with gaps is all they need."""
 
 from mmb.auc.average_precision import AveragePrecision
-from mmb.auc.baselines import SOPA, CrossEntropy, Focal, MiniBatchPartialAUC, SOPAs
+from mmb.auc.baselines import PAUCI, SOPA, STACO, CrossEntropy, Focal, MiniBatchPartialAUC, SOPAs
 from mmb.auc.batches import Batch, DenseBatch, TaskBatch
 from mmb.auc.compositional.heads import HeadCompositionalAUC
 from mmb.auc.compositional.whole_network import CompositionalAUC
@@ -23,7 +23,9 @@ from mmb.auc.two_way import TwoWayPartialAUC
 
 __all__ = [
     "NDCG",
+    "PAUCI",
     "SOPA",
+    "STACO",
     "AveragePrecision",
     "BadValueError",
     "Batch",

@@ -142,6 +142,31 @@ def test_sopa_equals_solver(kind, dtype):
 
 
 @pytest.mark.parametrize(("kind", "dtype"), KINDS)
+def test_staco_equals_solver(kind, dtype):
+    data = make_data(dtype=dtype)
+    objective = make("staco", data, task_weighting=0.5)
+    batch = batch_of(kind, data)
+    own, dual = (part.clone() for part in objective.own.value.unbind(1))
+    level = objective.level.clone()
+    x = {"model": {k: v.detach() for k, v in data.model.named_parameters()}, "own": own, "level": level}
+    solver = mmb.Solver(as_problem(objective, score_of(data)), lr=1.0, lr_dual=objective.lr_dual)
+    blocks, block_batch, weights = as_blocks(objective, batch)
+    ascended = solver.init(x, dual=dual)
+    solver.step(ascended, blocks, block_batch, weights=weights)
+    ours = estimate(objective, data, batch)
+    same({"dual": objective.own.value[:, 1]}, {"dual": ascended.dual}, TOLERANCE[dtype])
+    # the estimate is at the new duals
+    info = solver.step(solver.init(x, dual=ascended.dual), blocks, block_batch, weights=weights)
+    same(ours, info.estimate["model"], TOLERANCE[dtype])
+    # thresholds step by their own derivatives, not by their share of the estimate
+    own[blocks] -= objective.lr_positive * info.estimate["own"][blocks] * len(blocks) / weights
+    same({"own": objective.own.value[:, 0]}, {"own": own}, TOLERANCE[dtype])
+    share = objective.task_weight / (len(batch.labels) if kind == "sampled" else data.num_tasks)
+    level -= objective.lr_level * info.estimate["level"] / share
+    same({"level": objective.level}, {"level": level}, TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize(("kind", "dtype"), KINDS)
 @pytest.mark.parametrize("name", ["sopas", "average-precision", "average-precision-logistic", "ndcg"])
 def test_compositional_objective_equals_solver(name, kind, dtype):
     """Tracked inner means are lower variables whose Hessian is one; the estimate is at the new ones."""

@@ -8,14 +8,14 @@ from torch.nn import functional
 
 from mmb.auc.as_problem.parts import One, Score, own_value, scores_of
 from mmb.auc.average_precision import AveragePrecision
-from mmb.auc.baselines import SOPA, SOPAs
+from mmb.auc.baselines import SOPA, STACO, SOPAs
 from mmb.auc.ndcg import NDCG
 from mmb.auc.parts.pairs import pair_loss
 from mmb.auc.parts.per_positive import PerPositive
 from mmb.problem import Problem
 from mmb.trees import Tree
 
-PerPositiveStated = SOPA | SOPAs | AveragePrecision | NDCG
+PerPositiveStated = SOPA | SOPAs | STACO | AveragePrecision | NDCG
 
 
 def per_positive_problem(objective: PerPositiveStated, score: Score) -> Problem:
@@ -23,6 +23,8 @@ def per_positive_problem(objective: PerPositiveStated, score: Score) -> Problem:
     num_blocks = len(variables(objective).value)
     if isinstance(objective, SOPA):
         return Problem(partial(_sopa, objective, score), None, num_blocks)
+    if isinstance(objective, STACO):
+        return Problem(partial(_staco, objective, score), None, num_blocks, _unit_interval)
     if isinstance(objective, SOPAs):
         return Problem(partial(_sopas, objective), partial(_sopas_lower, objective, score), num_blocks)
     if isinstance(objective, AveragePrecision):
@@ -34,6 +36,8 @@ def variables(objective: PerPositiveStated) -> PerPositive:
     """The variables of the positives."""
     if isinstance(objective, SOPA):
         return objective.level
+    if isinstance(objective, STACO):
+        return objective.own
     if isinstance(objective, NDCG):
         return objective.rank_share
     return objective.log_mean if isinstance(objective, SOPAs) else objective.above
@@ -42,7 +46,7 @@ def variables(objective: PerPositiveStated) -> PerPositive:
 def _pair_losses(objective: PerPositiveStated, score: Score, x: Tree, batch: One) -> Tensor:
     """Loss of one positive against every row of its task, `[r]`."""
     h = scores_of(objective, score, x, batch)
-    surrogate = "squared_hinge" if isinstance(objective, SOPA | SOPAs) else objective.surrogate
+    surrogate = "squared_hinge" if isinstance(objective, SOPA | SOPAs | STACO) else objective.surrogate
     return pair_loss(objective.margin - own_value(h, batch["row"]) + h, surrogate)[0]
 
 
@@ -51,6 +55,18 @@ def _sopa(objective: SOPA, score: Score, x: Tree, dual: None, lower: None, batch
     level = own_value(x["level"], batch["slot"])
     excess = (_pair_losses(objective, score, x, batch) - level).clamp(min=0)
     return (batch["negative"] * (level + excess / objective.max_fpr)).sum()
+
+
+def _staco(objective: STACO, score: Score, x: Tree, dual: Tensor, lower: None, batch: One) -> Tensor:
+    """Thresholds are part of `x`: `x["own"]` of the positives, `x["level"]` of the tasks."""
+    own, level = own_value(x["own"], batch["slot"]), own_value(x["level"], batch["task"])
+    excess = (_pair_losses(objective, score, x, batch) - own).clamp(min=0)
+    of_negatives = dual * (own + excess / objective.max_fpr - level) / objective.worst + level
+    return (batch["negative"] * of_negatives).sum()
+
+
+def _unit_interval(dual: Tensor) -> Tensor:
+    return dual.clamp(0, 1)
 
 
 def _sopas(objective: SOPAs, x: Tree, dual: None, lower: Tensor, batch: One) -> Tensor:

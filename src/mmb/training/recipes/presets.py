@@ -57,6 +57,8 @@ METHODS: dict[str, Method] = {
     "mb": Method("MB", "mmb.auc:MiniBatchPartialAUC"),
     "sopa": Method("SOPA", "mmb.auc:SOPA"),
     "sopa-s": Method("SOPA-s", "mmb.auc:SOPAs"),
+    "staco": Method("STACO", "mmb.auc:STACO"),
+    "pauci": Method("PAUCI", "mmb.auc:PAUCI"),
     "sum": Method("Sum", "mmb.auc:Sum"),
     # One network from branches of one CE start; its controls have as many steps.
     "soup": Method(
