@@ -36,6 +36,9 @@ def train_options(parser: argparse.ArgumentParser) -> None:
     several.add_argument(
         "--ensemble", type=positive, metavar="K", help="the same, as one model that averages them"
     )
+    several.add_argument(
+        "--folds", type=positive, metavar="K", help="cross-validate: K runs, and scores for every row"
+    )
     _add_jobs(parser)
     parser.add_argument(
         "--keys", action="store_true", help="list all keys of the recipe, with help, and stop"

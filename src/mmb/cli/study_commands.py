@@ -34,6 +34,7 @@ from mmb.training.runs.run import command, folder_name
 from mmb.training.runs.tables import as_text, make_table
 from mmb.training.studies import reproduce
 from mmb.training.studies.compare import comparison_table, plot_curves
+from mmb.training.studies.folds import plan_folds, predict_out_of_fold
 from mmb.training.studies.replicates import averaged_metrics, plan_replicates, write_ensemble
 
 _SHOWN = 10  # trials
@@ -105,6 +106,29 @@ def run_replicates(options: argparse.Namespace, console: Console) -> None:
     used = [folder] if options.ensemble else [runs[0].path]
     console.show(f"Use {'the average' if options.ensemble else 'one'}: {next_steps(runs[0], *used)[-1]}")
     console.result(found)
+
+
+def run_folds(options: argparse.Namespace, console: Console) -> None:
+    """Train a run for each fold, and score every row by the run that has not seen it."""
+    fragment = chosen_fragment(options)
+    recipe = resolve(fragment)
+    name = folder_name(f"folds-{recipe.data['name']}-{recipe.method}-{recipe.seed}")
+    folder = options.output or Path("runs") / name
+    planned = plan_folds(fragment, options.folds, folder)
+    console.say(f"{options.folds} runs in {folder}")
+    train_and_show(f"{recipe.method} on {recipe.data['name']}", planned, options.jobs, console)
+    runs = [one.run for one in planned]
+    target = folder / "out_of_fold.csv"
+    together = predict_out_of_fold(runs, target)
+    results = {run.path.name: run.result()["test"] for run in runs}
+    max_fpr, select = recipe.training.max_fpr, recipe.training.select
+    rows = [[run, *(means[key] for key in shown_metrics(select))] for run, means in results.items()]
+    rows.append(["all rows", *(together[key] for key in shown_metrics(select))])
+    title = f"{recipe.data['name']}, {recipe.method}: rows of each fold by the run that has not seen it"
+    columns = ["run", *column_titles(max_fpr, select)]
+    console.show(make_table(title, columns, rows, definition(max_fpr, select)))
+    console.show(f"Scores of every row: {target}")
+    console.result({"output": str(folder), "scores": str(target), "runs": results, "all": together})
 
 
 def run_tune(options: argparse.Namespace, console: Console) -> None:
