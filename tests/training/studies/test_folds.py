@@ -42,7 +42,7 @@ def test_every_row_is_scored_by_the_run_that_has_not_seen_it(folder, monkeypatch
     scores = torch.tensor([float(row[2]) for row in rows])
     area = float(roc_auc(scores.unsqueeze(1), labels.unsqueeze(1))[0])
     assert area == pytest.approx(found["all"]["auc"], abs=1e-6)
-    assert area > 0.8
+    assert area > 0.7
 
 
 def test_a_data_set_without_folds_says_so(folder, monkeypatch, capsys):
