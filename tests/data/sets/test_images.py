@@ -163,18 +163,47 @@ def test_any_mix_of_sizes_modes_and_formats_trains(own, tmp_path):
     assert batch.isfinite().all()
 
 
-def test_a_run_trains_and_predicts_from_new_tables(own, tmp_path):
-    from mmb.training import Run, predict_file, resolve, train
+def small_recipe(own, **training):
+    from mmb.training import resolve
 
     data = {"name": "images", **{key: own[key] for key in ("path", "image", "root", "size")}}
-    recipe = resolve(
+    return resolve(
         {
             "method": "pauc",
-            "data": {**data, "fractions": [0.4, 0.3, 0.3]},
+            "data": {**data, "fractions": [0.4, 0.3, 0.3], "augment": "shift,flip,rotate"},
             "model": {"name": "own_parts:small_cnn"},
-            "training": {"steps": 6, "evaluate_every": 3, "tensorboard": False, "device": "cpu"},
+            "sampler": {"batch_size": 4},
+            "training": {"steps": 6, "evaluate_every": 3, "tensorboard": False, "device": "cpu", **training},
         }
     )
+
+
+def test_a_resumed_run_is_the_undisturbed_one(own, tmp_path):
+    """Also the augmentation, although batches are read ahead."""
+    from mmb.training import Observer, Run, train
+    from mmb.training.runs import checkpoint
+
+    class Stop(Observer):
+        def stepped(self, step, numbers):
+            if step == 5:
+                raise KeyboardInterrupt
+
+    whole, cut = (
+        Run.create(tmp_path / name, small_recipe(own, checkpoint_every=2, log_every=1)) for name in "ab"
+    )
+    train(whole)
+    with pytest.raises(KeyboardInterrupt):
+        train(cut, Stop())
+    train(cut)
+    states = [checkpoint.load(checkpoint.steps(run.checkpoints)[-1])["job"]["model"] for run in (whole, cut)]
+    assert all(torch.equal(value, states[1][name]) for name, value in states[0].items())
+    assert whole.result()["test"] == cut.result()["test"]
+
+
+def test_a_run_trains_and_predicts_from_new_tables(own, tmp_path):
+    from mmb.training import Run, predict_file, train
+
+    recipe = small_recipe(own)
     assert recipe.data["root"] == own["root"]
     run = Run.create(tmp_path / "run", recipe)
     train(run)
