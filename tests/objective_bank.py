@@ -76,7 +76,15 @@ OBJECTIVES = {
     "constrained-recall": lambda y, **o: auc.ConstrainedRecall(y, fpr=0.2, **o),
     "average-precision": lambda y, **o: auc.AveragePrecision(y, transform="recentered", **o),
     "average-precision-logistic": lambda y, **o: auc.AveragePrecision(y, surrogate="logistic", beta=0.3, **o),
+    "ndcg": lambda y, **o: auc.NDCG(y, transform="recentered", **o),
+    "ndcg-k": lambda y, **o: auc.NDCG(y, k=4, gradient="practical", **o),
+    "ndcg-k-full": lambda y, **o: auc.NDCG(
+        y, k=4, gradient="full", surrogate="logistic", margin=0.5, temperature=0.8, beta=0.3, **o
+    ),
     "new": lambda y, **o: CenteredLogistic(y, **o),
+    "pauci": lambda y, **o: auc.PAUCI(y, max_fpr=0.3, **o),
+    "pauci-recentered": lambda y, **o: auc.PAUCI(y, max_fpr=0.4, transform="recentered", **o),
+    "staco": lambda y, **o: auc.STACO(y, max_fpr=0.3, min_tpr=0.4, **o),
     "sopa": lambda y, **o: auc.SOPA(y, max_fpr=0.3, **o),
     "sopas": lambda y, **o: auc.SOPAs(y, temperature=0.5, **o),
     "sopas-recentered": lambda y, **o: auc.SOPAs(y, temperature=0.5, transform="recentered", **o),
@@ -85,7 +93,7 @@ SUMS = [name for name in OBJECTIVES if name.startswith("sum")]
 WITHOUT_MARGIN = ("cross-entropy", "focal", "new", "constrained-recall", *SUMS)
 MARGIN = [name for name in OBJECTIVES if name not in WITHOUT_MARGIN]
 STATELESS = ["cross-entropy", "focal", "minibatch", "minibatch-recentered", "minibatch-logit", "sum-by-entry"]
-PER_POSITIVE = ["sopa", "sopas", "sopas-recentered", "average-precision", "average-precision-logistic"]
+PER_POSITIVE = [name for name in OBJECTIVES if name.startswith(("sopa", "staco", "average", "ndcg"))]
 
 
 @dataclass(frozen=True)

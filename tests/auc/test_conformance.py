@@ -238,8 +238,8 @@ def test_tasks_without_a_class_are_left_out(name, absent):
     for key, value in state(objective).items():
         if len(value) == data.num_tasks:
             assert torch.equal(value[3], before[key][3]), key
-        if name in PER_POSITIVE:
-            own = getattr(objective, key.split(".")[0]).keys % data.num_tasks == 3
+        if key in objective.per_positive_state():
+            own = objective.get_submodule(key.removesuffix(".value")).keys % data.num_tasks == 3
             assert torch.equal(value[own], before[key][own])
 
 

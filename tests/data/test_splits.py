@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from mmb.data.splits import grouped_split, random_split, stratified_split
+from mmb.data.splits import grouped_split, random_split, split_rows, stratified_split
 
 
 def test_every_stratum_is_divided_by_the_fractions():
@@ -72,3 +72,88 @@ def _deepchem(groups, train_share, valid_share):
         else:
             train += rows
     return {*train}, {*valid}, {*test}
+
+
+def _random_case(case):
+    """Rows in groups, with rare labels, gaps and times, and options of a split."""
+    generator = torch.Generator().manual_seed(case)
+
+    def draw(low, high):
+        return int(torch.randint(low, high, (1,), generator=generator))
+
+    n, m = draw(12, 200), draw(1, 8)
+    rate = torch.rand(m, generator=generator) * 0.3
+    labels = (torch.rand(n, m, generator=generator) < rate).to(torch.int8)
+    labels[torch.rand(n, m, generator=generator) < 0.3] = -1
+    groups = torch.randint(0, draw(4, n), (n,), generator=generator)
+    times = torch.randint(0, draw(3, 40), (n,), generator=generator).double()
+    return n, labels, groups, times, draw(3, 7)
+
+
+@pytest.mark.parametrize("case", range(60))
+def test_no_split_leaks(case):
+    """Whatever is asked for: parts are disjoint and complete, groups whole, and time goes one way."""
+    n, labels, groups, times, folds = _random_case(case)
+    stratified, grouped, timed, folded = ((case >> bit) & 1 for bit in range(4))
+    options = {"groups": groups if grouped else None, "times": times if timed else None}
+    if not timed:
+        options |= {"labels": labels if stratified else None, "folds": folds if folded else 0}
+    tests = []
+    for fold in range(folds if folded and not timed else 1):
+        split = split_rows(n, (0.6, 0.2, 0.2), 0, **options, fold=fold)
+        again = split_rows(n, (0.6, 0.2, 0.2), 0, **options, fold=fold)
+        assert all(torch.equal(split[part], again[part]) for part in split)
+        rows = torch.cat(list(split.values()))
+        assert torch.equal(rows.sort().values, torch.arange(n))
+        if grouped:
+            assert all(
+                not {*groups[split[a]].tolist()} & {*groups[split[b]].tolist()}
+                for a, b in (("train", "valid"), ("train", "test"), ("valid", "test"))
+            )
+        if timed and not grouped:
+            train, valid, test = (times[split[part]] for part in ("train", "valid", "test"))
+            assert not len(valid) or train.max() < valid.min()
+            assert not len(test) or torch.cat([train, valid]).max() < test.min()
+        if timed and grouped:
+            assert not len(split["test"]) or times[split["train"]].max() <= times[split["test"]].max()
+        tests.append(split["test"])
+    if folded and not timed:
+        assert torch.equal(torch.cat(tests).sort().values, torch.arange(n))
+
+
+@pytest.mark.parametrize("case", range(40))
+def test_every_part_has_positives_of_every_task_that_has_enough(case):
+    n, labels, _, _, folds = _random_case(case)
+    for options in ({}, {"folds": folds}):
+        split = split_rows(n, (0.8, 0.1, 0.1), case, labels=labels, **options)
+        positives = torch.stack([(labels[rows] == 1).sum(0) for rows in split.values()])
+        parts = options.get("folds", 3)
+        enough = (labels == 1).sum(0) >= parts * labels.shape[1]  # whichever tasks a row is positive for
+        assert (positives[:, enough] > 0).all()
+        assert all(len(rows) for rows in split.values())
+
+
+def test_positives_are_divided_by_the_fractions():
+    labels = (torch.rand(20_000, 3, generator=torch.Generator().manual_seed(0)) < 0.02).to(torch.int8)
+    split = split_rows(20_000, (0.6, 0.2, 0.2), 0, labels=labels)
+    shares = (labels[split["valid"]] == 1).sum(0) / (labels == 1).sum(0)
+    assert torch.allclose(shares, torch.full((3,), 0.2), atol=0.01)
+
+
+def test_groups_of_any_size_fill_all_parts():
+    split = split_rows(12, (0.8, 0.1, 0.1), 0, groups=torch.tensor([5] * 10 + [1, 2]))
+    assert sorted(map(len, split.values())) == [1, 1, 10]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"folds": 2}, "folds"),
+        ({"folds": 5, "fold": 5}, "folds"),
+        ({"folds": 11}, "folds"),
+        ({"folds": 3, "times": torch.arange(10.0)}, "time"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        split_rows(10, (0.8, 0.1, 0.1), 0, **options)

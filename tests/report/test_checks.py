@@ -5,10 +5,11 @@ import torch
 
 from mmb.auc import ThresholdReport
 from mmb.report.checks import RunFacts, check_run
+from mmb.report.comparison import area_samples
 from mmb.report.selected_scores import SelectedScores
 
 
-def facts(flip=False, shift=0.0, soft=0.1, dual_error=0.01, positives=60, finished=True):
+def facts(flip=False, flat=False, shift=0.0, soft=0.1, dual_error=0.01, positives=60, finished=True):
     """A run of three tasks on 400 rows a part that ranks well."""
     generator = torch.Generator().manual_seed(0)
     labels = torch.zeros(400, 3, dtype=torch.int8)
@@ -16,6 +17,8 @@ def facts(flip=False, shift=0.0, soft=0.1, dual_error=0.01, positives=60, finish
     logits = {
         part: torch.randn(400, 3, generator=generator) + 2 * labels for part in ("train", "valid", "test")
     }
+    if flat:
+        logits = {part: torch.zeros_like(found) for part, found in logits.items()}
     labels_of = dict.fromkeys(logits, labels)
     if flip:
         logits["test"][:, 1] *= -1
@@ -28,8 +31,9 @@ def facts(flip=False, shift=0.0, soft=0.1, dual_error=0.01, positives=60, finish
     ]
     log.append({"kind": "train", "step": 5, "dual_error": dual_error})
     tracked = {90: ThresholdReport(*torch.tensor([[0.0] * 3, [0.0] * 3, [0.1] * 3, [soft] * 3]))}
+    areas = area_samples(logits["test"], labels, 0.1)
     run = SimpleNamespace(finished=finished, recipe=recipe)
-    return RunFacts(run, run.finished, log, scores, 0.1, tracked, torch.full((3,), 0.1 + shift))
+    return RunFacts(run, run.finished, log, scores, 0.1, tracked, torch.full((3,), 0.1 + shift), areas)
 
 
 def test_a_good_run_is_said_to_work_with_its_value():
@@ -74,10 +78,7 @@ def test_the_verdict_of_an_unfinished_run_says_so():
 
 
 def test_equal_scores_are_named():
-    given = facts()
-    for logits in given.scores.logits.values():
-        logits.zero_()
-    found = check_run(given)
+    found = check_run(facts(flat=True))
     assert found["verdict"] == "Not working: it does not learn."
     assert "method=ce" in found["advice"]
     assert any(one["title"] == "all rows have nearly the same score" for one in found["checks"])

@@ -1,5 +1,9 @@
 import argparse
 import json
+import signal
+import subprocess
+import sys
+import urllib.request
 
 import pytest
 
@@ -23,6 +27,7 @@ def test_a_folder_of_runs_becomes_a_page(runs, tmp_path, capsys):
     assert path.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     said = capsys.readouterr().out
     assert "MMB-pAUC, seed 1: " in said
+    assert "a mean partial AUC" in said.splitlines()[0]
     assert str(path) in said
 
 
@@ -38,3 +43,15 @@ def test_a_folder_without_runs_is_refused(tmp_path):
     with pytest.raises(RunError, match="no run"):
         call(tmp_path, "-o", tmp_path / "page.html")
     assert not (tmp_path / "page.html").exists()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no Ctrl-C for one process alone")
+def test_watch_prints_an_address_and_ends_with_ctrl_c(runs):
+    words = [sys.executable, "-m", "mmb", "watch", str(runs[0].path), "--json"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        address = json.loads(process.stdout.readline())["address"]
+        with urllib.request.urlopen(address.replace("/?", "/data?"), timeout=30) as answer:
+            assert json.load(answer)["runs"][0]["state"] == "finished"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+        assert process.stderr.read() == ""

@@ -3,7 +3,7 @@ import torch
 from scipy.stats import binomtest
 
 from mmb.metrics import operating_points
-from mmb.report.decisions import decided, reliability
+from mmb.report.decisions import decided, reliability, reliability_points
 from mmb.report.selected_scores import SelectedScores
 
 
@@ -38,10 +38,20 @@ def test_a_limit_of_one_promises_nothing(scores):
     assert decided(scores, 1.0)["promised_threshold"] == [None, None]
 
 
+def test_probabilities_are_calibrated_on_validation_rows(scores):
+    scores.logits["valid"] *= 5  # of an objective that does not care about probabilities
+    scores.logits["test"] *= 5
+    points = reliability(scores)[0]
+    assert sum(rows for _, _, rows in points) == 300
+    assert all(abs(predicted - share) < 0.2 for predicted, share, _ in points)
+    raw = reliability_points(scores.logits["test"].double().sigmoid(), scores.labels["test"])[0]
+    assert any(abs(predicted - share) > 0.3 for predicted, share, _ in raw)
+
+
 def test_reliability_averages_over_bins_of_equal_size():
     logits = torch.tensor([[-2.0, 0.0], [-1.0, 0.0], [0.0, 0.0], [2.0, 0.0]]).repeat(4, 1)
     labels = torch.tensor([[0, -1], [0, -1], [1, -1], [1, 1]]).repeat(4, 1).to(torch.int8)
-    first, second = reliability(logits, labels)
+    first, second = reliability_points(logits.double().sigmoid(), labels)
     assert [rows for _, _, rows in first] == [2] * 8
     chance = [float(torch.tensor(value).sigmoid()) for value in (-2.0, -2.0, -1.0, -1.0, 0.0, 0.0, 2.0, 2.0)]
     assert [predicted for predicted, _, _ in first] == pytest.approx(chance, abs=1e-3)

@@ -1,13 +1,14 @@
 """Objectives for multi-task AUC and partial AUC: a model and a label matrix with gaps is all they need."""
 
 from mmb.auc.average_precision import AveragePrecision
-from mmb.auc.baselines import SOPA, CrossEntropy, Focal, MiniBatchPartialAUC, SOPAs
+from mmb.auc.baselines import PAUCI, SOPA, STACO, CrossEntropy, Focal, MiniBatchPartialAUC, SOPAs
 from mmb.auc.batches import Batch, DenseBatch, TaskBatch
 from mmb.auc.compositional.heads import HeadCompositionalAUC
 from mmb.auc.compositional.whole_network import CompositionalAUC
 from mmb.auc.constrained_recall import ConstrainedRecall
 from mmb.auc.labels import Labels
 from mmb.auc.minmax import MinMaxAUC
+from mmb.auc.ndcg import NDCG
 from mmb.auc.objective import Objective
 from mmb.auc.pairwise import PairwisePartialAUC
 from mmb.auc.partial import PartialAUC
@@ -21,7 +22,10 @@ from mmb.auc.sum import Sum
 from mmb.auc.two_way import TwoWayPartialAUC
 
 __all__ = [
+    "NDCG",
+    "PAUCI",
     "SOPA",
+    "STACO",
     "AveragePrecision",
     "BadValueError",
     "Batch",

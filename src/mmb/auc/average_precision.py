@@ -55,7 +55,7 @@ class AveragePrecision(PerPositiveObjective):
         check_choice(Surrogate, surrogate=surrogate)
         check_range("(0, 1]", beta=beta)
         self.surrogate, self.beta = surrogate, beta
-        self.above = PerPositive(labels, self.task_weight, start=0.0, width=2)  # P and Q; unseen at zero
+        self.above = PerPositive(labels, self.task_weight, start=(0.0, 0.0))  # P and Q; unseen at zero
 
     def estimate(self, entries: WeightedScores) -> tuple[Tensor, Gradients]:
         """$L_k$ averaged over the tasks of the batch."""

@@ -6,6 +6,7 @@ from typing import Any
 from mmb import data
 from mmb.cli.console import Console
 from mmb.cli.words import UsageError
+from mmb.data.checks import find_problems
 from mmb.data.registry import reserved_arguments
 from mmb.training.recipes.resolution import read_options
 from mmb.training.runs.run import command
@@ -36,7 +37,8 @@ def list_data(console: Console) -> None:
 
 def describe(options: argparse.Namespace, console: Console) -> None:
     """Rows, tasks, positives and negatives of one data set."""
-    found = data.load(options.name, options.root, **chosen_options(options, "load")).describe()
+    dataset = data.load(options.name, options.root, **chosen_options(options, "load"))
+    found = {**dataset.describe(), "warnings": find_problems(dataset)}
     counts, keys = found["counts"], ["positive", "negative", "missing"]
     rows = [
         [name, *(counts[part][key][index] for part in found["split"] for key in keys)]
@@ -46,6 +48,8 @@ def describe(options: argparse.Namespace, console: Console) -> None:
     sizes = ", ".join(f"{part} {size}" for part, size in found["split"].items())
     console.show(data.about(options.name) + "\n")
     console.show(make_table(f"{options.name}: {found['rows']} rows ({sizes})", columns, rows))
+    for problem in found["warnings"]:
+        console.show(f"warning: {problem}")
     console.result(found)
 
 

@@ -29,6 +29,16 @@ def train_options(parser: argparse.ArgumentParser) -> None:
     _add_recipe(parser, "recipe file (YAML); or name a data set, or a CSV file, here or with --data")
     _add_choices(parser)
     parser.add_argument("--output", type=Path, help="folder of the run; by default a new one below runs/")
+    several = parser.add_mutually_exclusive_group()
+    several.add_argument(
+        "--replicates", type=positive, metavar="K", help="train K runs that differ in their seed"
+    )
+    several.add_argument(
+        "--ensemble", type=positive, metavar="K", help="the same, as one model that averages them"
+    )
+    several.add_argument(
+        "--folds", type=positive, metavar="K", help="cross-validate: K runs, and scores for every row"
+    )
     _add_jobs(parser)
     parser.add_argument(
         "--keys", action="store_true", help="list all keys of the recipe, with help, and stop"
@@ -68,9 +78,7 @@ def evaluate_options(parser: argparse.ArgumentParser) -> None:
 
 def predict_options(parser: argparse.ArgumentParser) -> None:
     """Options of `mmb predict`."""
-    parser.add_argument(
-        "run", nargs="+", type=Path, metavar="RUN", help="folder of a finished run; several are averaged"
-    )
+    _add_runs(parser)
     parser.add_argument(
         "--input", type=Path, required=True, help="table with the columns of the data: CSV, Parquet, ..."
     )
@@ -92,7 +100,7 @@ def predict_options(parser: argparse.ArgumentParser) -> None:
 
 def export_options(parser: argparse.ArgumentParser) -> None:
     """Options of `mmb export`."""
-    _add_run(parser, "folder of a finished run")
+    _add_runs(parser)
     parser.add_argument("--output", type=Path, help="folder to write to; by default RUN/export")
 
 
@@ -175,6 +183,16 @@ def _add_run(parser: argparse.ArgumentParser, meaning: str) -> None:
     parser.add_argument("run", type=Path, help=meaning)
 
 
+def _add_runs(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "run",
+        nargs="+",
+        type=Path,
+        metavar="RUN",
+        help="folder of a finished run, or of an ensemble; several are averaged",
+    )
+
+
 def _add_choices(parser: argparse.ArgumentParser) -> None:
     """Options that choose what to train on and for."""
     parser.add_argument("--data", help="data set; `mmb data list` lists them")
@@ -183,6 +201,4 @@ def _add_choices(parser: argparse.ArgumentParser) -> None:
 
 def _add_jobs(parser: argparse.ArgumentParser) -> None:
     """The option that says how many branches are trained at a time."""
-    parser.add_argument(
-        "--jobs", type=positive, default=1, help="branches at a time, for methods that have branches"
-    )
+    parser.add_argument("--jobs", type=positive, default=1, help="branches, or runs, at a time")

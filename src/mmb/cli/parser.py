@@ -93,6 +93,10 @@ def function_of(options: argparse.Namespace) -> Callable[[argparse.Namespace, Co
     """The function that runs the command of some options; its module is imported here."""
     if getattr(options, "keys", False):
         return importlib.import_module("mmb.cli.keys_command").run_keys
+    if getattr(options, "replicates", None) or getattr(options, "ensemble", None):
+        return importlib.import_module("mmb.cli.study_commands").run_replicates
+    if getattr(options, "folds", None):
+        return importlib.import_module("mmb.cli.study_commands").run_folds
     module = next(name for name, commands in MODULES.items() if options.command in commands)
     return getattr(importlib.import_module(f"mmb.cli.{module}"), f"run_{options.command}")
 

@@ -10,6 +10,7 @@ from mmb.report import WatchServer, write_report
 from mmb.report.run_groups import find_runs
 from mmb.training import Run, evaluate_run, export_run, predict_file
 from mmb.training.runs.tables import make_table
+from mmb.training.studies.replicates import open_runs
 
 
 def run_evaluate(options: argparse.Namespace, console: Console) -> None:
@@ -28,7 +29,7 @@ def run_evaluate(options: argparse.Namespace, console: Console) -> None:
 
 def run_predict(options: argparse.Namespace, console: Console) -> None:
     """Predict, and show how many rows are called positive."""
-    runs = [Run.open(path) for path in options.run]
+    runs = open_runs(options.run)
     found = predict_file(
         runs, options.input, options.output, options.fpr, tpr=options.tpr, confidence=options.confidence
     )
@@ -64,10 +65,12 @@ def run_predict(options: argparse.Namespace, console: Console) -> None:
 
 def run_export(options: argparse.Namespace, console: Console) -> None:
     """Export, compare, and show the files."""
-    opened = Run.open(options.run)
-    found = export_run(opened, options.output or opened.path / "export")
+    found = export_run(open_runs(options.run), options.output or options.run[0] / "export")
     rows = [[kind, path, f"{found['largest_difference'][kind]:.1e}"] for kind, path in found["files"].items()]
-    caption = f"Largest difference of a logit from the model itself, over {found['rows_compared']} rows"
+    caption = (
+        f"Inputs: {', '.join(found['inputs'])}. Outputs: {', '.join(found['outputs'])}. Largest difference "
+        f"from the model itself, over {found['rows_compared']} rows"
+    )
     console.show(make_table("Exported", ["format", "file", "difference"], rows, caption))
     console.result(found)
 

@@ -3,9 +3,11 @@
 import argparse
 import json
 import shlex
+import statistics
 from collections import Counter
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 from mmb._atomic_files import write_whole
 from mmb._cores import available_cores
@@ -14,6 +16,7 @@ from mmb.cli.console import Console
 from mmb.cli.training_commands import chosen_fragment, next_steps
 from mmb.cli.watching import ProgressObserver, train_and_show
 from mmb.cli.words import UsageError
+from mmb.metrics.titles import column_titles, definition, shown_metrics
 from mmb.training import (
     METHODS,
     PlannedRun,
@@ -31,6 +34,8 @@ from mmb.training.runs.run import command, folder_name
 from mmb.training.runs.tables import as_text, make_table
 from mmb.training.studies import reproduce
 from mmb.training.studies.compare import comparison_table, plot_curves
+from mmb.training.studies.folds import plan_folds, predict_out_of_fold
+from mmb.training.studies.replicates import averaged_metrics, plan_replicates, write_ensemble
 
 _SHOWN = 10  # trials
 
@@ -65,6 +70,65 @@ def run_compare(options: argparse.Namespace, console: Console) -> None:
         f"Use a model: {next_steps(runs[-1])[-1]}"
     )
     console.result({"output": str(folder), "methods": summary})
+
+
+def run_replicates(options: argparse.Namespace, console: Console) -> None:
+    """Train the same recipe with several seeds, and show how results vary and, if asked, their average."""
+    fragment, number = chosen_fragment(options), options.replicates or options.ensemble
+    recipe = resolve(fragment)
+    kind = "ensemble" if options.ensemble else "replicates"
+    default = f"{kind}-{recipe.data['name']}-{recipe.method}-{recipe.seed}"
+    folder = options.output or Path("runs") / folder_name(default)
+    planned = plan_replicates(fragment, number, folder)
+    runs = [one.run for one in planned]
+    console.say(f"{number} runs in {folder}")
+    train_and_show(f"{recipe.method} on {recipe.data['name']}", planned, options.jobs, console)
+    part = "test" if recipe.training.test else "valid"
+    results = {run.path.name: run.result()[part] for run in runs}
+    found: dict[str, Any] = {"output": str(folder), "part": part, "runs": results}
+    if options.ensemble:
+        write_ensemble(folder, runs)
+        found["average"] = averaged_metrics(runs, part)
+    shown = shown_metrics(recipe.training.select)
+    rows: list[list[Any]] = [[name, *(means[key] for key in shown)] for name, means in results.items()]
+    spread = {key: [means[key] for means in results.values() if means[key] is not None] for key in shown}
+    rows.append(["mean", *(statistics.fmean(spread[key]) if spread[key] else None for key in shown)])
+    if number > 1:
+        rows.append(
+            ["deviation", *(statistics.stdev(v) if len(v := spread[key]) > 1 else None for key in shown)]
+        )
+    if options.ensemble:
+        rows.append(["average of scores", *(found["average"][key] for key in shown)])
+    max_fpr, select = recipe.training.max_fpr, recipe.training.select
+    title = f"{recipe.data['name']}, {recipe.method}: {part} rows"
+    columns = ["run", *column_titles(max_fpr, select)]
+    console.show(make_table(title, columns, rows, definition(max_fpr, select)))
+    used = [folder] if options.ensemble else [runs[0].path]
+    console.show(f"Use {'the average' if options.ensemble else 'one'}: {next_steps(runs[0], *used)[-1]}")
+    console.result(found)
+
+
+def run_folds(options: argparse.Namespace, console: Console) -> None:
+    """Train a run for each fold, and score every row by the run that has not seen it."""
+    fragment = chosen_fragment(options)
+    recipe = resolve(fragment)
+    name = folder_name(f"folds-{recipe.data['name']}-{recipe.method}-{recipe.seed}")
+    folder = options.output or Path("runs") / name
+    planned = plan_folds(fragment, options.folds, folder)
+    console.say(f"{options.folds} runs in {folder}")
+    train_and_show(f"{recipe.method} on {recipe.data['name']}", planned, options.jobs, console)
+    runs = [one.run for one in planned]
+    target = folder / "out_of_fold.csv"
+    together = predict_out_of_fold(runs, target)
+    results = {run.path.name: run.result()["test"] for run in runs}
+    max_fpr, select = recipe.training.max_fpr, recipe.training.select
+    rows = [[run, *(means[key] for key in shown_metrics(select))] for run, means in results.items()]
+    rows.append(["all rows", *(together[key] for key in shown_metrics(select))])
+    title = f"{recipe.data['name']}, {recipe.method}: rows of each fold by the run that has not seen it"
+    columns = ["run", *column_titles(max_fpr, select)]
+    console.show(make_table(title, columns, rows, definition(max_fpr, select)))
+    console.show(f"Scores of every row: {target}")
+    console.result({"output": str(folder), "scores": str(target), "runs": results, "all": together})
 
 
 def run_tune(options: argparse.Namespace, console: Console) -> None:

@@ -88,11 +88,12 @@ def train_one(run: Run, console: Console, ranks: Ranks, jobs: int) -> None:
     console.result({"run": str(run.path), **result})
 
 
-def next_steps(run: Run) -> list[str]:
-    """Commands that a finished run is ready for."""
+def next_steps(run: Run, *folders: Path) -> list[str]:
+    """Commands that a finished run is ready for, or the folders of a study that it belongs to."""
     reads_files = run.outcome("predictor.json", ["encoder"])["encoder"] is not None
-    use = command("predict", run.path, "--input", "FILE", "--output", "FILE")
-    return [command("report", run.path), use if reads_files else command("export", run.path)]
+    places = folders or (run.path,)
+    use = command("predict", *places, "--input", "FILE", "--output", "FILE")
+    return [command("report", *places), use if reads_files else command("export", *places)]
 
 
 def chosen_fragment(options: argparse.Namespace) -> dict[str, Any]:

@@ -217,7 +217,8 @@ def check_files(options: argparse.Namespace) -> None:
             raise UsageError(f"data.path: there is no file {value} (from {Path.cwd()})")
     given = getattr(options, "run", [])
     for path in given if isinstance(given, list) else [given]:
-        if not (path / "recipe.yaml").exists():
+        ensemble = isinstance(given, list) and (path / "ensemble.json").exists()
+        if not (path / "recipe.yaml").exists() and not ensemble:
             raise UsageError(_no_run(path))
 
 

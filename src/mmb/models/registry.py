@@ -28,6 +28,8 @@ START = {
     "sha256": "Checksum that the file of weights must have.",
 }
 """Options that every network has, also those that do not read files themselves, with what they mean."""
+FROM_DATA = frozenset({"num_tasks", "num_inputs", "channels", "hidden", "stem"})
+"""Options that follow from the data set where they are not given."""
 _SMALL_IMAGE = 64  # pixels up to which an image keeps its resolution in the stem
 
 

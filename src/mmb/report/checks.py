@@ -16,7 +16,7 @@ from mmb.report.check import Check, verdict_of
 from mmb.report.comparison import AREAS, area_samples
 from mmb.report.curve_checks import better_step_size, check_divergence, check_shape, validation_curve
 from mmb.report.evidence import Evidence, evidence
-from mmb.report.intervals import FEWEST, UncertainValue
+from mmb.report.intervals import FEWEST, Sample, UncertainValue
 from mmb.report.selected_scores import SelectedScores
 from mmb.training import Run
 
@@ -42,6 +42,7 @@ class RunFacts:
     max_fpr: float  # limit of the partial AUC
     tracked: dict[int, ThresholdReport]  # tracked thresholds by step
     rates: Tensor  # false positive rate on test rows of each task, at the thresholds of the validation rows
+    test_areas: dict[str, Sample]  # the `area_samples` of the test rows
 
     @cached_property
     def metric(self) -> MetricName:
@@ -52,17 +53,26 @@ class RunFacts:
     @cached_property
     def areas(self) -> dict[str, UncertainValue]:
         """The mean of that area over tasks, by part of the data."""
-        found = {}
-        for part in _PARTS:
-            labels = self.scores.labels[part]
-            sample = area_samples(self.scores.logits[part], labels, self.max_fpr)[self.metric]
-            found[part] = sample.mean(labels).estimate()
-        return found
+        return {
+            part: samples[self.metric].mean(self.scores.labels[part]).estimate()
+            for part, samples in self._samples.items()
+        }
+
+    @cached_property
+    def _samples(self) -> dict[str, dict[str, Sample]]:
+        found = {
+            part: area_samples(self.scores.logits[part], self.scores.labels[part], self.max_fpr)
+            for part in ("train", "valid")
+        }
+        return {**found, "test": self.test_areas}
 
     @cached_property
     def evidence(self) -> dict[str, tuple[Evidence, Evidence]]:
         """What each part of the data shows, of all tasks and of each."""
-        return {part: evidence(self.scores.logits[part], self.scores.labels[part]) for part in _PARTS}
+        return {
+            part: evidence(samples["auc"], self.scores.logits[part], self.scores.labels[part])
+            for part, samples in self._samples.items()
+        }
 
     @cached_property
     def backwards(self) -> Tensor:

@@ -119,10 +119,10 @@ def run_content(
         "curves": log_curves(log),
         "tasks": tasks,
         "roc": page_curves(logits, labels, max_fpr),
-        "reliability": reliability(logits, labels),
+        "reliability": reliability(scores),
         "tracked": _tracked(tracked),
         "branches": _branches(run, found) if finished else [],
-        **check_run(RunFacts(run, finished, log, scores, max_fpr, tracked, fpr)),
+        **check_run(RunFacts(run, finished, log, scores, max_fpr, tracked, fpr, areas)),
     }
 
 

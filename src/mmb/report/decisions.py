@@ -10,6 +10,7 @@ from mmb.metrics._binomial import clopper_pearson
 from mmb.report.intervals import LEVEL
 from mmb.report.page_values import rounded
 from mmb.report.selected_scores import SelectedScores
+from mmb.training.runs.calibrate import fit_calibration
 from mmb.training.runs.scoring import decision_thresholds
 
 _BINS = 8
@@ -41,14 +42,19 @@ def _rates(scores: SelectedScores, thresholds: Tensor) -> dict[str, Any]:
     return found
 
 
-def reliability(logits: Tensor, labels: Tensor) -> list[list[list[float]]]:
-    """For each task, points of its reliability diagram: mean probability, share of positives, rows.
+def reliability(scores: SelectedScores) -> list[list[list[float]]]:
+    """For each task, points of the reliability diagram of the probabilities that predictions have."""
+    calibration = fit_calibration(scores.logits["valid"], scores.labels["valid"])
+    return reliability_points(calibration(scores.logits["test"]), scores.labels["test"])
 
-    The labeled rows, by rising probability, are cut into at most eight bins of equal size.
+
+def reliability_points(probabilities: Tensor, labels: Tensor) -> list[list[list[float]]]:
+    """For each task, up to eight points: mean probability, share of positives, number of rows.
+
+    The labeled rows, by rising probability, are cut into bins of equal size.
     """
     count = (labels >= 0).sum(0)  # [m]
-    probability = logits.double().sigmoid().where(labels >= 0, torch.inf)  # gaps go last
-    ordered, order = probability.sort(0)
+    ordered, order = probabilities.where(labels >= 0, torch.inf).sort(dim=0, stable=True)  # gaps go last
     positive = (labels == 1).gather(0, order).double()
     place = torch.arange(len(labels)).unsqueeze(1)
     which = (place * _BINS // count.clamp(min=1)).clamp(max=_BINS)  # [n, m]; gaps in one bin more

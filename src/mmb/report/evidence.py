@@ -5,9 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mmb import metrics
 from mmb.report.influence import row_influence
-from mmb.report.intervals import FEWEST
+from mmb.report.intervals import FEWEST, Sample
 
 _SIGMAS = 3.0  # from chance: of a thousand rankings by chance, about one is that far above
 _WEAK = 0.6  # an AUC below this is of little use
@@ -44,10 +43,11 @@ class Evidence:
         return self.auc + 2 * torch.maximum(self.error, self.chance_error) < _WEAK
 
 
-def evidence(logits: Tensor, labels: Tensor) -> tuple[Evidence, Evidence]:
-    """The evidence of the mean over tasks, and that of each task, from logits and labels `[n, m]`."""
-    auc = metrics.roc_auc(logits, labels)
-    (own,) = row_influence(logits, labels, [1.0])
+def evidence(auc: Sample, logits: Tensor, labels: Tensor) -> tuple[Evidence, Evidence]:
+    """The evidence of the mean over tasks, and that of each task, from logits and labels `[n, m]`.
+
+    `auc` is what `area_samples` gives for them.
+    """
     chance = _chance_influence(logits, labels)
     fewer = torch.minimum((labels == 1).sum(0), (labels == 0).sum(0))
 
@@ -56,8 +56,9 @@ def evidence(logits: Tensor, labels: Tensor) -> tuple[Evidence, Evidence]:
         error = own.square().sum(0).sqrt().clamp(min=0.5 / count.clamp(min=1))
         return Evidence(value, error, chance.square().sum(0).sqrt(), count)
 
-    mean = found(auc.nanmean(), own.nanmean(1), chance.nanmean(1), fewer.sum())
-    return mean, found(auc, own, chance, fewer)
+    (values,), own = auc.values, auc.influence
+    mean = found(values.nanmean(), own.nanmean(1), chance.nanmean(1), fewer.sum())
+    return mean, found(values, own, chance, fewer)
 
 
 def _chance_influence(logits: Tensor, labels: Tensor) -> Tensor:

@@ -22,7 +22,9 @@ from mmb.training.runs.export import ExportError, export_run
 from mmb.training.runs.predict import predict_file
 from mmb.training.runs.run import Run, RunError
 from mmb.training.studies.compare import plan_comparison, summarize
+from mmb.training.studies.folds import plan_folds, predict_out_of_fold
 from mmb.training.studies.many_runs import PlannedRun, train_many
+from mmb.training.studies.replicates import open_runs, plan_replicates
 from mmb.training.studies.reproduce import TableStudy, plan_choices, plan_table
 from mmb.training.studies.tune import TuningStudy
 
@@ -49,10 +51,14 @@ __all__ = [
     "export_run",
     "fit",
     "merge",
+    "open_runs",
     "plan_choices",
     "plan_comparison",
+    "plan_folds",
+    "plan_replicates",
     "plan_table",
     "predict_file",
+    "predict_out_of_fold",
     "read_recipe",
     "resolve",
     "summarize",

@@ -142,7 +142,32 @@ def test_sopa_equals_solver(kind, dtype):
 
 
 @pytest.mark.parametrize(("kind", "dtype"), KINDS)
-@pytest.mark.parametrize("name", ["sopas", "average-precision", "average-precision-logistic"])
+def test_staco_equals_solver(kind, dtype):
+    data = make_data(dtype=dtype)
+    objective = make("staco", data, task_weighting=0.5)
+    batch = batch_of(kind, data)
+    own, dual = (part.clone() for part in objective.own.value.unbind(1))
+    level = objective.level.clone()
+    x = {"model": {k: v.detach() for k, v in data.model.named_parameters()}, "own": own, "level": level}
+    solver = mmb.Solver(as_problem(objective, score_of(data)), lr=1.0, lr_dual=objective.lr_dual)
+    blocks, block_batch, weights = as_blocks(objective, batch)
+    ascended = solver.init(x, dual=dual)
+    solver.step(ascended, blocks, block_batch, weights=weights)
+    ours = estimate(objective, data, batch)
+    same({"dual": objective.own.value[:, 1]}, {"dual": ascended.dual}, TOLERANCE[dtype])
+    # the estimate is at the new duals
+    info = solver.step(solver.init(x, dual=ascended.dual), blocks, block_batch, weights=weights)
+    same(ours, info.estimate["model"], TOLERANCE[dtype])
+    # thresholds step by their own derivatives, not by their share of the estimate
+    own[blocks] -= objective.lr_positive * info.estimate["own"][blocks] * len(blocks) / weights
+    same({"own": objective.own.value[:, 0]}, {"own": own}, TOLERANCE[dtype])
+    share = objective.task_weight / (len(batch.labels) if kind == "sampled" else data.num_tasks)
+    level -= objective.lr_level * info.estimate["level"] / share
+    same({"level": objective.level}, {"level": level}, TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize(("kind", "dtype"), KINDS)
+@pytest.mark.parametrize("name", ["sopas", "average-precision", "average-precision-logistic", "ndcg"])
 def test_compositional_objective_equals_solver(name, kind, dtype):
     """Tracked inner means are lower variables whose Hessian is one; the estimate is at the new ones."""
     data = make_data(dtype=dtype)
@@ -152,7 +177,7 @@ def test_compositional_objective_equals_solver(name, kind, dtype):
 
     def tracked():
         value = variables(objective).value
-        return value.exp() if name == "sopas" else value.clone()
+        return value.exp() if name == "sopas" else value.clone().reshape(len(value), -1)
 
     x = {"model": {k: v.detach() for k, v in data.model.named_parameters()}}
     problem = as_problem(objective, score_of(data))
@@ -166,6 +191,34 @@ def test_compositional_objective_equals_solver(name, kind, dtype):
     info = solver.step(again, blocks, block_batch, block_batch, weights=weights)
     same(ours, info.estimate["model"], TOLERANCE[dtype])
     assert float(ours["weight"].abs().max()) > 1e-4
+
+
+@pytest.mark.parametrize(("kind", "dtype"), KINDS)
+@pytest.mark.parametrize("name", ["ndcg-k", "ndcg-k-full"])
+def test_ndcg_of_the_first_rows_equals_solver(name, kind, dtype):
+    """The lower variables of a positive are its rank, and the threshold of its task."""
+    data = make_data(dtype=dtype)
+    objective = make(name, data, task_weighting=0.5)
+    objective.shift_pull = 0.0  # which is not stated
+    batch = batch_of(kind, data)
+    task = objective.rank_share.keys % data.num_tasks
+    threshold, hessian = objective.top.value[task, 0].clone(), objective.top.hessian[task, 0].clone()
+    ours = estimate(objective, data, batch)
+    x = {"model": {k: v.detach() for k, v in data.model.named_parameters()}}
+    solver = mmb.Solver(
+        as_problem(objective, score_of(data)), mmb.MomentumHessian(beta=objective.beta), lr=1.0, lr_lower=1.0
+    )
+    # the estimate is at the new ranks, and at the old thresholds
+    general = solver.init(x, lower=torch.stack([objective.rank_share.value, threshold], 1))
+    general.memory["hessian"] = torch.diag_embed(torch.stack([torch.ones_like(hessian), hessian], 1))
+    blocks, block_batch, weights = as_blocks(objective, batch)
+    info = solver.step(general, blocks, block_batch, block_batch, weights=weights)
+    same(ours, info.estimate["model"], TOLERANCE[dtype])
+    new = general.memory["hessian"][blocks, 1, 1]
+    same({"hessian": objective.top.hessian[task[blocks], 0]}, {"hessian": new}, TOLERANCE[dtype])
+    rate = objective.top.own_rates[task].clamp(min=0.025)
+    moved = threshold + objective.top.lr * (general.lower[:, 1] - threshold) / rate
+    same({"threshold": objective.top.value[task[blocks], 0]}, {"threshold": moved[blocks]}, TOLERANCE[dtype])
 
 
 def test_unknown_objective_is_refused():

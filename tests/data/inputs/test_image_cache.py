@@ -5,7 +5,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -83,17 +82,11 @@ build_cache(Path(sys.argv[2]), paths, Decoder(64), 2, lambda *done: print(done, 
 
 
 def test_workers_end_with_their_parent(tmp_path, paths):
-    psutil = pytest.importorskip("psutil")
     names = json.dumps([str(path) for path in paths])
     words = [sys.executable, "-c", PROGRAM, names, str(tmp_path / "c")]
     env = {**os.environ, "PYTHONPATH": str(Path(cache.__file__).parents[3])}
     with subprocess.Popen(words, stdout=subprocess.PIPE, env=env) as process:
-        process.stdout.readline()
-        workers = psutil.Process(process.pid).children()
-        assert len(workers) >= 2
+        assert process.stdout.readline()  # the workers have begun
         process.kill()
-    deadline = time.monotonic() + 20
-    while any(worker.is_running() and worker.status() != "zombie" for worker in workers):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+        process.communicate(timeout=30)  # they have the other end of the pipe, so this waits for them
     assert not (tmp_path / "c").exists()

@@ -58,6 +58,18 @@ def test_columns_folders_and_suffixes_are_options(own, tmp_path):
     torch.testing.assert_close(inputs[torch.arange(15)], dataset.batch(torch.arange(15)))
 
 
+def test_no_patient_is_in_two_parts(own, tmp_path):
+    lines = (tmp_path / "mine" / "labels.csv").read_text().splitlines()
+    table = tmp_path / "mine" / "patients.csv"
+    table.write_text("\n".join([f"{line},{'patient' if not k else k // 4}" for k, line in enumerate(lines)]))
+    dataset = load(own, path=table, group="patient", fractions=(0.5, 0.25, 0.25))
+    assert dataset.task_names == ("bright", "wide")
+    patients = [{(row + 1) // 4 for row in rows.tolist()} for rows in dataset.split.values()]
+    assert sum(map(len, patients)) == len(set().union(*patients)) == 8
+    folds = [load(own, folds=3, fold=fold).split["test"] for fold in range(3)]
+    assert torch.cat(folds).sort().values.tolist() == [*range(30)]
+
+
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
@@ -151,18 +163,47 @@ def test_any_mix_of_sizes_modes_and_formats_trains(own, tmp_path):
     assert batch.isfinite().all()
 
 
-def test_a_run_trains_and_predicts_from_new_tables(own, tmp_path):
-    from mmb.training import Run, predict_file, resolve, train
+def small_recipe(own, **training):
+    from mmb.training import resolve
 
     data = {"name": "images", **{key: own[key] for key in ("path", "image", "root", "size")}}
-    recipe = resolve(
+    return resolve(
         {
             "method": "pauc",
-            "data": {**data, "fractions": [0.4, 0.3, 0.3]},
+            "data": {**data, "fractions": [0.4, 0.3, 0.3], "augment": "shift,flip,rotate"},
             "model": {"name": "own_parts:small_cnn"},
-            "training": {"steps": 6, "evaluate_every": 3, "tensorboard": False, "device": "cpu"},
+            "sampler": {"batch_size": 4},
+            "training": {"steps": 6, "evaluate_every": 3, "tensorboard": False, "device": "cpu", **training},
         }
     )
+
+
+def test_a_resumed_run_is_the_undisturbed_one(own, tmp_path):
+    """Also the augmentation, although batches are read ahead."""
+    from mmb.training import Observer, Run, train
+    from mmb.training.runs import checkpoint
+
+    class Stop(Observer):
+        def stepped(self, step, numbers):
+            if step == 5:
+                raise KeyboardInterrupt
+
+    whole, cut = (
+        Run.create(tmp_path / name, small_recipe(own, checkpoint_every=2, log_every=1)) for name in "ab"
+    )
+    train(whole)
+    with pytest.raises(KeyboardInterrupt):
+        train(cut, Stop())
+    train(cut)
+    states = [checkpoint.load(checkpoint.steps(run.checkpoints)[-1])["job"]["model"] for run in (whole, cut)]
+    assert all(torch.equal(value, states[1][name]) for name, value in states[0].items())
+    assert whole.result()["test"] == cut.result()["test"]
+
+
+def test_a_run_trains_and_predicts_from_new_tables(own, tmp_path):
+    from mmb.training import Run, predict_file, train
+
+    recipe = small_recipe(own)
     assert recipe.data["root"] == own["root"]
     run = Run.create(tmp_path / "run", recipe)
     train(run)
@@ -178,3 +219,29 @@ def test_a_run_trains_and_predicts_from_new_tables(own, tmp_path):
     assert "bad.png" in rows[1]["problem"]
     assert found["unusable"] == 3
     assert json.loads(json.dumps(run.result()["test"]))
+
+
+def test_mutated_tables_are_refused_or_read_right(own, tmp_path):
+    """Whatever happens to the text of a table, no row gets the labels of another, and no error is bare."""
+    rng, table = random.Random(1), tmp_path / "mine" / "labels.csv"
+    sound = "\n".join(table.read_text().splitlines()[:9]) + "\n"  # 8 images
+    read = 0
+    for _ in range(300):
+        text = sound
+        for _ in range(rng.randint(1, 2)):
+            place = rng.randrange(len(text))
+            put = rng.choice(["", "1", "0", ",", "\n", '"', "-1", "x", "\x00", "é"])
+            text = text[:place] + put + text[place + rng.randint(0, 2) :]
+        table.write_text(text, encoding="utf-8")
+        try:
+            dataset = load(own, size=4, unreadable=rng.choice(["refuse", "skip"]), fractions=(0.4, 0.3, 0.3))
+        except (DataError, ValueError) as error:
+            assert len(str(error)) > 20  # noqa: PT017
+            continue
+        read += 1
+        rows = list(csv.DictReader(text.lstrip("\ufeff").splitlines(), skipinitialspace=True))
+        for row, (cells, labels) in enumerate(zip(rows, dataset.labels.tolist(), strict=True)):
+            for name, label in zip(dataset.task_names, labels, strict=True):
+                known = (cells.get(name) or "").strip().lstrip("0") or cells.get(name)  # 01 is a 1
+                assert label == {"1": 1, "0": 0, "00": 0}.get(known, -1), (row, name, known)
+    assert 20 < read < 280

@@ -1,9 +1,11 @@
 """Runs that start from the weights of another, with block variables placed by them."""
 
+import hashlib
+
 import pytest
 import torch
 
-from mmb.training import Run, RunError, train
+from mmb.training import Run, RunError, evaluate_run, train
 from mmb.training.loop.initial_weights import take_over
 from mmb.training.loop.setup import make_setup
 from mmb.training.runs import checkpoint
@@ -56,6 +58,24 @@ def test_a_run_that_does_not_fit_is_refused(tmp_path, first):
     third = Run.create(tmp_path / "third", tiny_recipe(init_from=str(unfinished.path)))
     with pytest.raises(RunError, match="not finished"):
         train(third)
+
+
+def test_a_file_of_weights_is_the_start_and_is_not_needed_afterwards(tmp_path, first):
+    weights, path = checkpoint.load(first.best_checkpoint())["job"]["model"], tmp_path / "weights.pt"
+    torch.save(weights, path)
+    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    model = {"dropout": 0.0, "weights": str(path), "sha256": sha256}
+    changes = {"data": {"noise": 0.1}, "optimizer": {"lr_encoder": 0.0}}
+    recipe = tiny_recipe("pauc", **changes, model=model, training={**SHORT, "checkpoint_every": 4})
+    run = Run.create(tmp_path / "run", recipe)
+    result = train(run)
+    start = checkpoint.load(checkpoint.steps(run.checkpoints)[0])["job"]["model"]
+    assert all(torch.equal(start[name], weights[name]) for name in weights if name.startswith("encoder."))
+    wrong = tiny_recipe("pauc", model={**model, "sha256": "0" * 64}, training=SHORT)
+    with pytest.raises(ValueError, match=f"sha256.*{sha256}"):
+        train(Run.create(tmp_path / "wrong", wrong))
+    path.unlink()
+    assert evaluate_run(Run.open(run.path), "test")["mean"] == result["test"]
 
 
 def test_a_start_with_heads_places_block_variables(tmp_path, first):

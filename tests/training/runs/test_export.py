@@ -1,6 +1,7 @@
 """Exported models compute what the model computes."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import onnxruntime
@@ -10,6 +11,9 @@ import torch
 from mmb._atomic_files import WriteError
 from mmb.training import ExportError, Run, export_run, train
 from mmb.training.runs import export
+from mmb.training.runs.calibrate import fit_calibration
+from mmb.training.runs.exported_model import Probability
+from mmb.training.runs.predict import AveragedRuns
 from tiny_runs import molecule_recipe, small_files, tiny_recipe
 
 
@@ -40,8 +44,43 @@ def test_a_run_exports_to_torch_and_onnx(exported):
     assert {path.name for path in folder.iterdir()} >= {"model.pt2", "model.onnx", "predictor.json"}
     session = onnxruntime.InferenceSession(folder / "model.onnx")
     assert [entry.name for entry in session.get_inputs()] == found["inputs"]
-    one_row = torch.export.load(folder / "model.pt2").module()(torch.zeros(1, 8))
-    assert one_row.shape == (1, 4)
+    assert [entry.name for entry in session.get_outputs()] == found["outputs"] == ["logits", "probabilities"]
+    one_row, chance = torch.export.load(folder / "model.pt2").module()(torch.zeros(1, 8))
+    assert one_row.shape == chance.shape == (1, 4)
+
+
+def test_outputs_are_those_of_predictions(exported):
+    run, folder, _, _ = exported
+    averaged = AveragedRuns([run])
+    rows = torch.randn(50, 8, generator=torch.Generator().manual_seed(0))
+    session = onnxruntime.InferenceSession(folder / "model.onnx")
+    logits, chance = session.run(["logits", "probabilities"], {"inputs": rows.numpy()})
+    expected = averaged.predictors[0].logits(rows)
+    torch.testing.assert_close(torch.from_numpy(logits), expected, rtol=1e-5, atol=1e-5)
+    probabilities = averaged.calibration(expected).float()
+    torch.testing.assert_close(torch.from_numpy(chance), probabilities, rtol=1e-4, atol=1e-5)
+
+
+def test_steps_of_probabilities_can_be_exported_too():
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(3000, 2, generator=generator)
+    labels = (torch.rand(3000, 2, generator=generator) < 0.1 + 0.6 * (logits > 0.5)).to(torch.int8)
+    found = fit_calibration(logits, labels)
+    assert found.stepped.all()
+    torch.testing.assert_close(Probability(found)(logits), found(logits).float(), rtol=0, atol=1e-5)
+
+
+def test_an_average_of_runs_exports(exported, tmp_path):
+    run, *_ = exported
+    other = Run.create(tmp_path / "other", replace(run.recipe, seed=run.recipe.seed + 1))
+    train(other)
+    found = export_run([run, other], tmp_path / "average")
+    assert all(difference <= 1e-5 for difference in found["largest_difference"].values())
+    averaged, rows = AveragedRuns([run, other]), torch.zeros(2, 8)
+    session = onnxruntime.InferenceSession(tmp_path / "average" / "model.onnx")
+    (scores, _) = session.run(None, {"inputs": rows.numpy()})
+    expected = averaged.average([one.logits(rows) for one in averaged.predictors]).float()
+    torch.testing.assert_close(torch.from_numpy(scores), expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -61,7 +100,7 @@ def test_a_difference_is_noticed(exported, converted_before, tmp_path, monkeypat
 
     def load_another(path):
         program = load(path)
-        program.state_dict["model.bias"].data.add_(0.01)
+        program.state_dict["scores.0.model.bias"].data.add_(0.01)
         return program
 
     monkeypatch.setattr(torch.export, "load", load_another)

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from mmb.auc.as_problem.parts import One, Score, held, margin_loss, own_value, scores_of, squashed
 from mmb.auc.as_problem.per_positive_problems import PerPositiveStated, per_positive_problem, variables
-from mmb.auc.baselines import CrossEntropy, Focal, MiniBatchPartialAUC
+from mmb.auc.baselines import PAUCI, CrossEntropy, Focal, MiniBatchPartialAUC
 from mmb.auc.baselines.minibatch_partial import top_part
 from mmb.auc.batches import Batch, TaskBatch
 from mmb.auc.constrained_recall import ConstrainedRecall
@@ -65,7 +65,7 @@ def as_problem(objective: Objective, score: Score) -> Problem:
     lower = None
     if isinstance(objective, Tracked):
         lower = partial(_quantile, objective, score)
-    projected = isinstance(objective, MinMaxAUC | ConstrainedRecall)
+    projected = isinstance(objective, MinMaxAUC | ConstrainedRecall | PAUCI)
     return Problem(upper, lower, objective.num_tasks, nonnegative if projected else None)
 
 
@@ -162,6 +162,20 @@ def _pairwise(
     return value if objective.gradient == "full" else value + held(objective, z, batch)
 
 
+def _pauci(objective: PAUCI, score: Score, x: Tree, dual: Tensor, lower: None, batch: One) -> Tensor:
+    """Its level is part of `x`, as `x["level"]`; the derivative by the dual is that of `margin_loss`."""
+    h = scores_of(objective, score, x, batch)
+    b, level = (own_value(x[key], batch["task"]) for key in ("mean_negative", "level"))
+    excess = (h - b) ** 2 + 2 * dual.detach() * h - level
+    hinge = objective.temperature * functional.softplus(excess / objective.temperature)
+    select = (torch.sigmoid(excess / objective.temperature) / objective.max_fpr).detach()
+    of_means = margin_loss(objective, x, dual, batch, h, select)
+    seen = margin_loss(objective, x, dual.detach(), {**batch, "positive": 0 * h}, h, select)
+    unseen = margin_loss(objective, x, dual.detach(), {**batch, "positive": 0 * h}, h, 0 * h)
+    of_negatives = (batch["negative"] * (level + hinge / objective.max_fpr)).sum()
+    return of_means - seen + unseen + of_negatives
+
+
 def _recall(objective: RecallAtFPR, score: Score, x: Tree, dual: None, lower: Tensor, batch: One) -> Tensor:
     z = score(x["model"], batch["inputs"], batch["task"])
     loss, _ = pair_loss(objective.margin + lower - z, objective.surrogate)
@@ -220,6 +234,7 @@ _UPPER: dict[type[Objective], Callable[..., Tensor]] = {
     RecallAtFPR: _recall,
     FPRAtRecall: _fpr,
     ConstrainedRecall: _constrained,
+    PAUCI: _pauci,
     CrossEntropy: _cross_entropy,
     Focal: _focal,
     MiniBatchPartialAUC: _minibatch,

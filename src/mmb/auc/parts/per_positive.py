@@ -11,19 +11,19 @@ from mmb.auc.parts.weighted_scores import WeightedScores
 class PerPositive(nn.Module):
     """Numbers for each positive entry of the label matrix: memory grows with positives, not rows x tasks.
 
-    `value` is `[e]`, or `[e, width]` if `width` is given.
+    `value` is `[e]`, or `[e, w]` if `start` has `w` numbers.
     """
 
     value: Tensor
     keys: Tensor
 
-    def __init__(self, labels: Labels, like: Tensor, start: float, width: int | None = None) -> None:
+    def __init__(self, labels: Labels, like: Tensor, start: float | tuple[float, ...]) -> None:
         super().__init__()
         self.num_tasks = labels.num_tasks
         rows, tasks = (labels.values == 1).nonzero(as_tuple=True)  # in order of rows, then tasks
         self.register_buffer("keys", rows * self.num_tasks + tasks, persistent=False)
-        shape = rows.shape if width is None else (*rows.shape, width)
-        self.register_buffer("value", like.new_full(shape, start))
+        first = like.new_tensor(start)
+        self.register_buffer("value", first.expand(*rows.shape, *first.shape).clone())
 
     def find(self, entries: WeightedScores, pairs: Pairs) -> Tensor:
         """The slots `[e]` of the positives of a batch, by its `rows` of the labels (checked on a CPU)."""

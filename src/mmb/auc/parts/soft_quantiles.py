@@ -95,12 +95,16 @@ class SoftQuantiles(nn.Module):
         return Tracking(
             value,
             hessian,
-            slope=self.rates * entries.negative_mass - above.sum(1) + self.tau2 * value,
+            slope=self.rates_of(entries) * entries.negative_mass - above.sum(1) + self.tau2 * value,
             curvature=bell.sum(1) / self.tau1 + self.tau2,
             bell=bell,
             phi=phi,
             selected=entries.negative * within * self.per_width,
         )
+
+    def rates_of(self, entries: WeightedScores) -> Tensor:
+        """The rates of the batch's tasks, `[t, 1]` or `[t, k]`."""
+        return self.rates
 
     @staticmethod
     def _sigmoid(z: Tensor, value: Tensor, width: float) -> Tensor:

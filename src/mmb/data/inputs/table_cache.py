@@ -185,8 +185,9 @@ def _write(
                 for table in read_batches(path, [*columns, *tasks], text):
                     table.refuse_misfits()
                     values = table.matrix(numeric)
-                    if bool((bad := values.isinf().any(0)).any()):
-                        raise _TextFound({numeric[k] for k in bad.nonzero().flatten().tolist()})
+                    if bool(values.isinf().any()):
+                        bad = values.isinf().any(0).nonzero().flatten().tolist()
+                        raise _TextFound({numeric[k] for k in bad})
                     writer.append("values", values.numpy())
                     writer.append("codes", _codes(table, places).numpy())
                     writer.append("labels", read_labels(table).numpy())

@@ -3,7 +3,8 @@
 PNG, JPEG and what else Pillow reads, 16-bit images, and DICOM with the extra `dicom`. Images become squares
 of one size, decoded once by worker processes and cached under the root by their names, sizes and times of
 change. They are augmented on the device. Labels: 1 / 0 (also true / false, yes / no), blank if not known.
-Split by a column of the file that says train, valid or test, or at random by the seed.
+Split at random by the seed, also stratified by labels or with groups, such as patients, kept whole; into
+folds; in order of time; or by a column that says train, valid or test.
 """
 
 import hashlib
@@ -26,7 +27,7 @@ from mmb.data.inputs.image_cache import CachedImages, build_cache
 from mmb.data.inputs.image_decoder import Decoder, Fit
 from mmb.data.inputs.image_files import ImageEncoder
 from mmb.data.inputs.images import Pixels
-from mmb.data.inputs.label_columns import choose_columns, name_list, read_labels, read_split
+from mmb.data.inputs.label_columns import choose_columns, choose_split, name_list, read_labels
 
 Files = list[tuple[Path, os.stat_result | None]]
 """The file of each row, with its size and time of change; None for one that is missing."""
@@ -65,7 +66,12 @@ def load(
     suffix: str = "",
     labels: str | Sequence[str] | None = None,
     drop: str | Sequence[str] = (),
+    split: Literal["random", "stratified"] = "random",
     split_column: str | None = None,
+    group: str | None = None,
+    time: str | None = None,
+    folds: int = 0,
+    fold: int = 0,
     fractions: Sequence[float] = (0.8, 0.1, 0.1),
     seed: int = 0,
     size: int = 224,
@@ -85,10 +91,15 @@ def load(
         image: Name of the column with file names.
         root: Folder that these names start from; by default that of the CSV file.
         suffix: Added to every name, such as `.jpg`.
-        labels: Names of the label columns; by default all columns but `image`, `drop`, `split_column`.
+        labels: Names of the label columns; by default all columns that are not used otherwise.
         drop: Columns to leave out, such as identifiers.
+        split: `"random"`, or `"stratified"`: positives of every task in every part, where there are enough.
         split_column: Column that says train, valid or test for each row.
-        fractions: Of train, valid and test, if there is no `split_column`.
+        group: Column that says which rows belong together, such as a patient: no group is divided.
+        time: Column of numbers or dates: the earliest rows train, the latest test.
+        folds: Divide the rows into so many folds, at least 3; 0 for none.
+        fold: Which of the folds tests; the next one is for validation. All others train.
+        fractions: Of train, valid and test.
         seed: Seed of the random split.
         size: Height and width of the images.
         fit: `"crop"` cuts out the largest centered square, `"stretch"` squeezes, `"pad"` adds black bars.
@@ -105,12 +116,23 @@ def load(
     """
     table = read_training_table(Path(path))
     changes = check_names(name_list(augment))
-    aside = [image, *name_list(drop), *([split_column] if split_column else [])]
+    aside = [image, *name_list(drop), *filter(None, (split_column, group, time))]
     for name in aside:
         table.check_column(name)
     tasks = choose_columns(table, "labels", labels, aside)
     label_matrix = read_labels(table, tasks)
-    split = read_split(table, split_column, fractions, seed)
+    parts = choose_split(
+        table,
+        label_matrix,
+        fractions,
+        seed,
+        split=split,
+        split_column=split_column,
+        group=group,
+        time=time,
+        folds=folds,
+        fold=fold,
+    )
     files = _files(table, image, root, suffix, unreadable)
     decoder = Decoder(size, gray, fit, bits, window)
     folder = _cache_of(store, files, decoder)
@@ -130,7 +152,7 @@ def load(
         name="images",
         inputs=CachedImages(arrays["images"], pixels, cache.checksum(folder, "images")),
         labels=label_matrix,
-        split={part: rows[usable[rows]] for part, rows in split.items()},
+        split={part: rows[usable[rows]] for part, rows in parts.items()},
         task_names=tuple(tasks),
         encoder=ImageEncoder(
             decoder, column=image, root=None if root is None else str(Path(root).resolve()), suffix=suffix

@@ -172,6 +172,7 @@ function showTerms() {
     threshold: `The lowest logit that at most ${LIMIT} of a task's validation negatives exceed; rows above it are called positive.`,
     "threshold with a promise": `A logit that at most ${LIMIT} of new negatives exceed, with a confidence of 95 %, if they come from where the validation rows come from.`,
     "FPR, TPR": "Shares of the test negatives and test positives above that threshold, with exact intervals (Clopper and Pearson).",
+    probability: "As `mmb predict` writes it: calibrated on validation rows. In the diagram, test rows are in bins of equal size, with Wilson's 95 % intervals.",
     "mean over tasks": "Over the tasks with both classes among the test rows.",
     "tracked threshold": "The estimate that a partial AUC method keeps, during training, of a quantile of the scores of a task's training negatives.",
   };

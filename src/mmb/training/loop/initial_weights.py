@@ -1,7 +1,10 @@
-"""Where training starts: weights from another run, and block variables placed by their scores."""
+"""Where training starts: weights from another run or a file, and block variables placed by their scores."""
 
+from mmb.models.registry import START, build
 from mmb.training.loop.evaluate import row_logits
+from mmb.training.loop.randomness import derive_seed
 from mmb.training.loop.setup import Setup
+from mmb.training.recipes.components import complete_model
 from mmb.training.runs import checkpoint
 from mmb.training.runs.run import Run, RunError
 
@@ -9,15 +12,26 @@ _ROWS = 20_000  # enough for a quantile at a false positive rate of one per cent
 
 
 def prepare_start(run: Run, setup: Setup) -> None:
-    """Copy the weights of the run to start from, and warm-start the objective, if the recipe says so."""
+    """Copy the weights of the run or file to start from, and warm-start the objective, as the recipe says."""
     recipe = run.recipe
     if recipe.init_from is not None:
         take_over(setup, Run.open(recipe.init_from), recipe.init_heads)
     elif recipe.pretrain is not None:
         take_over(setup, run.pretraining(), recipe.init_heads)
+    elif recipe.model.get("weights") is not None:
+        read_file(setup)
     if recipe.training.warm_start:
         rows = setup.some_training_rows("warm_start", _ROWS)
         setup.objective.warm_start(*row_logits(setup, rows))
+
+
+def read_file(setup: Setup) -> None:
+    """Copy the weights in the file that the recipe names; only a fresh run needs it."""
+    section, seed = setup.recipe.model, derive_seed(setup.recipe.seed, "weights")
+    start = {key: section[key] for key in START if key in section}
+    loaded = build(**complete_model(section, setup.dataset), **start, seed=seed)
+    setup.model.load_state_dict(loaded.state_dict())
+    setup.objective.start_at(setup.model)
 
 
 def take_over(setup: Setup, source: Run, heads: bool) -> None:

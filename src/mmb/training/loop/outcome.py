@@ -16,7 +16,6 @@ import mmb
 from mmb._atomic_files import write_whole
 from mmb._cores import available_cores
 from mmb._import_paths import is_import_path, version_at
-from mmb.models.registry import START
 from mmb.training.loop.evaluate import part_logits
 from mmb.training.loop.randomness import own_randomness
 from mmb.training.loop.setup import Setup, find_device, make_setup
@@ -88,7 +87,7 @@ def finish(
         "max_fpr": max_fpr,
         "thresholds": {str(rate): plain(row) for rate, row in zip(fprs, thresholds, strict=True)},
         "tracked_thresholds": None if tracked is None else plain(tracked),  # on the scale of the logits
-        "model": {k: v for k, v in complete_model(recipe.model, setup.dataset).items() if k not in START},
+        "model": complete_model(recipe.model, setup.dataset),
         "encoder": None if setup.dataset.encoder is None else setup.dataset.encoder.to_json(),
     }
     if setup.ranks.is_main:

@@ -52,8 +52,9 @@ def load_data(section: Mapping[str, Any]) -> Dataset:
 
 
 def complete_model(section: Mapping[str, Any], dataset: Dataset) -> dict[str, Any]:
-    """The section `model` of a recipe with the options that follow from the data."""
-    return {"name": section["name"], **model_registry.complete(dataset=dataset, **section)}
+    """The section `model` of a recipe with the options that follow from the data, without its weights."""
+    options = model_registry.complete(dataset=dataset, **section)
+    return {"name": section["name"], **{k: v for k, v in options.items() if k not in model_registry.START}}
 
 
 def has_parts(method: str) -> bool:

@@ -50,12 +50,15 @@ METHODS: dict[str, Method] = {
     "pauc-pairwise": Method("pairwise pAUC", "mmb.auc:PairwisePartialAUC"),
     "two-way": Method("two-way pAUC", "mmb.auc:TwoWayPartialAUC"),
     "ap": Method("AP", "mmb.auc:AveragePrecision"),
+    "ndcg": Method("nDCG", "mmb.auc:NDCG"),
     "recall": Method("recall at FPR", "mmb.auc:RecallAtFPR"),
     "fpr": Method("FPR at recall", "mmb.auc:FPRAtRecall"),
     "recall-constrained": Method("recall, constrained", "mmb.auc:ConstrainedRecall"),
     "mb": Method("MB", "mmb.auc:MiniBatchPartialAUC"),
     "sopa": Method("SOPA", "mmb.auc:SOPA"),
     "sopa-s": Method("SOPA-s", "mmb.auc:SOPAs"),
+    "staco": Method("STACO", "mmb.auc:STACO"),
+    "pauci": Method("PAUCI", "mmb.auc:PAUCI"),
     "sum": Method("Sum", "mmb.auc:Sum"),
     # One network from branches of one CE start, or a fresh one; its controls have as many steps.
     "soup": Method(

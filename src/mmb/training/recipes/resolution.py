@@ -20,7 +20,7 @@ from mmb._import_paths import is_import_path
 from mmb._key_meanings import no_such_key
 from mmb._names import nearest
 from mmb.data.registry import reserved_arguments
-from mmb.models.registry import START
+from mmb.models.registry import FROM_DATA, START
 from mmb.models.registry import builder as model_builder
 from mmb.training.recipes.components import (
     NOT_OPTIONS,
@@ -193,8 +193,11 @@ def resolve(fragment: Fragment) -> Recipe:
     for message in old_names(merged):
         raise RecipeError(message)
     values = {"objective": {}, **_parsed(make_parser(merged), merged)}
-    # Other options of the network may follow from the data, which is not loaded yet.
-    values["model"] = {key: values["model"][key] for key in merged["model"]}
+    # What follows from the data, which is not loaded yet, stays open.
+    model = values["model"].items()
+    values["model"] = {k: value for k, value in model if k in merged["model"] or k not in FROM_DATA}
+    values["data"] = _with_whole_paths(values["data"], data_loader(merged["data"]["name"]))
+    values["init_from"] = _whole_path(values["init_from"])
     sections = {key: _section(key, values.pop(key)) for key in SETTINGS}
     try:
         recipe = Recipe(**_plain(values), **sections)
@@ -220,6 +223,22 @@ def _first_phase(recipe: Recipe, pretrain: Fragment) -> Fragment:
     shared = {"data": dict(recipe.data), "seed": recipe.seed}
     where = {key: getattr(recipe.training, key) for key in ("device", "precision", "tensorboard")}
     return merge(merge({"model": dict(recipe.model)}, pretrain), {**shared, "training": where})
+
+
+def _with_whole_paths(options: Fragment, loader: Callable[..., Any]) -> Fragment:
+    """Options of a data set whose relative paths, which start at the current folder, are whole."""
+    paths = _path_options(loader)
+    return {key: _whole_path(value) if key in paths else value for key, value in options.items()}
+
+
+def _whole_path(path: Any) -> Any:
+    return path if path is None else str(Path(path).expanduser().absolute())
+
+
+@cache
+def _path_options(function: Callable[..., Any]) -> frozenset[str]:
+    """Arguments of a function that may be paths."""
+    return frozenset(name for name, kind in get_type_hints(function).items() if Path in get_args(kind))
 
 
 def _choices(fragment: Fragment) -> Fragment:

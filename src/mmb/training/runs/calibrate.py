@@ -10,6 +10,7 @@ from mmb.log_odds import fit_log_odds
 
 _FOLDS = 5
 _FEWEST = 20  # positives and negatives that steps need
+_KNOTS = 64  # at most, for each task
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,8 @@ def _isotonic(logits: Tensor, labels: Tensor, tried: Tensor) -> tuple[Tensor, Te
             fit, x = fit.clamp(least, 1 - least), x[ends]
             kept = torch.ones(len(fit), dtype=torch.bool)
             kept[1:-1] = (fit[1:-1] != fit[:-2]) | (fit[1:-1] != fit[2:])  # where a step starts or ends
-            found = (x[kept], fit[kept])
+            some = torch.linspace(0, int(kept.sum()) - 1, min(_KNOTS, int(kept.sum()))).round().long()
+            found = (x[kept][some], fit[kept][some])
         knots.append(found)
     width = max(len(x) for x, _ in knots)
 

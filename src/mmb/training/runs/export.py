@@ -17,9 +17,9 @@ from mmb._atomic_files import replace_folder, sync_all, temporary_beside, writin
 from mmb._extras import require
 from mmb.data import Dataset
 from mmb.data.inputs.graphs import GraphBatch
-from mmb.models.outputs import logits_of
 from mmb.training.recipes.components import load_data
-from mmb.training.runs.predict import Predictor
+from mmb.training.runs.exported_model import ExportedModel
+from mmb.training.runs.predict import AveragedRuns
 from mmb.training.runs.run import Run
 
 TOLERANCE = 1e-5
@@ -29,6 +29,7 @@ _EXAMPLE = 5
 _FILES = {"model.pt2", "model.onnx", "model.onnx.data", "predictor.json"}
 _LEFTOVER = ".new-"  # of an export by version 0.1.0 that was killed
 _ROWS = ("inputs",)
+_OUTPUTS = ("logits", "probabilities")
 _GRAPHS = ("atoms", "edges", "bonds", "graph", "graph_ptr", "edge_ptr")  # as in `GraphScores`
 
 
@@ -36,83 +37,43 @@ class ExportError(Exception):
     """A model cannot be exported, or the exported model computes something else."""
 
 
-class RowScores(nn.Module):
-    """Logits `[n, m]` of rows, whatever form the model returns them in."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Logits of some rows."""
-        return logits_of(self.model(inputs))
-
-
-class GraphScores(nn.Module):
-    """Logits `[G, m]` of molecules given as plain tensors; see `GraphBatch` for their meaning.
-
-    Features are given for every atom and bond (as in the Open Graph Benchmark) instead of by codes into a
-    table of one data set.
-    """
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(
-        self, atoms: Tensor, edges: Tensor, bonds: Tensor, graph: Tensor, graph_ptr: Tensor, edge_ptr: Tensor
-    ) -> Tensor:
-        """Logits of graphs with atoms `[N, 9]`, edges `[2, E]` sorted by target, bonds `[E, 3]`."""
-        return logits_of(
-            self.model(
-                GraphBatch(
-                    atom_codes=torch.arange(atoms.shape[0], device=atoms.device),
-                    atom_table=atoms,
-                    edges=edges,
-                    bond_codes=torch.arange(bonds.shape[0], device=bonds.device),
-                    bond_table=bonds,
-                    graph=graph,
-                    graph_ptr=graph_ptr,
-                    edge_ptr=edge_ptr,
-                )
-            )
-        )
-
-
-def export_run(run: Run, folder: Path) -> dict[str, Any]:
-    """Export the selected model of a run, and compare with it on validation rows.
+def export_run(run: Run | Sequence[Run], folder: Path) -> dict[str, Any]:
+    """Export the selected model of a run, or the average of several, and compare with it on validation rows.
 
     Writes `model.pt2` (torch.export), `model.onnx` and `predictor.json` (names of the tasks, thresholds, how
     files are read) to a new folder, which then takes the place of an earlier export: a reader never sees
     files of two. If it fails, the earlier one stays. Batches can have any number of rows; of graphs, at least
-    two.
+    two. The outputs are `logits` and `probabilities`, each `[rows, tasks]`; of several runs, the logits are
+    the averaged log-odds.
 
     Args:
-        run: A finished run, whose data is present.
+        run: A finished run, whose data is present; or several that can be averaged, as by `predict_file`.
         folder: Where to write: a folder with an earlier export, an empty one, or none yet.
 
     Returns:
-        The files, and the largest difference of a logit for each.
+        The files, names of inputs and outputs, and the largest difference of a number for each file.
 
     Raises:
-        ExportError: If the model cannot be exported, a logit differs by more than 1e-5, or the folder has
+        ExportError: If the model cannot be exported, a number differs by more than 1e-5, or the folder has
             other files.
         RunError: If the run is not finished.
         WriteError: If a file cannot be written.
     """
     _check_free(folder)
-    model = Predictor.load(run).model
+    averaged = AveragedRuns([run] if isinstance(run, Run) else run)
+    run = run if isinstance(run, Run) else run[0]
     with run.own_data():
         dataset = load_data(run.recipe.data)
     graphs = isinstance(dataset.batch(dataset.split["valid"][:1]), GraphBatch)
     names = _GRAPHS if graphs else _ROWS
-    network = GraphScores(model).eval() if graphs else RowScores(model).eval()
+    network = ExportedModel(averaged, graphs).eval()
+    outputs = _OUTPUTS if averaged.calibration else _OUTPUTS[:1]
     batches = [_tensors(dataset, size) for size in _SIZES]
     files = {"torch": folder / "model.pt2", "onnx": folder / "model.onnx"}
     with warnings.catch_warnings(), _quiet("torch.onnx"):
         warnings.simplefilter("ignore")
         try:
-            saved, onnx = _convert(network, _tensors(dataset, _EXAMPLE), names)
+            saved, onnx = _convert(network, _tensors(dataset, _EXAMPLE), names, outputs)
         except (RuntimeError, torch.onnx.errors.OnnxExporterError) as error:
             name = run.recipe.model["name"]
             raise ExportError(f"the network {name!r} cannot be exported: {error}") from error
@@ -135,6 +96,7 @@ def export_run(run: Run, folder: Path) -> dict[str, Any]:
     return {
         "files": {kind: str(path) for kind, path in files.items()},
         "inputs": list(names),
+        "outputs": list(outputs),
         "largest_difference": differences,
         "rows_compared": sum(min(size, len(dataset.split["valid"])) for size in _SIZES),
     }
@@ -151,35 +113,43 @@ def _check_free(folder: Path) -> None:
             )
 
 
-def _convert(model: nn.Module, example: tuple[Tensor, ...], names: Sequence[str]) -> tuple[io.BytesIO, Any]:
+def _convert(
+    model: nn.Module, example: tuple[Tensor, ...], names: Sequence[str], outputs: Sequence[str]
+) -> tuple[io.BytesIO, Any]:
     """The model as a file of torch.export, in memory (so that no disk can fail here), and for ONNX."""
     # torch finds out which sizes vary, and which vary together; feature widths are fixed
-    varying = tuple({1 if name == "edges" else 0: torch.export.Dim.AUTO} for name in names)
+    varying = (tuple({1 if name == "edges" else 0: torch.export.Dim.AUTO} for name in names),)
     program = torch.export.export(model, example, dynamic_shapes=varying)
     saved = io.BytesIO()
     torch.export.save(program, saved)
-    return saved, torch.onnx.export(program, dynamo=True, verbose=False, input_names=names)
+    onnx = torch.onnx.export(program, dynamo=True, verbose=False, input_names=names, output_names=outputs)
+    return saved, onnx
 
 
 def _compare(folder: Path, model: nn.Module, batches: list[tuple[Tensor, ...]]) -> dict[str, float]:
-    """The largest difference of a logit between a model and each exported file, at most `TOLERANCE`."""
+    """The largest difference of a number between a model and each exported file, at most `TOLERANCE`."""
     loaded = torch.export.load(folder / "model.pt2").module()
     session = require("onnxruntime", extra="training").InferenceSession(folder / "model.onnx")
     names = [entry.name for entry in session.get_inputs()]
-    runners: dict[str, Callable[[tuple[Tensor, ...]], Tensor]] = {
+    runners: dict[str, Callable[[tuple[Tensor, ...]], Sequence[Tensor]]] = {
         "torch": lambda batch: loaded(*batch),
-        "onnx": lambda batch: torch.from_numpy(
-            session.run(None, {name: t.numpy() for name, t in zip(names, batch, strict=True)})[0]
-        ),
+        "onnx": lambda batch: [
+            torch.from_numpy(found)
+            for found in session.run(None, {n: t.numpy() for n, t in zip(names, batch, strict=True)})
+        ],
     }
     differences = {}
     with torch.no_grad():
         for kind, runner in runners.items():
-            differences[kind] = max(_difference(runner(batch), model(*batch)) for batch in batches)
+            differences[kind] = max(
+                _difference(found, expected)
+                for batch in batches
+                for found, expected in zip(runner(batch), model(*batch), strict=True)
+            )
             if not differences[kind] <= TOLERANCE:
                 raise ExportError(
                     f"the exported model ({kind}) differs from the model by {differences[kind]:.2g} in a "
-                    f"logit, more than {TOLERANCE:g}: nothing was kept"
+                    f"number, more than {TOLERANCE:g}: nothing was kept"
                 )
     return differences
 

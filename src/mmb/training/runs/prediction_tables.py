@@ -15,15 +15,18 @@ _FIRST = ["row", "usable", "problem"]
 _PARQUET = (".parquet", ".pq")
 
 
+def shown_name(task: str) -> str:
+    """The name of a task as a column; one that a spreadsheet would run as a formula gets a quote in front."""
+    return f"'{task}" if task.startswith(_FORMULA) else task
+
+
 def task_columns(task_names: Sequence[str]) -> list[str]:
     """The columns of the tasks: of each its score, probability and decision.
 
-    A name that a spreadsheet would run as a formula gets a quote in front. RunError if names of tasks clash
-    with those of other columns.
+    RunError if names of tasks clash with those of other columns.
     """
     header = []
-    for name in task_names:
-        shown = f"'{name}" if name.startswith(_FORMULA) else name
+    for shown in map(shown_name, task_names):
         header += [shown, f"{shown}:probability", f"{shown}:decision"]
     every = [*_FIRST, *header]
     if twice := sorted({name for name in every if every.count(name) > 1}):

@@ -196,18 +196,18 @@ class Run:
 
     @contextmanager
     def own_data(self) -> Iterator[None]:
-        """Around the loading of the run's data: say where to go if its path is relative and leads nowhere."""
+        """Around the loading of the run's data: say what to do if its file has another place now."""
         try:
             yield
         except MissingDataError as error:
             path = Path(str(self.recipe.data.get("path", "/")))
-            if path.is_absolute() or path.exists():
+            if path.exists():
                 raise
             raise MissingDataError(
                 f"the file {path}, data of the run in {self.path},",
                 [path.absolute()],
-                "go to the folder from which the run was trained, or change data.path in "
-                f"{self.path / _RECIPE} (and remove its first line, a checksum)",
+                f"bring it back, or change data.path in {self.path / _RECIPE} (and remove its first line, a "
+                "checksum)",
             ) from error
 
     @contextmanager

@@ -1,0 +1,104 @@
+"""What may be wrong with a data set that can be loaded: said by `mmb data describe`."""
+
+import re
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from mmb._names import first_few
+from mmb.data.dataset import SPLITS, Dataset
+from mmb.data.inputs.columns import ColumnEncoder, Number
+
+_CHUNK = 1 << 16  # rows hashed at a time
+_LOOKED_AT = 100_000  # rows, for identifiers
+_ID = re.compile(r"(^|_|\W)(id|key|index|row|nr|no|number)$|[a-z]ID$|^unnamed", re.IGNORECASE)
+
+
+def find_problems(dataset: Dataset) -> list[str]:
+    """Sentences about tasks that cannot be measured, rows that leak or were left out, and identifiers."""
+    return [
+        *_unmeasured(dataset),
+        *_repeated(dataset),
+        *_left_out(dataset),
+        *(_identifiers(dataset, dataset.encoder) if isinstance(dataset.encoder, ColumnEncoder) else ()),
+    ]
+
+
+def _unmeasured(dataset: Dataset) -> Iterator[str]:
+    """Tasks that lack a class in a part."""
+    for part in SPLITS:
+        labels = dataset.labels[dataset.split[part].to(dataset.device)]
+        lacking = [(labels == value).any(0).logical_not_() for value in (1, 0)]
+        tasks = (lacking[0] | lacking[1]).nonzero().flatten().tolist()
+        if tasks and len(labels):
+            names = first_few([dataset.task_names[task] for task in tasks])
+            what = "trained on" if part == "train" else "measured"
+            yield (
+                f"{len(tasks)} of {len(dataset.task_names)} tasks have no positive or no negative among the "
+                f"{part} rows and cannot be {what}: {names}; split=stratified divides positives evenly"
+            )
+
+
+def _repeated(dataset: Dataset) -> Iterator[str]:
+    """Rows with the same inputs in two parts."""
+    if not len(dataset) or not isinstance(dataset.inputs[torch.zeros(1, dtype=torch.int64)], Tensor):
+        return
+    hashes = {part: _hashes(dataset, dataset.split[part]) for part in SPLITS}
+    for other in SPLITS[1:]:
+        shared = torch.isin(hashes[other], hashes["train"]).nonzero().flatten()
+        if len(shared):
+            shown = ", ".join(str(int(row) + 1) for row in dataset.split[other][shared[:5]])
+            yield (
+                f"{len(shared)} of {len(hashes[other])} {other} rows have the same inputs as a training row "
+                f"(rows {shown}): remove them, or keep them together with group=COLUMN"
+            )
+
+
+def _hashes(dataset: Dataset, rows: Tensor) -> Tensor:
+    """A number `[n]` for the inputs of each row, the same for the same inputs and hardly ever for others."""
+    found = [torch.empty(0, dtype=torch.int64)]
+    generator = torch.Generator().manual_seed(0)
+    weights = None
+    for chunk in torch.split(rows, _CHUNK) if len(rows) else ():
+        inputs = dataset.batch(chunk).cpu().flatten(1).float() + 0.0  # no negative zeros
+        bits = inputs.contiguous().view(torch.int32).long()
+        if weights is None:
+            weights = torch.randint(-(2**62), 2**62, bits.shape[1:], generator=generator) * 2 + 1
+        mixed = (bits + 0x9E3779B9) * weights
+        found.append(((mixed ^ (mixed >> 29)) * weights.flip(0)).sum(1))
+    return torch.cat(found)
+
+
+def _left_out(dataset: Dataset) -> Iterator[str]:
+    """Rows that could not be read."""
+    unreadable = dataset.details.get("unusable_rows", ())
+    if unreadable:
+        rows = first_few([str(row + 1) for row in unreadable])
+        yield f"{len(unreadable)} rows cannot be read and belong to no part: rows {rows}"
+
+
+def _identifiers(dataset: Dataset, encoder: ColumnEncoder) -> Iterator[str]:
+    """Columns of whole numbers that all differ, and count rows or are called so."""
+    numeric = [(place, column) for place, column in _places(encoder) if type(column) is Number]
+    inputs = dataset.batch(torch.arange(min(len(dataset), _LOOKED_AT))).cpu().double()
+    if len(inputs) < 20:
+        return
+    for place, column in numeric:
+        values = inputs[:, place] * column.scale + column.mean
+        whole = values.round()
+        tolerance = 1e-6 * max(1.0, abs(column.mean), column.scale * float(inputs[:, place].abs().max()))
+        if bool(((values - whole).abs() <= tolerance).all()) and len(torch.unique(whole)) == len(whole):
+            counting = float(whole.max() - whole.min()) < 1.5 * len(whole)
+            if counting or _ID.search(column.name):
+                yield (
+                    f"column {column.name!r} has another whole number in every row, so it looks like an "
+                    f"identifier: leave it out with drop={column.name}"
+                )
+
+
+def _places(encoder: ColumnEncoder) -> Iterator[tuple[int, object]]:
+    place = 0
+    for column in encoder.columns:
+        yield place, column
+        place += len(column.feature_names)

@@ -1,0 +1,87 @@
+"""Cross-validation: a run for each fold, and scores of every row by the run that was not trained on it."""
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from mmb._atomic_files import whole_file
+from mmb.label_values import MISSING
+from mmb.training.loop.evaluate import part_logits
+from mmb.training.loop.outcome import load_weights, plain_means
+from mmb.training.loop.randomness import own_randomness
+from mmb.training.loop.setup import find_device, make_setup
+from mmb.training.recipes.nested import Fragment, merge
+from mmb.training.recipes.resolution import resolve
+from mmb.training.runs.calibrate import fit_calibration
+from mmb.training.runs.prediction_tables import shown_name
+from mmb.training.runs.run import Run
+from mmb.training.runs.scoring import mean_metrics, task_metrics
+from mmb.training.studies.many_runs import PlannedRun
+
+
+def plan_folds(fragment: Fragment, folds: int, folder: Path) -> list[PlannedRun]:
+    """Make, or find again, the folders of the runs of a cross-validation.
+
+    In each, another fold tests, the next one is for validation, and all others train.
+
+    Args:
+        fragment: The recipe; its data set has the options `folds` and `fold`, as `table` has.
+        folds: How many, at least 3.
+        folder: Folder of all of them; each run is in `fold-N`.
+
+    Returns:
+        The runs, for `train_many`.
+
+    Raises:
+        RecipeError: If a key or a value is wrong; no folder is made then.
+        RunError: If a folder has a run of another recipe.
+    """
+    recipes = [resolve(merge(fragment, {"data": {"folds": folds, "fold": fold}})) for fold in range(folds)]
+    return [
+        PlannedRun(f"fold-{fold}", Run.find(folder / f"fold-{fold}", recipe))
+        for fold, recipe in enumerate(recipes)
+    ]
+
+
+def predict_out_of_fold(runs: Sequence[Run], target: Path) -> dict[str, float | None]:
+    """Score every row by the run that neither trained nor selected on it, and write a CSV file.
+
+    Scores are probabilities, by the curve of Platt that each run's validation rows give: rows of different
+    folds can be ranked together. There is a line for each row of the data, in its order: `row` (from 1),
+    `fold` (blank, as all that follows, for a row in no fold), and the probability of each task.
+
+    Args:
+        runs: The finished runs of `plan_folds`, in its order.
+        target: The file to write.
+
+    Returns:
+        Means over tasks of the metrics of all rows together.
+    """
+    found: list[tuple[Tensor, Tensor]] = []  # rows of each fold, and their log-odds
+    for run in runs:
+        with run.own_data(), own_randomness(run.recipe.seed, find_device(run.recipe.training.device)):
+            setup = make_setup(run.recipe)
+        load_weights(setup, run.best_checkpoint())
+        scale = fit_calibration(*part_logits(setup, "valid"))
+        odds = scale.log_odds(part_logits(setup, "test")[0].cpu())
+        found.append((setup.dataset.split["test"], odds))
+    names, labels = setup.dataset.task_names, setup.dataset.labels.cpu()
+    every = torch.full(labels.shape, torch.nan, dtype=torch.float64)
+    fold_of = torch.full((len(labels),), MISSING)
+    for fold, (rows, odds) in enumerate(found):
+        every[rows], fold_of[rows] = odds, fold
+    with whole_file(target) as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["row", "fold", *map(shown_name, names)])
+        for row, (fold, chances) in enumerate(
+            zip(fold_of.tolist(), every.sigmoid().tolist(), strict=True), 1
+        ):
+            blank = fold == MISSING
+            writer.writerow([row, "" if blank else fold, *("" if blank else f"{p:.8g}" for p in chances)])
+    settings, there = runs[0].recipe.training, fold_of != MISSING
+    return plain_means(
+        mean_metrics(task_metrics(every[there], labels[there], settings.max_fpr, settings.select))
+    )

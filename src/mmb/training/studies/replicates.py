@@ -1,0 +1,79 @@
+"""The same recipe with several seeds: how much results vary, or one model that averages them."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from mmb._atomic_files import write_whole
+from mmb.training.loop.evaluate import part_logits
+from mmb.training.loop.outcome import load_weights, plain_means
+from mmb.training.loop.randomness import own_randomness
+from mmb.training.loop.setup import find_device, make_setup
+from mmb.training.recipes.nested import Fragment, merge
+from mmb.training.recipes.resolution import resolve
+from mmb.training.runs.predict import AveragedRuns
+from mmb.training.runs.run import Run, RunError
+from mmb.training.runs.scoring import mean_metrics, task_metrics
+from mmb.training.studies.many_runs import PlannedRun
+
+_ENSEMBLE = "ensemble.json"
+
+
+def plan_replicates(fragment: Fragment, number: int, folder: Path) -> list[PlannedRun]:
+    """Make, or find again, the folders of several runs that differ in their seed.
+
+    Args:
+        fragment: The recipe; its seed is the first one.
+        number: How many.
+        folder: Folder of all of them; each run is in `seed-N`.
+
+    Returns:
+        The runs, for `train_many`.
+
+    Raises:
+        RecipeError: If a key or a value is wrong; no folder is made then.
+        RunError: If a folder has a run of another recipe.
+    """
+    first = resolve(fragment).seed
+    recipes = {
+        f"seed-{seed}": resolve(merge(fragment, {"seed": seed})) for seed in range(first, first + number)
+    }
+    return [PlannedRun(name, Run.find(folder / name, recipe)) for name, recipe in recipes.items()]
+
+
+def write_ensemble(folder: Path, runs: Sequence[Run]) -> None:
+    """Let a folder stand for the average of runs in it, for `open_runs`."""
+    write_whole(folder / _ENSEMBLE, json.dumps({"members": [run.path.name for run in runs]}, indent=1))
+
+
+def open_runs(paths: Sequence[Path]) -> list[Run]:
+    """The runs in some folders; that of an ensemble stands for all of its runs."""
+    found = []
+    for path in paths:
+        try:
+            members = json.loads((path / _ENSEMBLE).read_text(encoding="utf-8"))["members"]
+        except FileNotFoundError:
+            members = ["."]
+        except (ValueError, KeyError, TypeError) as error:
+            raise RunError(
+                f"{path / _ENSEMBLE} is damaged ({error}): name the runs in {path} instead"
+            ) from error
+        found += [Run.open(path / name) for name in members]
+    return found
+
+
+def averaged_metrics(runs: Sequence[Run], part: str = "test") -> dict[str, float | None]:
+    """Mean metrics over tasks of the average of finished runs, on a part of their data."""
+    averaged, logits = AveragedRuns(runs), []
+    for run in runs:
+        with run.own_data(), own_randomness(run.recipe.seed, find_device(run.recipe.training.device)):
+            setup = make_setup(run.recipe)
+        load_weights(setup, run.best_checkpoint())
+        scores, labels = part_logits(setup, part)
+        logits.append(scores.cpu())
+    settings = runs[0].recipe.training
+    found: dict[str, Any] = task_metrics(
+        averaged.average(logits), labels.cpu(), settings.max_fpr, settings.select
+    )
+    return plain_means(mean_metrics(found))
