@@ -443,7 +443,7 @@ def test_of_two_averages_the_better_is_taken(values):
 
 def test_two_averages_of_the_same_model_are_refused():
     one = soup.uniform({"a": mlp(3, [8], 2)})
-    with pytest.raises(ValueError, match="other.*'a'"):
+    with pytest.raises(ValueError, match=r"other.*'a'"):
         soup.better(one, one, lambda model: 0.0)
 
 

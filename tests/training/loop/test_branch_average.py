@@ -179,7 +179,8 @@ def test_a_fresh_branch_takes_the_place_of_the_average_if_it_is_better(tmp_path,
     )
     result = train(run := Run.create(tmp_path, recipe))
     fresh = Run.open(run.path / "branches/other")
-    assert fresh.recipe.init_from is None and fresh.result()["steps"] == 80
+    assert fresh.recipe.init_from is None
+    assert fresh.result()["steps"] == 80
     facts = result["branches"]
     assert (facts["other"]["share"] == 1.0) == taken
     assert (facts["other"]["valid"]["pauc"] > facts["auc"]["valid"]["pauc"]) == taken
