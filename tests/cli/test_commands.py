@@ -237,6 +237,31 @@ def test_a_full_disk_is_said_with_what_to_do(call, tmp_path, monkeypatch):
     assert "resume" not in err
 
 
+def test_a_folder_that_cannot_be_written_is_said_with_what_to_do(call, monkeypatch):
+    def forbidden(path, *_, **__):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr("pathlib.Path.mkdir", forbidden)
+    code, _, err = call("train", "--data", "synthetic", "--method", "ce", *TINY, "--output", "locked")
+    assert code == 1
+    assert re.search("locked.*Permission denied.*--output", err)
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="nothing is forbidden to this user")
+def test_a_finished_run_is_read_where_nothing_can_be_written(call, tmp_path):
+    assert call("train", "--data", "synthetic", "--method", "ce", *TINY, "--output", "locked/run")[0] == 0
+    folders = [path for path in (tmp_path / "locked").rglob("*") if path.is_dir()]
+    for path in (tmp_path / "locked", *folders):
+        path.chmod(0o555)
+    try:
+        for command in (["evaluate"], ["report", "--output", "page.html"], ["export", "--output", "exported"]):
+            assert call(command[0], "locked/run", *command[1:])[0] == 0
+        assert call("export", "locked/run")[0] == 1
+    finally:
+        for path in (tmp_path / "locked", *folders):
+            path.chmod(0o755)
+
+
 def test_a_full_disk_after_a_checkpoint_says_how_to_go_on(call, tmp_path, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -13,6 +13,7 @@ from mmb.cli.words import UsageError, check_files
 __all__ = ["main"]
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 _TOO_MANY_FILES = (errno.EMFILE, errno.ENFILE)
 _lost: list[Exception] = []  # their frames have what gloo would wait for, without end, if it were freed
 
@@ -71,6 +72,11 @@ def _message(error: Exception) -> str:
     text = str(error) or type(error).__name__
     if isinstance(error, OSError) and error.errno in _FULL:
         text += ": free some space, and " + "; ".join(getattr(error, "__notes__", ["run the command again"]))
+    if isinstance(error, OSError) and error.errno in _FORBIDDEN and error.filename is not None:
+        text = (
+            f"{error.filename}: {error.strerror}: change its permissions, or choose another place (--output; "
+            "for data sets, the variable MMB_DATA), and run the command again; what is there is unchanged"
+        )
     if isinstance(error, OSError) and error.errno in _TOO_MANY_FILES:
         text += ": raise the limit (see `ulimit -n`), or lower --jobs, and run the command again"
     return text if expected else f"{type(error).__name__}: {text} (use --debug to see where)"
