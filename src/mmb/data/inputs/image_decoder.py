@@ -58,7 +58,9 @@ class Decoder:
         except FileNotFoundError:
             remedy = "complete the folder of images, or correct the name"
             raise MissingDataError(f"the image {path.name}", [path], remedy) from None
-        except IsADirectoryError:
+        except (IsADirectoryError, PermissionError):  # the latter on Windows
+            if not path.is_dir():
+                raise
             raise _unfit(path, "it is a folder", "name a file") from None
 
     def _decode(self, path: Path, file: IO[bytes]) -> tuple[Tensor, float]:
