@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -108,6 +109,8 @@ class Decoder:
                 return image.convert("L" if self.gray else "RGB"), 1.0
             values = np.asarray(image, np.float32)
         low, high = float(values.min()), float(values.max())
+        if not math.isfinite(low + high):
+            raise DamagedDataError(path, "it has values that are not finite", _AGAIN)
         known = 0 <= low <= high <= _WHITE and image.mode != "F"
         if self.window is None and not known:
             raise _unfit(
