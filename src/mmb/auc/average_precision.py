@@ -74,10 +74,11 @@ class AveragePrecision(PerPositiveObjective):
         met = (entries.sampled & (entries.negative_mass > 0))[pairs.columns] & pairs.known
         if self.training:
             self.above.store(slots, new, met)
-        up, down = torch.where(met.unsqueeze(1), new, 1.0).unsqueeze(2).unbind(1)  # P and Q, [e, 1]
-        both = (up + down).squeeze(1)
+        above = torch.where(met.unsqueeze(1), new, 1.0)
+        both = above.sum(1)
+        precision, impurity = (above / both.unsqueeze(1)).unbind(1)
         share = torch.where(met, pairs.weight * entries.scale[pairs.columns], 0.0)
-        value = (share * down.squeeze(1) / both).sum()
-        d_pairs = negative.mul_(up).addcmul_(positive, down, value=-1).mul_(d_short)
-        d_score = pairs.to_scores(d_pairs, share / both.square())
+        value = (share * impurity).sum()
+        negative.mul_(precision.unsqueeze(1)).addcmul_(positive, impurity.unsqueeze(1), value=-1)
+        d_score = pairs.to_scores(negative.mul_(d_short), share / both)
         return self.held(entries, value, d_score * slope)

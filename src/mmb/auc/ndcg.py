@@ -78,8 +78,9 @@ class NDCG(PerPositiveObjective):
         self.own_loss = float(pair_loss(torch.tensor(margin, dtype=torch.float64), surrogate)[0])
         self.rank_share = PerPositive(labels, self.task_weight, start=0.0)  # u; unseen at zero
         counts = labels.positives.clamp(min=1)
-        best = 1 / torch.log2(torch.arange(2, int(counts.max()) + 2, device=counts.device).double())
-        ideal = best.cumsum(0)[counts.clamp(max=k or int(counts.max())) - 1]
+        most = max([1, *counts.tolist()]) if k is None else k
+        discounts = 1 / torch.log2(torch.arange(2, most + 2, device=counts.device).double())
+        ideal = discounts.cumsum(0)[counts.clamp(max=most) - 1]
         self.register_buffer("per_ideal", (counts / ideal).to(self.task_weight.dtype), persistent=False)
         self.top: TopK | None = None
         if k is not None:

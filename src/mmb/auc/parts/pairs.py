@@ -65,8 +65,12 @@ class Pairs:
         return values.index_select(0, self.columns)
 
     def short(self, score: Tensor, margin: float) -> Tensor:
-        """`c - h_i + h_j` of each positive and all rows of its task, `[e, rows]`, of scores `[k, rows]`."""
-        return self.beside(score).sub_((self.own(score) - margin).unsqueeze(1))
+        """`c - h_i + h_j` of each positive and all rows of its task, `[e, rows]`, of scores `[k, rows]`.
+
+        Of a positive and itself it is `c`, however large the score.
+        """
+        short = self.beside(score).sub_((self.own(score) - margin).unsqueeze(1))
+        return short.scatter_(1, self.rows.unsqueeze(1), margin)
 
     def by_task(self, values: Tensor, weight: Tensor) -> Tensor:
         """Sum values `[e, rows]` with weights `[e]` over the positives of each task, `[k, rows]`."""
