@@ -99,13 +99,13 @@ class NDCG(PerPositiveObjective):
         pairs = Pairs.of(entries, self.capacity)
         slots = self.rank_share.find(entries, pairs)
         score, slope = self.squash(entries)
-        loss, d_short = pair_loss(pairs.short(score.T.contiguous(), self.margin), self.surrogate)
+        loss, d_short = pairs.losses(score, self.margin, self.surrogate)
         labeled = entries.gather(self.positives + self.negatives)
         every = every_row(entries, entries.gather(self.positives) / labeled)
         weight = pairs.beside(every.negative.T.contiguous())
         labeled = labeled[pairs.columns]
         weight.scatter_(1, pairs.rows.unsqueeze(1), (1 / labeled).unsqueeze(1))
-        now = torch.linalg.vecdot(weight, loss) / self.own_loss
+        now = loss.mul_(weight).sum(1) / self.own_loss
         old = self.rank_share.value[slots].to(now.dtype)
         new = torch.where(old > 0, torch.lerp(old, now, self.beta), now)
         met = entries.sampled[pairs.columns] & pairs.known
