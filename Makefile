@@ -9,6 +9,7 @@ EXTRAS_TEST := training,table,molecules,dicom,vision,estimators,lightning,tune,b
 demo: $(VENV)/.demo  ## Train the paper's methods on handwritten digits and compare them.
 	$(BIN)/mmb compare --data digits --methods ce,auc,auc-ct,pauc --seeds 3 --output runs/demo
 	$(BIN)/mmb report runs/demo --output runs/demo/report.html
+	@echo "Open the page that compares them in a browser: file://$(CURDIR)/runs/demo/report.html"
 
 test: lint types unit  ## Lint, types and the whole test suite, which also builds the documentation.
 

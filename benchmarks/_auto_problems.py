@@ -45,16 +45,14 @@ class _Rows(KnownProblem):
 
     def sample(self, blocks: Tensor, batch_size: int, generator: torch.Generator) -> tuple[Any, Any]:
         def draw(data: dict[str, Tensor]) -> dict[str, Tensor]:
-            size = data["inputs"].shape[-2]
+            size = data["targets"].shape[-1]
             rows = torch.randint(size, (len(blocks), batch_size), generator=generator)
-            picked = {name: leaf[blocks] for name, leaf in data.items()}
-            axis = picked["inputs"].ndim - 2
+            block = blocks.unsqueeze(1)
+            if data["targets"].ndim == 2:
+                return {name: leaf[block, rows] for name, leaf in data.items()}
             return {
-                name: torch.stack(
-                    [part.index_select(axis - 1, row) for part, row in zip(leaf, rows, strict=True)]
-                )
-                for name, leaf in picked.items()
-            }
+                name: leaf[block, :, rows].transpose(1, 2) for name, leaf in data.items()
+            }  # groups of rows
 
         return draw(self.rows), None if self.lower_rows is None else draw(self.lower_rows)
 
@@ -156,7 +154,7 @@ CASES: dict[str, Case] = {
     "quadratic, float32": _quadratic(100, 10, dtype=torch.float32),
     "quadratic, float32, condition 1e3": _quadratic(10, 10, condition=1e3, dtype=torch.float32),
     "quadratic, steep": _quadratic(50, 5, curvature=30.0, sensitivity=2.0),
-    "quadratic, flat": _quadratic(50, 5, curvature=0.01, pull_x=0.1),
+    "quadratic, flat": _quadratic(50, 5, curvature=0.01, pull_x=0.1, noise=0.05),
     "saddle": Case(Saddle, 50, 5),
     "saddle, one block": Case(Saddle, 1, 1),
     "saddle, 10 of 1,000, noise 3": Case(partial(Saddle, noise=3.0), 1000, 10),

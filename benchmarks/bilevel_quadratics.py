@@ -27,6 +27,7 @@ from _bilevel_methods import INNER, Method, Schedule, amigo, fixed_batch, mrbo, 
 from _timing import machine, print_json, print_table
 
 BATCH = 64
+UPPERS, LOWERS = SAMPLES_UPPER // BATCH, SAMPLES_LOWER // BATCH  # fixed batches
 TUNING_SEED, SEEDS = 1, (2, 3, 4)
 LR = (0.05, 0.15, 0.5)  # of y and v; the lower Hessian has eigenvalues up to 1
 LR_X = (0.01, 0.03, 0.1, 0.3, 1.0)  # the upper one up to about 1.1
@@ -82,10 +83,7 @@ def through_mmb(
         while True:
             samples = None
             if isinstance(reduction, mmb.Saga):
-                numbers = (
-                    oracle.fixed(reduction.upper_batches),
-                    oracle.fixed(reduction.lower_batches),
-                )
+                numbers = oracle.fixed(UPPERS), oracle.fixed(LOWERS)
                 upper = fixed_batch(problem.f, numbers[0], BATCH)
                 lower = fixed_batch(problem.g, numbers[1], BATCH)
                 samples = (torch.tensor([numbers[0]]), torch.tensor([numbers[1]]))
@@ -120,7 +118,7 @@ MMB: dict[str, tuple[Method, str]] = {
         "4",
     ),
     "mmb QuadraticSGD, SAGA": (
-        through_mmb(mmb.QuadraticSGD, 4, reduction=mmb.Saga(SAMPLES_UPPER // BATCH, SAMPLES_LOWER // BATCH)),
+        through_mmb(mmb.QuadraticSGD, 4, reduction=mmb.Saga(UPPERS, LOWERS)),
         "4",
     ),
     "mmb QuadraticSGD, STORM": (through_mmb(mmb.QuadraticSGD, 8, reduction=mmb.Storm(0.1)), "8"),

@@ -3,7 +3,7 @@
 The runs are those of `tests/made_runs.py`. A verdict counts as right if its status, its words and its advice
 are those of the way the run was made.
 
-    python benchmarks/verdicts.py --repeats 6
+    python benchmarks/verdicts.py --repeats 5
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--repeats", type=int, default=6, help="runs of each kind")
+    parser.add_argument("--repeats", type=int, default=5, help="runs of each kind")
     parser.add_argument("--start", type=int, default=0, help="first seed")
     options = parser.parse_args()
     torch.set_num_threads(1)

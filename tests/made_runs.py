@@ -25,7 +25,8 @@ class MadeRun:
     features: int = 12
     tasks: int = 4
     rate: float = 0.2  # share of positives
-    positives: int | None = None  # of each task among the validation and test rows, if few
+    positives: int | None = None  # of each task among some rows, if few; labels of the others are missing
+    few_in: tuple[str, ...] = ("valid", "test")
     noise: float = 0.7  # of the labels, in units of the signal
     lr: float = 0.003
     steps: int = 240
@@ -56,6 +57,11 @@ def kinds():
     yield "good, weak signal", {**good, "noise": 1.6, "rows": (4000, 1500, 1500)}
     yield "good, rare positives", {**good, "rate": 0.05, "rows": (4000, 2500, 2500)}
     yield "good, few tasks", {**good, "tasks": 1}
+    yield "good, negatives are rare", {**good, "rate": 0.85}
+    yield (
+        "good, many tasks with gaps",
+        {**good, "tasks": 30, "features": 20, "spoil": "gaps", "rows": (6000, 1500, 1500)},
+    )
     yield "overfit", overfit
     yield "overfit, many features", {**overfit, "rows": (200, 900, 900), "features": 100}
     yield "overfit, noisy labels", {**overfit, "rows": (300, 900, 900), "noise": 1.5, "steps": 600}
@@ -68,6 +74,17 @@ def kinds():
     yield "underpowered, 2 positives a task", {**few, "positives": 2, "rows": (1500, 60, 60)}
     yield "underpowered, 4 positives in all", {**few, "positives": 4, "rows": (1500, 100, 100), "tasks": 1}
     yield "underpowered, weak signal", {**few, "positives": 3, "noise": 1.6}
+    yield (
+        "underpowered, few validation positives",
+        {
+            **good,
+            "status": "remark",
+            "words": ("selected by chance",),
+            "advice": ("more positives",),
+            "positives": 2,
+            "few_in": ("valid",),
+        },
+    )
     yield "diverging", {**wild, "status": "bad", "lr": 1e6}
     yield "diverging, later", {**wild, "status": "bad", "lr": 1e3}
     yield (
@@ -87,9 +104,10 @@ def kinds():
         },
     )
     yield "mislabeled, flipped test rows", {**labels, "words": ("backwards",), "spoil": "flipped test"}
+    yield "mislabeled, flipped validation rows", {**labels, "words": ("backwards",), "spoil": "flipped valid"}
     yield (
         "mislabeled, flipped validation and test rows",
-        {**labels, "words": ("backwards",), "spoil": "flipped both"},
+        {**labels, "words": ("backwards",), "spoil": "all flipped"},
     )
     yield (
         "mislabeled, one task shuffled",
@@ -118,22 +136,22 @@ def make_table(made, seed):
     signal = inputs @ draw.normal(size=(made.features, made.tasks)) / np.sqrt(made.features)
     signal += made.noise * draw.normal(size=signal.shape)
     labels = (signal > np.quantile(signal, 1 - made.rate, axis=0)).astype(int)
-    if made.positives is not None:  # the others become negatives
-        for name in ("valid", "test"):
+    if made.positives is not None:
+        for name in made.few_in:
             for task in range(made.tasks):
                 found = np.flatnonzero((part == name) & (labels[:, task] == 1))
-                labels[found[made.positives :], task] = 0
+                labels[found[made.positives :], task] = -1
     spoil = made.spoil or ""
-    rows = {"shuffled": slice(None), "one shuffled": slice(None)}.get(spoil)
-    if rows is not None:
-        columns = slice(0, 1) if spoil.startswith("one") else slice(None)
+    columns = slice(0, 1) if spoil.startswith("one") else slice(None)
+    if "shuffled" in spoil:
         for name in PARTS:
             there = np.flatnonzero(part == name)
             labels[there, columns] = labels[draw.permutation(there), columns]
     if "flipped" in spoil:
-        turned = part == "test" if spoil == "flipped test" else part != "train"
-        columns = slice(0, 1) if spoil.startswith("one") else slice(None)
+        turned = part == spoil.split()[1] if spoil.startswith("flipped ") else part != "train"
         labels[turned, columns] = 1 - labels[turned, columns]
+    if spoil == "gaps":
+        labels[draw.random(labels.shape) < 0.5] = -1
     if spoil == "constant inputs":
         inputs[:] = 1.0
     if spoil == "noise inputs":
@@ -148,7 +166,7 @@ def make_run(folder, made, seed):
     names = [*tasks, *(f"x{k}" for k in range(made.features)), "part"]
     folder.mkdir(parents=True, exist_ok=True)
     lines = [
-        ",".join([*map(str, y), *(f"{value:.5g}" for value in x), p])
+        ",".join([*("" if label < 0 else str(label) for label in y), *(f"{value:.5g}" for value in x), p])
         for x, y, p in zip(inputs.tolist(), labels.tolist(), part.tolist(), strict=True)
     ]
     path = folder / "table.csv"

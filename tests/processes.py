@@ -65,7 +65,7 @@ def in_processes(world: int, worker: Callable[..., Any], *arguments: Any, timeou
 
 def _answer(pipe) -> tuple[str, Any]:
     try:
-        return pipe.recv() if pipe.poll(120) else ("error", "no answer")
+        return pipe.recv() if pipe.poll(300) else ("error", "no answer")
     except EOFError:
         return ("error", "the process has crashed")
 

@@ -12,7 +12,7 @@ from quadratics import Quadratic
 
 def make(lr=0.05, **options):
     quadratic = Quadratic.make()
-    problem = quadratic.problem(project_dual=mmb.projections.nonnegative)
+    problem = quadratic.problem(project_dual=mmb.projections.nonnegative())
     solver = mmb.Solver(
         problem, mmb.QuadraticSGD(lr=0.4), **{"lr": lr, "lr_dual": 0.5, "lr_lower": 0.5} | options
     )

@@ -21,7 +21,7 @@ ESTIMATORS = {
 def run_solver(name: str, shard: Shard | None, poison: int | None = None) -> mmb.State:
     quadratic = Quadratic.make(blocks=7)
     solver = mmb.Solver(
-        quadratic.problem(project_dual=mmb.projections.nonnegative),
+        quadratic.problem(project_dual=mmb.projections.nonnegative()),
         ESTIMATORS[name](),
         lr=0.05,
         lr_dual=0.4,

@@ -3,10 +3,11 @@
 import pytest
 import torch
 
+import mmb
 from mmb import projections
 
 SETS = {
-    "nonnegative": (projections.nonnegative, lambda a: (a >= 0).all()),
+    "nonnegative": (projections.nonnegative(), lambda a: (a >= 0).all()),
     "box": (projections.box(-0.5, 1.0), lambda a: ((a >= -0.5) & (a <= 1.0)).all()),
     "ball": (projections.ball(1.5), lambda a: a.norm() <= 1.5 + 1e-9),
     "simplex": (projections.simplex(2.0), lambda a: (a >= 0).all() and abs(a.sum() - 2.0) < 1e-9),
@@ -30,6 +31,24 @@ def test_result_is_the_nearest_point_of_the_set(projection):
         assert inside(nearest)
         gaps = torch.stack(projected) - nearest
         assert (gaps @ (point - nearest) <= 1e-9).all()
+
+
+def test_a_product_projects_each_part():
+    project = projections.product(weights=projections.simplex(), price=projections.nonnegative(), free=None)
+    point = {"weights": torch.tensor([2.0, 0.0]), "price": torch.tensor(-1.0), "free": torch.tensor(-1.0)}
+    found = project(point)
+    expected = {"weights": torch.tensor([1.0, 0.0]), "price": torch.tensor(0.0), "free": torch.tensor(-1.0)}
+    torch.testing.assert_close(found, expected)
+    with pytest.raises(ValueError, match=r"names.*price"):
+        project({"weights": torch.ones(2)})
+    with pytest.raises(TypeError, match=r"price.*nonnegative\(\)"):
+        projections.product(price=projections.nonnegative)
+
+
+@pytest.mark.parametrize("make", projections.MAKERS)
+def test_a_projection_that_was_not_called_is_an_error(make):
+    with pytest.raises(TypeError, match=rf"project_dual.*call it.*{make.__name__}"):
+        mmb.Problem(lambda x, a, y, b: x, None, 1, make)
 
 
 def test_twice_is_once(projection):

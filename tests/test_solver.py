@@ -71,7 +71,7 @@ def by_hand(quadratic, steps, version):
 def test_equals_the_algorithm_written_by_hand(version):
     quadratic = Quadratic.make()
     solver, state = started(
-        v1() if version == 1 else v2(), quadratic, project_dual=mmb.projections.nonnegative
+        v1() if version == 1 else v2(), quadratic, project_dual=mmb.projections.nonnegative()
     )
     mmb.solve(solver, state, sampler=mmb.BlockSampler(6, 2, 3), batches=quadratic.batches, steps=25)
     x, dual, y, s, v = by_hand(quadratic, 25, version)
@@ -514,7 +514,7 @@ def test_a_lower_level_needs_a_hypergradient():
 def test_bad_start(changes, words):
     x, dual, lower_start = Quadratic.make().start()
     arguments = {"x0": x, "dual": dual, "lower": lower_start} | changes
-    solver = v2()(Quadratic.make().problem(project_dual=mmb.projections.nonnegative))
+    solver = v2()(Quadratic.make().problem(project_dual=mmb.projections.nonnegative()))
     with pytest.raises((ValueError, TypeError), match=words):
         solver.init(arguments.pop("x0"), **arguments)
 

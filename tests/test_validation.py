@@ -38,7 +38,7 @@ def test_a_projection_that_drops_a_dual_is_refused():
 
 def test_a_projection_of_one_tensor_is_not_for_a_dict_of_duals():
     with pytest.raises(TypeError, match=r"nonnegative.*dual.*dict"):
-        solved(mmb.projections.nonnegative)
+        solved(mmb.projections.nonnegative())
 
 
 def distance(x, dual, lower, batch):

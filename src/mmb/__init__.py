@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from mmb import problems, projections, soup, theory
     from mmb.automatic import auto
     from mmb.block_sampling import BlockSampler
+    from mmb.constraints import constrained
     from mmb.diagnostics import BrokenStepError, Info, Watch
     from mmb.hypergradients import (
         ConjugateGradient,
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
         Neumann,
         QuadraticSGD,
     )
+    from mmb.modules import parameters_of, with_module
+    from mmb.padding import padded
     from mmb.problem import Problem
     from mmb.solver import Solver
     from mmb.solving import Result, solve
@@ -51,11 +54,15 @@ __all__ = [
     "Watch",
     "__version__",
     "auto",
+    "constrained",
+    "padded",
+    "parameters_of",
     "problems",
     "projections",
     "solve",
     "soup",
     "theory",
+    "with_module",
 ]
 
 # Names are imported when first used, so that the command line answers without torch: add new ones here.
@@ -71,6 +78,9 @@ _HOMES = {
     "State": "state",
     **dict.fromkeys(["Saga", "Storm"], "variance_reduction"),
     "auto": "automatic",
+    "constrained": "constraints",
+    "padded": "padding",
+    **dict.fromkeys(["parameters_of", "with_module"], "modules"),
 }
 _old_names = renamed_names(__name__, {"sampling": "mmb.block_sampling"})
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
+from mmb import projections
 from mmb._numbers import check_whole
 from mmb.trees import Tree
 
@@ -50,5 +51,11 @@ class Problem:
         if self.project_dual is not None and not callable(self.project_dual):
             raise TypeError(
                 f"project_dual: expected a function of one block's dual, got {self.project_dual!r}; "
-                "mmb.projections has nonnegative, box(low, high), ball(radius) and simplex(total)"
+                "mmb.projections has nonnegative(), box(...), ball(...), simplex() and product(...)"
+            )
+        if self.project_dual in projections.MAKERS:
+            name = getattr(self.project_dual, "__name__", "")
+            raise TypeError(
+                f"project_dual: expected a projection, got the function {name}, which makes one; call it: "
+                f"mmb.projections.{name}(...)"
             )

@@ -1,6 +1,6 @@
 """Euclidean projections on the sets a dual variable may live in, each for one block.
 
-`nonnegative` is a projection itself; `box`, `ball` and `simplex` make one.
+Every function here makes a projection: `project_dual=nonnegative()`, `project_dual=simplex()`.
 """
 
 from collections.abc import Callable
@@ -14,9 +14,9 @@ from mmb._numbers import as_number, check_positive
 Projection = Callable[[Tensor], Tensor]
 
 
-def nonnegative(dual: Tensor) -> Tensor:
-    """Project on `{a : a >= 0}`."""
-    return _tensor("nonnegative", dual).clamp(min=0)
+def nonnegative() -> Projection:
+    """Projection on `{a : a >= 0}`."""
+    return lambda dual: _tensor("nonnegative", dual).clamp(min=0)
 
 
 def box(low: float, high: float) -> Projection:
@@ -60,10 +60,37 @@ def simplex(total: float = 1.0) -> Projection:
     return project
 
 
+def product(**projections: Projection | None) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]:
+    """Projection of a dict of tensors on a product of sets.
+
+    Args:
+        **projections: The projection of each entry by its name, or None for one that is not constrained:
+            `product(weights=simplex(), price=nonnegative(), shift=None)`.
+    """
+    for name, project in projections.items():
+        if project is not None and (not callable(project) or project in MAKERS):
+            raise TypeError(
+                f"product: expected a projection or None for {name!r}, such as nonnegative(), got {project!r}"
+            )
+
+    def project_all(dual: dict[str, Tensor]) -> dict[str, Tensor]:
+        if not isinstance(dual, dict) or dual.keys() != projections.keys():
+            got = sorted(dual) if isinstance(dual, dict) else type(dual).__name__
+            raise ValueError(f"product: expected a dual with names {sorted(projections)}, got {got}")
+        parts = ((name, part, projections[name]) for name, part in dual.items())
+        return {name: part if project is None else project(part) for name, part, project in parts}
+
+    return project_all
+
+
+MAKERS: tuple[Any, ...] = (nonnegative, box, ball, simplex, product)
+"""What makes projections, and is none itself."""
+
+
 def _tensor(name: str, dual: Any) -> Tensor:
     if not isinstance(dual, Tensor):
         raise TypeError(
             f"{name}: expected the dual of a block to be a tensor, got {type(dual).__name__}; for a dict of "
-            "tensors project each: lambda dual: {key: project(value) for key, value in dual.items()}"
+            f"tensors name the set of each: product(first={name}(...), second=None)"
         )
     return dual

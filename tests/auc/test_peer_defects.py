@@ -46,9 +46,7 @@ def test_2_the_cross_term_is_the_pair_loss():
 @pytest.mark.parametrize("name", MARGIN)
 def test_3_the_margin_argument_is_used(name):
     data = make_data()
-    kinds = {"minmax": auc.MinMaxAUC, "partial": auc.PartialAUC, "pairwise": auc.PairwisePartialAUC,
-             "minibatch": auc.MiniBatchPartialAUC, "sopa": auc.SOPA, "sopas": auc.SOPAs}  # fmt: skip
-    kind = kinds[name.split("-")[0]]
+    kind = type(OBJECTIVES[name](data.labels))
     one, two = (kind(data.labels, margin=margin).double() for margin in (0.5, 1.5))
     assert not torch.allclose(
         estimate(one, data, data.dense())["weight"], estimate(two, data, data.dense())["weight"]

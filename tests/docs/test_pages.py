@@ -115,3 +115,24 @@ def importable(name):
             is_public = hasattr(found, "__path__") or depth <= 2  # a package, or a module such as mmb.metrics
             return depth == len(parts) or (is_public and parts[depth] in getattr(found, "__all__", parts))
     return False
+
+
+@pytest.mark.skipif(find_browser() is None, reason="no chromium or google-chrome on PATH")
+def test_search_works_from_a_folder(site):
+    with Browser() as browser:
+        browser.call("Page.navigate", url=(site / "choose.html").as_uri())
+        browser.wait(
+            "document.readyState === 'complete' && document.querySelector('.md-search__input') !== null"
+        )
+        browser.run("document.querySelector('#__search').checked = true")
+        type_word = """(() => {
+            const input = document.querySelector('.md-search__input');
+            input.focus();
+            input.value = 'operating';
+            input.dispatchEvent(new Event('input', {bubbles: true}));
+            input.dispatchEvent(new KeyboardEvent('keyup', {key: 'g', bubbles: true}));
+        })()"""
+        browser.run(type_word)
+        browser.wait("document.querySelectorAll('.md-search-result__item').length > 0")
+        links = browser.run("[...document.querySelectorAll('a.md-search-result__link')].map(a => a.href)")
+        assert any("metrics.html" in link for link in links)

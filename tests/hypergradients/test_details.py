@@ -122,6 +122,28 @@ def test_first_order_never_takes_a_second_derivative(monkeypatch):
     assert at._second is None
 
 
+@pytest.mark.parametrize("order", [1, 2])
+def test_first_order_bias_falls_with_its_order(order):
+    """Ten times the penalty divides the error by 10, or by 100 with central differences."""
+    problem = mmb.Problem(
+        upper=lambda x, a, y, b: 0.5 * (y - 3) ** 2 + x * y,
+        lower=lambda x, y, b: 0.5 * (y - x) ** 2 + 0.1 * y**4 + 0.2 * x * y**2,
+        num_blocks=1,
+    )
+    x, lower = torch.tensor(0.7).double(), torch.zeros(1).double()
+    estimates = {}
+    for penalty in (10.0, 100.0):
+        estimator = mmb.FirstOrder(penalty, lr=0.3, order=order)
+        solver = mmb.Solver(problem, estimator, lr=lambda step: 0.0, lr_lower=0.3)
+        state = solver.init(x, lower=lower)
+        for _ in range(200):
+            estimates[penalty] = solver.step(state, torch.arange(1), None, None).estimate
+    at = Oracles(problem, x, None, state.lower, None, None)
+    exact = mmb.Exact().estimate(at, {}, None, {}).grad_x
+    ratio = (estimates[10.0] - exact) / (estimates[100.0] - exact)
+    assert ratio == pytest.approx(10.0**order, rel=0.25)
+
+
 def test_conjugate_gradient_is_exact_after_as_many_iterations_as_variables():
     at = oracles(Quadratic.make(dim_y=4))
     residuals = [

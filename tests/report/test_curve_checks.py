@@ -39,6 +39,7 @@ def test_a_loss_that_blows_up_diverges():
     assert found.status == "bad"
     assert "lower optimizer.lr" in found.advice
     assert not list(check_divergence(losses(1.0, 0.8, 0.5, 0.4, 2.0)))
+    assert not list(check_divergence(losses(0.1, 0.7, 0.9, 1.0, 1.0)))  # duals that catch up
     assert not list(check_divergence([]))
 
 
@@ -60,3 +61,7 @@ def test_an_error_of_training_is_told_from_others():
 def test_the_direction_of_a_better_step_size(values, curve, word):
     log = losses(*values) + [{"kind": "valid", "step": 0, "auc": value} for value in curve]
     assert word in better_step_size(log)
+
+
+def test_few_losses_give_no_direction():
+    assert "higher, then lower" in better_step_size(losses(1.0, 0.5))

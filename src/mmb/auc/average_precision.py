@@ -6,7 +6,7 @@ from torch import Tensor
 from mmb._numbers import check_choice, check_range
 from mmb.auc.labels import Labels
 from mmb.auc.parts.autograd import Gradients
-from mmb.auc.parts.pairs import Pairs, Surrogate, pair_loss
+from mmb.auc.parts.pairs import Pairs, Surrogate
 from mmb.auc.parts.per_positive import PerPositive
 from mmb.auc.parts.weighted_scores import WeightedScores
 from mmb.auc.per_positive_objective import PerPositiveObjective
@@ -62,22 +62,23 @@ class AveragePrecision(PerPositiveObjective):
         pairs = Pairs.of(entries, self.capacity)
         slots = self.above.find(entries, pairs)
         score, slope = self.squash(entries)
-        loss, d_short = pair_loss(pairs.short(score.T.contiguous(), self.margin), self.surrogate)
+        loss, d_short = pairs.losses(score, self.margin, self.surrogate)
         labeled = entries.gather(self.positives + self.negatives)
         prior = entries.gather(self.positives) / labeled
         positive = pairs.beside((prior * entries.positive).T.contiguous())
         positive.scatter_(1, pairs.rows.unsqueeze(1), (1 / labeled)[pairs.columns].unsqueeze(1))
         negative = pairs.beside(((1 - prior) * entries.negative).T.contiguous())
-        now = torch.stack([torch.linalg.vecdot(positive, loss), torch.linalg.vecdot(negative, loss)], 1)
+        now = torch.stack([(positive * loss).sum(1), loss.mul_(negative).sum(1)], 1)
         old = self.above.value[slots]
         new = torch.where(old[:, :1] > 0, torch.lerp(old.to(now.dtype), now, self.beta), now)
         met = (entries.sampled & (entries.negative_mass > 0))[pairs.columns] & pairs.known
         if self.training:
             self.above.store(slots, new, met)
-        up, down = torch.where(met.unsqueeze(1), new, 1.0).unsqueeze(2).unbind(1)  # P and Q, [e, 1]
-        both = (up + down).squeeze(1)
+        above = torch.where(met.unsqueeze(1), new, 1.0)
+        both = above.sum(1)
+        precision, impurity = (above / both.unsqueeze(1)).unbind(1)
         share = torch.where(met, pairs.weight * entries.scale[pairs.columns], 0.0)
-        value = (share * down.squeeze(1) / both).sum()
-        d_pairs = negative.mul_(up).addcmul_(positive, down, value=-1).mul_(d_short)
-        d_score = pairs.to_scores(d_pairs, share / both.square())
+        value = (share * impurity).sum()
+        negative.mul_(precision.unsqueeze(1)).addcmul_(positive, impurity.unsqueeze(1), value=-1)
+        d_score = pairs.to_scores(negative.mul_(d_short), share / both)
         return self.held(entries, value, d_score * slope)

@@ -9,7 +9,6 @@ from mmb.auc.labels import Labels
 from mmb.auc.objective import Objective
 from mmb.auc.parts.autograd import Gradients
 from mmb.auc.parts.weighted_scores import WeightedScores
-from mmb.projections import nonnegative
 
 
 class ConstrainedRecall(Objective):
@@ -72,7 +71,7 @@ class ConstrainedRecall(Objective):
         bell = torch.addcmul(phi, phi, phi, value=-1) / self.temperature
         d_logits = torch.addcmul(-entries.positive * torch.sigmoid(-logits), dual * per_rate, bell)
         if self.training:
-            entries.scatter_(self.dual, nonnegative(dual + self.lr_dual * excess))
+            entries.scatter_(self.dual, (dual + self.lr_dual * excess).clamp(min=0))
             now = (entries.negative * (logits > 0)).sum(0) / entries.negative_mass  # not finite without any
             old = entries.gather(self.rate)
             entries.scatter_(self.rate, old + self.beta * (now - old))

@@ -78,8 +78,9 @@ class NDCG(PerPositiveObjective):
         self.own_loss = float(pair_loss(torch.tensor(margin, dtype=torch.float64), surrogate)[0])
         self.rank_share = PerPositive(labels, self.task_weight, start=0.0)  # u; unseen at zero
         counts = labels.positives.clamp(min=1)
-        best = 1 / torch.log2(torch.arange(2, int(counts.max()) + 2, device=counts.device).double())
-        ideal = best.cumsum(0)[counts.clamp(max=k or int(counts.max())) - 1]
+        most = max([1, *counts.tolist()]) if k is None else k
+        discounts = 1 / torch.log2(torch.arange(2, most + 2, device=counts.device).double())
+        ideal = discounts.cumsum(0)[counts.clamp(max=most) - 1]
         self.register_buffer("per_ideal", (counts / ideal).to(self.task_weight.dtype), persistent=False)
         self.top: TopK | None = None
         if k is not None:
@@ -98,13 +99,13 @@ class NDCG(PerPositiveObjective):
         pairs = Pairs.of(entries, self.capacity)
         slots = self.rank_share.find(entries, pairs)
         score, slope = self.squash(entries)
-        loss, d_short = pair_loss(pairs.short(score.T.contiguous(), self.margin), self.surrogate)
+        loss, d_short = pairs.losses(score, self.margin, self.surrogate)
         labeled = entries.gather(self.positives + self.negatives)
         every = every_row(entries, entries.gather(self.positives) / labeled)
         weight = pairs.beside(every.negative.T.contiguous())
         labeled = labeled[pairs.columns]
         weight.scatter_(1, pairs.rows.unsqueeze(1), (1 / labeled).unsqueeze(1))
-        now = torch.linalg.vecdot(weight, loss) / self.own_loss
+        now = loss.mul_(weight).sum(1) / self.own_loss
         old = self.rank_share.value[slots].to(now.dtype)
         new = torch.where(old > 0, torch.lerp(old, now, self.beta), now)
         met = entries.sampled[pairs.columns] & pairs.known

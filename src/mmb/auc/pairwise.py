@@ -5,7 +5,7 @@ from torch import Tensor
 from mmb._numbers import check_choice, check_sizes
 from mmb.auc.labels import Labels
 from mmb.auc.parts.autograd import Gradients
-from mmb.auc.parts.pairs import Pairs, Surrogate, pair_loss
+from mmb.auc.parts.pairs import Pairs, Surrogate
 from mmb.auc.parts.shift import PULL, hold_shift
 from mmb.auc.parts.soft_quantiles import Gradient
 from mmb.auc.parts.tracked_thresholds import TrackedThresholds
@@ -93,7 +93,7 @@ class PairwisePartialAUC(ThresholdObjective):
         logits = entries.logits
         tracking = self.tracked.look(entries, logits)
         pairs = Pairs.of(entries, self.capacity)
-        loss, d_short = pair_loss(pairs.short(logits.T.contiguous(), self.margin), self.surrogate)
+        loss, d_short = pairs.losses(logits, self.margin, self.surrogate)
         selected = pairs.beside(tracking.selected.T.contiguous())
         d_logits = pairs.to_scores(d_short.mul_(selected), pairs.weight)
         if self.gradient == "full":

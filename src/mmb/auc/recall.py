@@ -53,7 +53,7 @@ class RecallAtFPR(ThresholdObjective):
         margin: float = 1.0,
         lr_threshold: float | None = None,
         beta: float = 0.1,
-        tau1: float = 0.5,
+        tau1: float = 2.0,
         tau2: float = 1e-4,
         task_weighting: float = 0.0,
     ) -> None:
@@ -105,7 +105,7 @@ class FPRAtRecall(Objective):
         margin: float = 1.0,
         lr_threshold: float | None = None,
         beta: float = 0.1,
-        tau1: float = 0.5,
+        tau1: float = 2.0,
         tau2: float = 1e-4,
         task_weighting: float = 0.0,
     ) -> None:

@@ -16,7 +16,7 @@ from mmb.solver import Solver, StepSizes
 from mmb.state import State
 from mmb.trees import Tree, blend, norm, tree_leaves, tree_map
 
-GAIN = 0.5  # how fast step sizes follow the agreement of estimates, relative to `memory`
+GAIN = 4.0  # how fast step sizes follow the agreement of estimates, relative to `memory`
 GROWTH = 20.0  # of the gradient estimate, since the last copy of the state, that counts as diverging
 SHRINK = 0.3  # what step sizes are multiplied by after going back
 RETRIES = 12
@@ -75,12 +75,17 @@ class AdaptiveSolver(Solver):
         """Make one step; see `Solver.step`. The scale changes after it."""
         if self._copy is None or state.step % self._copy_every == 0:
             self._copy, self._usual = state.state_dict(), 0.0
+        before: dict[str, Any] = {}
         for attempt in range(RETRIES):
             self._scale = float(state.shared["scale"])
             try:
                 info = super().step(state, blocks, *batches, **options)
             except BrokenStepError:
-                if attempt + 1 == RETRIES or state.step == 0:
+                if state.step == 0 and not before:
+                    raise
+                before = before or state.state_dict()
+                if attempt + 1 == RETRIES:  # shorter steps do not help
+                    state.load_state_dict(before)
                     raise
                 self._go_back(state)
                 continue

@@ -85,10 +85,11 @@ def _settings(found: Findings, share: float) -> dict[str, Any]:
     contraction = 0.9 * found.lower_convexity / found.lower_smoothness if found.lower_size else 0.5
     memory = share * min(0.5, max(0.1, contraction))
     smoothness, slower = max(found.smoothness, 1e-12), 1.0
-    if found.indirect > found.smoothness / 2:  # x must wait for what follows it
-        slower = min(1.0, 4 * memory)
+    if found.lower_size and found.indirect > found.smoothness / 2:  # x waits for what follows it
+        slower = min(1.0, (4 * memory) ** 0.75)
     else:
-        memory = max(memory, 0.05)
+        memory = 0.05
+    memory = min(memory, 0.05)
     return {
         "hypergradient": _hypergradient(found),
         "lr": slower / smoothness,
@@ -97,7 +98,7 @@ def _settings(found: Findings, share: float) -> dict[str, Any]:
         "beta": 0.5,
         "z_start": "estimate",
         "memory": memory,
-        "first_scale": 1 / (1 + (found.noise / max(found.gradient, 1e-300)) ** 2),
+        "first_scale": 1 / (1 + 4 * (found.noise / max(found.gradient, 1e-300)) ** 2),
         "largest_scale": 2 / slower,
     }
 

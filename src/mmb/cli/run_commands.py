@@ -91,7 +91,7 @@ def run_report(options: argparse.Namespace, console: Console) -> None:
     console.show("\n".join(content["answer"].values()))
     for entry in content["runs"]:
         console.show(f"{entry['name']}: {entry['verdict']} {entry['advice']}".rstrip())
-    console.show(f"Page: {options.output}")
+    console.show(f"Page: {options.output.resolve().as_uri()}")
     verdicts = {entry["name"]: entry["verdict"] for entry in content["runs"]}
     console.result(
         {

@@ -6,6 +6,7 @@ Everything is answered from the table of keys, before anything slow is imported.
 import argparse
 import csv
 import difflib
+import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -209,6 +210,10 @@ def _columns(path: Path) -> list[str]:
 
 def check_files(options: argparse.Namespace) -> None:
     """Refuse recipes and tables that are not there, and folders without a run; names a run nearby."""
+    if getattr(options, "recipe", None):
+        options.recipe = str(_shipped(Path(options.recipe)))
+    if hasattr(options, "recipes"):
+        options.recipes = _shipped(options.recipes)
     if getattr(options, "recipe", None) and not Path(options.recipe).exists():
         raise UsageError(f"there is no recipe {options.recipe}")
     for word in getattr(options, "overrides", []):
@@ -220,6 +225,12 @@ def check_files(options: argparse.Namespace) -> None:
         ensemble = isinstance(given, list) and (path / "ensemble.json").exists()
         if not (path / "recipe.yaml").exists() and not ensemble:
             raise UsageError(_no_run(path))
+
+
+def _shipped(path: Path) -> Path:
+    """A path, or that of a recipe that was installed with the package, if there is one of that name."""
+    installed = Path(sysconfig.get_path("data"), "share", "mmb", path)
+    return installed if not path.exists() and installed.exists() else path
 
 
 def _no_run(path: Path) -> str:

@@ -2,9 +2,8 @@
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from numbers import Integral, Real
 from typing import Any, Self
 
 import numpy as np
@@ -15,10 +14,13 @@ from mmb import metrics
 from mmb._extras import require
 from mmb.estimators.calibration import Calibration, spread_as_averaged
 from mmb.estimators.ensemble import CONTROL, Ensemble
+from mmb.estimators.frames import Columns
 from mmb.estimators.inputs import Rows, Standardizer
 from mmb.estimators.model_mix import PiecewiseLinear
-from mmb.estimators.network import OBJECTIVES, Network, Part, class_mass
+from mmb.estimators.network import Network, Part, class_mass
+from mmb.estimators.parameters import check_parameters
 from mmb.estimators.targets import read_targets
+from mmb.estimators.weighted_auc import weighted_auc
 from mmb.label_values import MISSING
 
 BaseEstimator: Any = require("sklearn.base", extra="estimators").BaseEstimator
@@ -79,6 +81,7 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         threshold: Probability above which `predict` calls a row positive; None is each task's own, at
             `max_fpr`.
         random_state: Seed of everything random; the global generators are left alone.
+        verbose: If not 0, `fit` prints what it does.
 
     Attributes:
         classes_: The classes, sorted; for `[n, m]` the numbers of the tasks.
@@ -107,6 +110,7 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         networks: int = 4,
         threshold: float | None = None,
         random_state: Any = None,
+        verbose: int = 0,
     ) -> None:
         self.objective = objective
         self.max_fpr = max_fpr
@@ -119,10 +123,12 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self.networks = networks
         self.threshold = threshold
         self.random_state = random_state
+        self.verbose = verbose
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = True
         tags.classifier_tags.multi_label = True
         return tags
 
@@ -132,7 +138,9 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         """Train from the start.
 
         Args:
-            X: `[n, d]`: array, data frame or sparse matrix.
+            X: `[n, d]`: array, data frame or sparse matrix. NaN is a gap, which the median fills (zero in a
+                sparse matrix). Columns of names in a frame of pandas or polars are one-hot, and dates are
+                days, as in the data set `table`; new names count as gaps.
             y: `[n]` or `[n, m]`; see the class.
             sample_weight: Weight of each row, `[n]`, not negative.
 
@@ -142,7 +150,7 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         Raises:
             ValueError: If a parameter is out of its range, or `X`, `y` and `sample_weight` do not fit.
         """
-        _check_parameters(self)
+        check_parameters(self)
         x, labels, weights = self._read(X, y, sample_weight, None, fresh=True)
         part = self._start(x, labels, weights)
         mass = class_mass(labels, weights)
@@ -157,10 +165,14 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         branches = self._branches()
         each = max(1, round(_TUNING * steps / max(1, len(branches))))
         stages = [(steps, self.lr), (each, _TUNING_LR * self.lr)]
+        self._say(f"{len(labels)} rows, {labels.shape[1]} tasks, {x.shape[1]} inputs")
+        tuning = "".join(f", then {each} for {name}" for name in branches)
+        self._say(f"{self.networks} networks, each {steps} steps by cross-entropy{tuning}")
         found = self._ensemble.cross_fit(part, stages, branches, self.batch_size, self._areas)
         self.shares_ = found.shares
         self.objective_ = CONTROL if found.shares.keys() == {CONTROL} else self.objective
         self.validation_score_ = float(found.values.nanmean())
+        self._say(f"partial AUC of held-out rows {self.validation_score_:.4f}; average of {found.shares}")
         self._mass += mass
         self._calibration.fit(
             spread_as_averaged(found.logits, found.fold, labels, weights, found.unseen),
@@ -194,7 +206,7 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         Raises:
             ValueError: As `fit`; or if the first call has no `classes`.
         """
-        _check_parameters(self)
+        check_parameters(self)
         first = not hasattr(self, "_ensemble")
         if first and classes is None and np.shape(y)[1:] in ((), (1,)):
             raise ValueError("classes: the first call of partial_fit needs all classes of y, got None")
@@ -294,7 +306,7 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         chosen = decision.argmax(1) if decision.ndim == 2 else (decision > 0).astype(np.int64)
         return np.asarray(self.classes_[np.minimum(chosen, len(self.classes_) - 1)])  # or the only class
 
-    def score(self, X: Any, y: Any) -> float:
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """The partial AUC up to `max_fpr`, from 0.5 (chance) to 1 (McClish), averaged over the tasks.
 
         It does not depend on `objective`, and `y` may have gaps. More than two classes count as a task each.
@@ -302,6 +314,7 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         Args:
             X: `[n, d]`.
             y: `[n]` or `[n, m]`, as for `fit`.
+            sample_weight: Weight of each row, `[n]`, not negative.
 
         Returns:
             The mean over the tasks with both classes in `y`; NaN if there are none.
@@ -312,7 +325,11 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         decision = torch.as_tensor(self.decision_function(X))
         labels = read_targets(y, None if self._multilabel else self.classes_).labels
         _validation.check_consistent_length(decision, labels)
-        return float(self._areas(decision.reshape(len(labels), -1), labels).nanmean())
+        scores = decision.reshape(len(labels), -1)
+        if sample_weight is None:
+            return float(self._areas(scores, labels).nanmean())
+        weights = _validation._check_sample_weight(sample_weight, scores, ensure_non_negative=True)
+        return weighted_auc(scores, labels, torch.as_tensor(weights), self.max_fpr)
 
     def _read(
         self, X: Any, y: Any, sample_weight: Any, classes: Any, fresh: bool
@@ -377,9 +394,13 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
     def _check_inputs(self, X: Any, fresh: bool) -> Any:
         """`X` as an array or a sparse matrix of compressed rows, its columns as in `fit` unless fresh."""
-        return _validation.validate_data(
-            self, X, accept_sparse="csr", dtype=(np.float64, np.float32), reset=fresh
-        )
+        if fresh:
+            self._columns = Columns()
+        return self._columns.read(self, X, fresh)
+
+    def _say(self, text: str) -> None:
+        if self.verbose:
+            print(f"MultiTaskAUCClassifier: {text}")  # as scikit-learn's own estimators do
 
     def _areas(self, scores: Tensor, labels: Tensor) -> Tensor:
         return metrics.roc_auc(scores, labels, self.max_fpr)
@@ -389,33 +410,3 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         if self.objective == "soup":
             return _POOL
         return () if self.objective == CONTROL else (self.objective,)
-
-
-def _check_parameters(estimator: Any) -> None:
-    """Raise a ValueError if a parameter is out of its range; scikit-learn wants this in `fit`, not before."""
-
-    def is_count(value: Any) -> bool:
-        return isinstance(value, Integral) and int(value) >= 1
-
-    choices = ["soup", *OBJECTIVES]
-    ranges: dict[str, tuple[Any, Callable[[Any], bool], str]] = {
-        "max_fpr": (Real, lambda value: 0 < value <= 1, "a number in (0, 1]"),
-        "hidden": (
-            Sequence | np.ndarray,
-            lambda value: all(map(is_count, value)),
-            "a sequence of positive widths",
-        ),
-        "dropout": (Real, lambda value: 0 <= value < 1, "a number in [0, 1)"),
-        "lr": (Real, lambda value: 0 < value < math.inf, "a positive number"),
-        "alpha": (Real, lambda value: 0 <= value < math.inf, "a number, at least 0"),
-        "batch_size": (object, is_count, "a whole number, at least 1"),
-        "steps": (object, is_count, "a whole number, at least 1, or None"),
-        "networks": (object, is_count, "a whole number, at least 1"),
-        "threshold": (Real, lambda value: 0 < value < 1, "a number in (0, 1), or None"),
-        "objective": (object, lambda value: value in choices, f"one of {', '.join(choices)}"),
-    }
-    for name, (kind, good, expected) in ranges.items():
-        value = getattr(estimator, name)
-        is_absent = value is None and name in ("steps", "threshold")
-        if not is_absent and not (isinstance(value, kind) and good(value)):
-            raise ValueError(f"{name}: expected {expected}, got {value!r}")

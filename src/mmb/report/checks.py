@@ -273,10 +273,10 @@ def _decisions(facts: RunFacts) -> Iterator[Check]:
     noise = sum(1 / (labels[part] == 0).sum(0) for part in ("valid", "test"))
     noise = (aim * (1 - aim) * torch.as_tensor(noise)).sqrt()
     known = facts.rates.isfinite() & noise.isfinite()
-    off = known & ((facts.rates - aim).abs() > 3 * noise)
+    off = known & ((facts.rates - aim).abs() > 4 * noise)
     count, total = int(off.sum()), int(known.sum())
     text = (
-        f"At thresholds set on validation rows, the false positive rate on test rows is within three "
+        f"At thresholds set on validation rows, the false positive rate on test rows is within four "
         f"standard errors of {aim:g} for {total - count} of {total} tasks."
     )
     if total and count > max(1, 0.02 * total):

@@ -7,7 +7,7 @@ from typing import Any
 from mmb.metrics import METRICS, MetricName
 from mmb.report.check import Check
 
-_BLOWN_UP = 5.0  # times the loss of the first steps
+_BLOWN_UP = 5.0  # times the highest loss of the first half; min-max losses may rise, but level off
 _STILL = 0.02  # a validation AUC that changes by less has not moved
 _LOWER = "Divide optimizer.lr by ten: lower optimizer.lr until the loss falls, or set optimizer.clip=1."
 
@@ -24,28 +24,34 @@ def check_divergence(log: Sequence[dict[str, Any]]) -> Iterator[Check]:
         text = f"Training ended after step {failed['step']}: {failed['message']}."
         yield Check("bad", "it diverged", text, _LOWER)
         return
-    first, last = _losses(log)
-    if last > _BLOWN_UP * first:
-        text = f"The training loss went from {first:.3g} to {last:.3g}."
+    losses = _losses(log)
+    highest, last = max(losses[: len(losses) // 2], default=0.0), _at_end(losses)
+    if last > _BLOWN_UP * highest:
+        text = f"The training loss was at most {highest:.3g} in the first half, and {last:.3g} at the end."
         yield Check("bad", "it diverges", text, _LOWER)
 
 
 def better_step_size(log: Sequence[dict[str, Any]]) -> str:
     """Advice on the step size for a run that does not learn."""
-    first, last = _losses(log)
+    losses = _losses(log)
+    first, last = max(losses[:1], default=0.0), _at_end(losses)
     curve = validation_curve(log, "auc")
-    if first > 2 * last:  # a jump at the start
+    if 0 < 2 * last < first:  # a jump at the start
         return f"{_LOWER} The loss of the first steps was {first:.3g}, and {last:.3g} at the end."
     if curve and max(curve) - min(curve) < _STILL:
         return "Hardly anything moved: raise optimizer.lr, ten times at first."
     return "Try optimizer.lr ten times higher, then lower."
 
 
-def _losses(log: Sequence[dict[str, Any]]) -> tuple[float, float]:
-    """The size of the training loss at the start, and in the last quarter; zeros if there are too few."""
-    found = [abs(line["loss"]) for line in log if line["kind"] == "train" and line.get("loss") is not None]
-    quarter = len(found) // 4
-    return (found[0], median(found[-quarter:])) if quarter else (0.0, 0.0)
+def _losses(log: Sequence[dict[str, Any]]) -> list[float]:
+    """The sizes of the training loss."""
+    return [abs(line["loss"]) for line in log if line["kind"] == "train" and line.get("loss") is not None]
+
+
+def _at_end(losses: Sequence[float]) -> float:
+    """The median of the last quarter; zero of fewer than four."""
+    quarter = len(losses) // 4
+    return median(losses[-quarter:]) if quarter else 0.0
 
 
 def check_shape(curve: Sequence[float], noise: float, name: MetricName, finished: bool) -> Iterator[Check]:

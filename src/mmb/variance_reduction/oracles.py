@@ -27,6 +27,7 @@ class ReducedOracles(Oracles):
         )
         self._raw, self._reduction, self._past = raw, reduction, past
         self._before = reduction.before(raw, past)
+        self._gradient: Tree = None
         self._blocks: Memory = {}  # what is to be remembered
         self._batches: Memory = {}
 
@@ -55,7 +56,11 @@ class ReducedOracles(Oracles):
     @property
     def lower_gradient(self) -> Tree:
         """Reduced `grad_y g_i`."""
-        return self._reduced("lower_gradient") if self._first is None else self._first.grad_lower
+        if self._first is not None:
+            return self._first.grad_lower
+        if self._gradient is None:
+            self._gradient = self._reduced("lower_gradient")
+        return self._gradient
 
     def products(self, v: Tree) -> tuple[Tree, Tree]:
         """Reduced cross products, one per block, and Hessian-vector products."""
@@ -79,6 +84,11 @@ class ReducedOracles(Oracles):
         if call not in past["blocks"]:
             raise ValueError(
                 f"hypergradient: expected it to ask for what its `calls` name, got {call!r}; add it there"
+            )
+        if call in self._blocks:
+            raise ValueError(
+                f"hypergradient: expected one call of {call!r} per step with variance_reduction, got two, as "
+                "with FirstOrder(order=2); take another hypergradient, or no variance_reduction"
             )
         block = past["blocks"][call]
         now = CALLS[call](self._raw, argument)

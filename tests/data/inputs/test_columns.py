@@ -43,3 +43,10 @@ def test_codes_with_underscores_are_names(tmp_path):
     path.write_text("site,y\n1_20,1\n12_0,0\n1_20,0\n3_4,1\n")
     data = mmb.data.load("csv", path=path, labels="y", fractions=(1, 0, 0))
     assert data.encoder.feature_names == ("site=12_0", "site=1_20", "site=3_4")
+
+
+def test_decimal_commas_are_refused_rather_than_one_hot(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text("level;y\n" + "".join(f"{k},{k};{k % 2}\n" for k in range(30)))
+    with pytest.raises(TableError, match=r"'level'.*commas.*'\d+,\d+'"):
+        mmb.data.load("table", path=path, labels="y", fractions=(1, 0, 0))

@@ -57,6 +57,10 @@ def test_other_depths_need_a_window(tmp_path, kind):
     with pytest.raises(DataError, match=r"deep\.tiff.*-5000(.|\n)*data\.window") as caught:
         Decoder(8)(path)
     assert not isinstance(caught.value, DamagedDataError)
+    hole = ramp16().astype(np.float32)
+    hole[3, 3] = np.nan
+    with pytest.raises(DamagedDataError, match="finite"):
+        Decoder(8, window=(0, 1))(save(tmp_path / "hole.tiff", hole))
     assert Decoder(8, window=(-5000, 650_350))(path).float().mean() == pytest.approx(127, abs=2)
 
 

@@ -120,6 +120,13 @@ def test_bad_images_are_refused_by_row_or_skipped(own, tmp_path):
     assert len(dataset) == 30
 
 
+def test_a_set_without_any_image_is_refused_even_if_rows_may_be_skipped(own, tmp_path):
+    for picture in (tmp_path / "mine" / "pictures").iterdir():
+        picture.write_bytes(b"")
+    with pytest.raises(DataError, match=r"30 of 30(.|\n)*row 1:.*empty"):
+        load(own, unreadable="skip")
+
+
 def test_the_cache_is_built_once_follows_the_files_and_heals(own, tmp_path):
     first = load(own)
     images = first.inputs.images.clone()  # the others are those in the file

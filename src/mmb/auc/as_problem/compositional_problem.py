@@ -27,7 +27,7 @@ def as_compositional_problem(objective: Compositional, model: MultiTask) -> Prob
     `as_blocks`.
     """
     upper, lower = partial(_upper, objective, model), partial(_lower, objective, model)
-    return Problem(upper, lower, objective.num_tasks, nonnegative)
+    return Problem(upper, lower, objective.num_tasks, nonnegative())
 
 
 def lower_variables(objective: Compositional) -> dict[str, Tensor]:

@@ -66,7 +66,7 @@ def as_problem(objective: Objective, score: Score) -> Problem:
     if isinstance(objective, Tracked):
         lower = partial(_quantile, objective, score)
     projected = isinstance(objective, MinMaxAUC | ConstrainedRecall | PAUCI)
-    return Problem(upper, lower, objective.num_tasks, nonnegative if projected else None)
+    return Problem(upper, lower, objective.num_tasks, nonnegative() if projected else None)
 
 
 def as_blocks(objective: Objective, batch: Batch) -> Blocks:

@@ -11,7 +11,6 @@ from mmb.auc.margin_objective import MarginObjective
 from mmb.auc.parts.autograd import Gradients
 from mmb.auc.parts.weighted_scores import WeightedScores
 from mmb.auc.score_objective import Transform
-from mmb.projections import nonnegative
 
 
 class PAUCI(MarginObjective):
@@ -60,7 +59,7 @@ class PAUCI(MarginObjective):
 
     def project_dual(self, dual: Tensor) -> Tensor:
         """The dual is not negative."""
-        return nonnegative(dual)
+        return dual.clamp(min=0)
 
     def estimate(self, entries: WeightedScores) -> tuple[Tensor, Gradients]:
         """$L_k$ averaged over the tasks of the batch, at the dual before its step."""

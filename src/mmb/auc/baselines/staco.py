@@ -6,7 +6,7 @@ from torch import Tensor
 from mmb._numbers import check_positive, check_range
 from mmb.auc.labels import Labels
 from mmb.auc.parts.autograd import Gradients
-from mmb.auc.parts.pairs import Pairs, pair_loss
+from mmb.auc.parts.pairs import Pairs
 from mmb.auc.parts.per_positive import PerPositive
 from mmb.auc.parts.weighted_scores import WeightedScores
 from mmb.auc.per_positive_objective import PerPositiveObjective
@@ -73,10 +73,10 @@ class STACO(PerPositiveObjective):
         pairs = Pairs.of(entries, self.capacity)
         slots = self.own.find(entries, pairs)
         score, slope = self.squash(entries)
-        loss, d_short = pair_loss(pairs.short(score.T.contiguous(), self.margin), "squared_hinge")
+        loss, d_short = pairs.losses(score, self.margin, "squared_hinge")
         own, dual = self.own.value[slots].unbind(1)
         excess = loss.sub_(own.unsqueeze(1))
-        chosen = pairs.beside((entries.negative / self.max_fpr).T.contiguous()).mul_(excess > 0)
+        chosen = pairs.beside((entries.negative / self.max_fpr).T.contiguous()).mul_(excess.sign().clamp_(min=0))
         mass = entries.negative_mass[pairs.columns]  # one, or one in expectation
         inner = own * mass + excess.mul_(chosen).sum(1)  # g
         level = entries.gather(self.level)

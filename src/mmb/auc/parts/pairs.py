@@ -64,9 +64,19 @@ class Pairs:
         """The values `[k, rows]` in each positive's task, `[e, rows]`: a new tensor."""
         return values.index_select(0, self.columns)
 
-    def short(self, score: Tensor, margin: float) -> Tensor:
-        """`c - h_i + h_j` of each positive and all rows of its task, `[e, rows]`, of scores `[k, rows]`."""
-        return self.beside(score).sub_((self.own(score) - margin).unsqueeze(1))
+    def losses(self, score: Tensor, margin: float, surrogate: Surrogate) -> tuple[Tensor, Tensor]:
+        """`pair_loss` of each positive and all rows of its task, `[e, rows]` each, of scores `[rows, k]`.
+
+        What a positive lacks to itself is `c`, however large the score. The two tensors are the only ones of
+        this size that are made: memory is what such a step costs.
+        """
+        score = score.T.contiguous()
+        short = self.beside(score).sub_((self.own(score) - margin).unsqueeze(1))
+        short.scatter_(1, self.rows.unsqueeze(1), margin)
+        if surrogate == "logistic":
+            return functional.softplus(short), short.sigmoid_()
+        short.clamp_(min=0)
+        return short * short, short.mul_(2)
 
     def by_task(self, values: Tensor, weight: Tensor) -> Tensor:
         """Sum values `[e, rows]` with weights `[e]` over the positives of each task, `[k, rows]`."""

@@ -5,6 +5,7 @@ import gzip
 import io
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from mmb._extras import require
 from mmb.data.errors import DamagedDataError, MissingDataError, TableError
 from mmb.data.files.table import TextTable
 
-_BROKEN = (EOFError, gzip.BadGzipFile, zlib.error)  # what expanding raises
+_BROKEN: tuple[type[Exception], ...] = (EOFError, gzip.BadGzipFile, zlib.error)  # what expanding raises
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"  # how compressed files start
 _SEPARATORS = ";\t|"  # that are looked for where a header has no comma
 
@@ -37,14 +38,22 @@ def is_compressed(path: Path) -> bool:
     return first_bytes(path).startswith((_GZIP, _ZSTD))
 
 
-def open_text(path: Path) -> Any:
+@contextmanager
+def open_text(path: Path) -> Iterator[Any]:
     """Open a file of text for its bytes, expanding it if it is compressed by gzip or Zstandard."""
-    start = first_bytes(path)
+    start, broken = first_bytes(path), _BROKEN
     if start.startswith(_GZIP):
-        return gzip.open(path)
-    if start.startswith(_ZSTD):
-        return io.BufferedReader(require("zstandard", extra="table").open(path, "rb"))
-    return path.open("rb")
+        file: Any = gzip.GzipFile(path)
+    elif start.startswith(_ZSTD):
+        zstandard = require("zstandard", extra="table")
+        file, broken = io.BufferedReader(zstandard.open(path, "rb")), (*_BROKEN, zstandard.ZstdError)
+    else:
+        file = path.open("rb")
+    with file:
+        try:
+            yield file
+        except broken as error:
+            raise DamagedDataError(path, f"it is cut short or broken ({error})", "copy it again") from error
 
 
 def separator_of(path: Path, header: str) -> str:
@@ -140,5 +149,3 @@ def _lines(path: Path, file: Iterable[bytes]) -> Iterator[str]:
     except UnicodeDecodeError as error:
         problem = f"line {number} is not UTF-8 ({error.reason}: {error.object[error.start]:#x})"
         raise TableError(path, problem, "save it as plain CSV in UTF-8") from error
-    except _BROKEN as error:
-        raise DamagedDataError(path, f"it is cut short or broken ({error})", "copy the file again") from error

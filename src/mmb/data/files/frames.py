@@ -173,6 +173,6 @@ def read_columnar(path: Path, parquet: bool, columns: Collection[str] | None) ->
             first += len(frame)
         if not first:
             yield FrameTable(path, source.head(0).collect())
-    except (_pl.exceptions.PolarsError, OSError) as error:
+    except (_pl.exceptions.PolarsError, _pl.exceptions.PanicException, OSError) as error:
         problem = f"it cannot be read ({str(error).splitlines()[0]})"
         raise DamagedDataError(path, problem, "write the file again") from error

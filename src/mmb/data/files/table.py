@@ -26,7 +26,9 @@ def is_blank(cell: str) -> bool:
 def number(cell: str) -> float:
     """A cell as a number: NaN if it is blank, infinite if it is not a finite number."""
     try:
-        return float(cell) if "_" not in cell else math.inf  # Python reads 1_20 as 120, but it is a code
+        return (
+            float(cell.strip()) if "_" not in cell else math.inf
+        )  # Python reads 1_20 as 120, but it is a code
     except ValueError:
         return math.nan if is_blank(cell) else math.inf
 

@@ -103,6 +103,10 @@ def order_statistics(values: Tensor, places: list[int]) -> list[float]:
     return [float(values.kthvalue(place + 1).values) for place in places]
 
 
+def _has_comma(name: str) -> bool:
+    return _DECIMAL_COMMA.fullmatch(name) is not None
+
+
 def _fit_names(table: Table, name: str, rows: Tensor) -> Category | Hashed | Number:
     """Encode a column in which some training cells are not numbers; `rows` are those that are not blank."""
     cells = table.names(name)
@@ -114,7 +118,6 @@ def _fit_names(table: Table, name: str, rows: Tensor) -> Category | Hashed | Num
         _refuse_unreadable(table, dates, values)
         return dates
     as_number = numbers([*cells.names, ""])[codes]
-    odd = found[next(place for place, value in enumerate(numbers(found).isinf().tolist()) if value)]
     finite = int(as_number.isfinite().sum())
     if len(found) > _CODES and 2 * finite > len(rows):
         row = int(rows[as_number.isinf().nonzero()[0]])
@@ -124,10 +127,10 @@ def _fit_names(table: Table, name: str, rows: Tensor) -> Category | Hashed | Num
             f"column {name!r} has numbers, but {cells.names[int(cells.codes[row])]!r} in data row {place}",
             "correct such cells or blank them, or leave the column out of the features",
         )
-    if len(found) > _CODES and 2 * sum(map(bool, map(_DECIMAL_COMMA.fullmatch, found))) > len(found):
+    if len(found) > _CODES and 2 * sum(map(_has_comma, found)) > len(found):
         raise TableError(
             table.path,
-            f"column {name!r} has numbers with commas, such as {odd!r}",
+            f"column {name!r} has numbers with commas, such as {max(found, key=_has_comma)!r}",
             "write them with points, or leave the column out of the features",
         )
     if len(found) > 50 and 2 * len(found) > len(rows):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -58,7 +59,9 @@ class Decoder:
         except FileNotFoundError:
             remedy = "complete the folder of images, or correct the name"
             raise MissingDataError(f"the image {path.name}", [path], remedy) from None
-        except IsADirectoryError:
+        except (IsADirectoryError, PermissionError):  # the latter on Windows
+            if not path.is_dir():
+                raise
             raise _unfit(path, "it is a folder", "name a file") from None
 
     def _decode(self, path: Path, file: IO[bytes]) -> tuple[Tensor, float]:
@@ -106,6 +109,8 @@ class Decoder:
                 return image.convert("L" if self.gray else "RGB"), 1.0
             values = np.asarray(image, np.float32)
         low, high = float(values.min()), float(values.max())
+        if not math.isfinite(low + high):
+            raise DamagedDataError(path, "it has values that are not finite", _AGAIN)
         known = 0 <= low <= high <= _WHITE and image.mode != "F"
         if self.window is None and not known:
             raise _unfit(

@@ -140,14 +140,14 @@ def load(
         arrays, facts = cache.read(folder)
     except DamagedDataError:  # or not there yet
         arrays, facts = cache.read(_build(folder, files, decoder, workers, None))
-    if facts["problems"] and unreadable == "refuse":
+    usable = arrays["usable"]
+    if facts["problems"] and (unreadable == "refuse" or not bool(usable.any())):
         raise _refusal(table, image, {int(row): text for row, text in facts["problems"].items()})
     pixels = Pixels.of(
         pad=size // 16 if "shift" in changes else 0,
         flip="flip" in changes,
         changes=tuple(name for name in changes if name not in ("shift", "flip")),
     )
-    usable = arrays["usable"]
     return Dataset(
         name="images",
         inputs=CachedImages(arrays["images"], pixels, cache.checksum(folder, "images")),
@@ -211,7 +211,8 @@ def _build(
 
 def _refusal(table: Table, column: str, problems: dict[int, str]) -> DataError:
     """An error that names the first images that cannot be used."""
-    listed = "".join(f"\n  data row {row + 1}: {text}" for row, text in [*problems.items()][:_FEW])
+    few = [(row + 1, " ".join(text.split())) for row, text in problems.items()][:_FEW]
+    listed = "".join(f"\n  data row {row}: {text}" for row, text in few)
     return TableError(
         table.path,
         f"{len(problems)} of {len(table)} images in column {column!r} cannot be used "

@@ -1,0 +1,132 @@
+"""A solver that nobody has to tune: it finds what is known, converges, and goes back instead of diverging."""
+
+import copy
+
+import pytest
+import torch
+
+import mmb
+from mmb.automatic import AdaptiveSolver
+from mmb.problems import BilevelQuadratic, Quadratic, RobustTasks, Saddle, TopKThreshold
+from mmb.trees import norm
+
+PROBLEMS = {
+    "quadratic": (Quadratic, {}, 20, 5),
+    "noise": (Quadratic, {"noise": 5.0}, 20, 5),
+    "ill-conditioned": (Quadratic, {"condition": 100.0}, 5, 5),
+    "float32": (Quadratic, {"dtype": torch.float32}, 20, 5),
+    "steep": (Quadratic, {"curvature": 30.0, "sensitivity": 2.0}, 20, 5),
+    "saddle": (Saddle, {}, 20, 5),
+    "one block": (BilevelQuadratic, {}, 1, 1),
+    "many lower variables": (BilevelQuadratic, {"d_lower": 40}, 10, 5),
+    "thresholds": (TopKThreshold, {}, 30, 6),
+    "nonconvex": (RobustTasks, {}, 10, 5),
+}
+
+
+def made(kind, options, blocks):
+    return kind(blocks, torch.Generator().manual_seed(0), **options)
+
+
+def automatic(known, sampled, seed=1, **options):
+    batches = known.batches(16, torch.Generator().manual_seed(seed))
+    arguments = {"batches": batches, "blocks_per_step": sampled, "print": None} | options
+    solver, state = mmb.auto(known.problem, known.x0, dual=known.dual0, lower=known.lower0, **arguments)
+    return solver, state, batches
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_gradients_fall_untuned(name):
+    kind, options, blocks, sampled = PROBLEMS[name]
+    known = made(kind, options, blocks)
+    solver, state, batches = automatic(known, sampled)
+    start = norm(known.gradient(state.x))
+    mmb.solve(solver, state, sampler=mmb.BlockSampler(blocks, sampled, 1), batches=batches, steps=250)
+    assert norm(known.gradient(state.x)) < 0.3 * start
+
+
+def test_findings_are_those_of_the_problem():
+    known = made(
+        Quadratic, {"mu_f": 2.0, "mu_g": 0.5, "condition": 4.0, "noise": 0.0, "hessian_noise": 0.0}, 6
+    )
+    found = automatic(known, 6)[0].findings
+    assert found.lower_smoothness == pytest.approx(2.0)
+    assert found.lower_convexity == pytest.approx(0.5)
+    assert found.dual_smoothness == pytest.approx(2.0, rel=1e-3)
+    assert found.gradient == pytest.approx(float(norm(known.gradient(known.x0))), rel=1e-3)
+    assert found.noise == pytest.approx(0, abs=1e-6)
+    largest = float(torch.linalg.eigvalsh(known.second_derivative).max())
+    assert found.smoothness == pytest.approx(largest, rel=0.1)
+    direct = known._upper["curvature"].mean(0)
+    indirect = float(torch.linalg.eigvalsh(known.second_derivative - direct).max())
+    assert found.indirect == pytest.approx(indirect, rel=0.1)
+
+
+def test_the_estimator_fits_the_size_of_the_lower_problem():
+    kinds = {5: mmb.MomentumHessian, 40: mmb.QuadraticSGD}
+    for size, kind in kinds.items():
+        known = made(BilevelQuadratic, {"d_lower": size}, 4)
+        assert isinstance(automatic(known, 2)[0].hypergradient, kind)
+    assert automatic(made(Saddle, {}, 4), 2)[0].hypergradient is None
+
+
+def test_one_line_says_what_was_found():
+    lines = []
+    automatic(made(Quadratic, {}, 4), 2, print=lines.append)
+    (line,) = lines
+    assert all(word in line for word in ("gradient", "noise", "curvature", "MomentumHessian", "lr_lower"))
+
+
+def test_step_sizes_that_are_far_too_long_are_survived():
+    """The solver goes back and shortens its steps, where the plain one breaks."""
+    known = made(Quadratic, {}, 10)
+    solver, state, batches = automatic(known, 5)
+    start = norm(known.gradient(state.x))
+    wild = AdaptiveSolver(
+        known.problem,
+        solver.hypergradient,
+        lr=30 * solver.lr,
+        lr_dual=solver.lr_dual,
+        lr_lower=solver.lr_lower,
+        memory=solver.memory,
+        z_start="estimate",
+    )
+    state = wild.init(known.x0, dual=known.dual0, lower=known.lower0)
+    mmb.solve(wild, state, sampler=mmb.BlockSampler(10, 5, 1), batches=batches, steps=400)
+    assert float(state.shared["scale"]) < 0.1
+    assert norm(known.gradient(state.x)) < 0.5 * start
+
+
+def test_data_that_are_not_finite_are_still_an_error():
+    known = made(Quadratic, {}, 4)
+    solver, state, batches = automatic(known, 4)
+    blocks = torch.arange(4)
+    solver.step(state, blocks, *batches(blocks))
+    before = copy.deepcopy(state.state_dict())
+    upper, lower = batches(blocks)
+    with pytest.raises(mmb.BrokenStepError, match="upper_batch holds NaN"):
+        solver.step(state, blocks, {**upper, "center": upper["center"] * float("nan")}, lower)
+    torch.testing.assert_close(state.state_dict(), before, rtol=0, atol=0)
+
+
+def test_save_and_resume_continue_the_scale():
+    known = made(Saddle, {}, 10)
+    solver, state, batches = automatic(known, 5)
+    mmb.solve(solver, state, sampler=mmb.BlockSampler(10, 5), batches=batches, steps=30)
+    resumed = solver.init(known.x0, dual=known.dual0)
+    resumed.load_state_dict(state.state_dict())
+    assert torch.equal(resumed.shared["scale"], state.shared["scale"])
+    assert float(state.shared["scale"]) != solver.first_scale
+
+
+def test_problems_without_the_curvature_they_need():
+    linear = mmb.Problem(lambda x, a, y, b: (y - b) ** 2 + x**2, lambda x, y, b: (y - x).abs() + 0 * b, 2)
+    arguments = {"batches": lambda blocks: (torch.ones(2), torch.ones(2)), "blocks_per_step": 2}
+    with pytest.raises(ValueError, match=r"lower.*strongly convex.*twice"):
+        mmb.auto(linear, torch.tensor(1.0), lower=torch.zeros(2), **arguments)
+    flat = mmb.Problem(lambda x, a, y, b: a * (x - b), None, 2)
+    arguments["batches"] = lambda blocks: (torch.ones(2), None)
+    with pytest.raises(ValueError, match=r"upper.*strongly concave"):
+        mmb.auto(flat, torch.tensor(1.0), dual=torch.zeros(2), **arguments)
+    with pytest.raises(ValueError, match="probes"):
+        mmb.auto(flat, torch.tensor(1.0), dual=torch.zeros(2), probes=1, **arguments)

@@ -1,0 +1,13 @@
+import pytest
+
+pytest.importorskip("polars")
+pytest.importorskip("zstandard")
+
+from table_mutations import Mutations
+
+
+def test_mutated_tables_and_recipes_are_refused_or_read_as_they_say(tmp_path):
+    mutations = Mutations(tmp_path)
+    for number in range(150):  # `benchmarks/mutations.py` runs thousands
+        mutations.run(number)
+    assert min(mutations.outcomes.values()) > 10
