@@ -29,7 +29,7 @@ class Featurizer:
     radius: int = 2  # of the fingerprint, in bonds
     bits: int = 2048  # length of the fingerprint, a multiple of 8
     strict: bool = True  # refuse molecules with impossible valences; if not, they are read without that check
-    scaffolds: bool = False  # also compute Bemis-Murcko scaffolds
+    scaffolds: bool = False  # also compute Bemis-Murcko scaffolds, and tell which molecules are the same
 
     def __post_init__(self) -> None:
         if self.features not in ("graph", "fingerprint"):
@@ -44,9 +44,9 @@ class Featurizer:
     ) -> dict[str, Any]:
         """NumPy arrays by name for one SMILES per row; a short list is done in this process.
 
-        Always `usable` (bool `[n]`); `scaffold` (`int32 [n]`, equal for rows with the same scaffold, numbered
-        by first appearance) if asked for; for graphs the arrays of `GraphInputs.from_arrays`; for
-        fingerprints `packed`, `uint8 [n, bits / 8]`.
+        Always `usable` (bool `[n]`); `scaffold` and `canonical` (`int32 [n]`, equal for rows with the same
+        scaffold or the same molecule, numbered by first appearance) if scaffolds are asked for; for graphs
+        the arrays of `GraphInputs.from_arrays`; for fingerprints `packed`, `uint8 [n, bits / 8]`.
         """
         pieces = [smiles[start : start + _PIECE] for start in range(0, len(smiles), _PIECE)]
         done, results = 0, []
@@ -72,6 +72,7 @@ class Featurizer:
             arrays["usable"] = np.array([molecule is not None for molecule in molecules])
             if self.scaffolds:
                 arrays["scaffold"] = [_scaffold(molecule) for molecule in molecules]
+                arrays["canonical"] = [_canonical(molecule) for molecule in molecules]
         return arrays
 
     def _fingerprints(self, molecules: list[Any]) -> dict[str, Any]:
@@ -90,12 +91,12 @@ class Featurizer:
         joined = {
             key: np.concatenate([result[key] for result in results])
             for key in results[0]
-            if key != "scaffold"
+            if key not in ("scaffold", "canonical")
         }
-        if self.scaffolds:
+        for kind in ("scaffold", "canonical") if self.scaffolds else ():
             numbers: dict[str, int] = {}
-            names = chain.from_iterable(result["scaffold"] for result in results)
-            joined["scaffold"] = np.array([numbers.setdefault(s, len(numbers)) for s in names], np.int32)
+            names = chain.from_iterable(result[kind] for result in results)
+            joined[kind] = np.array([numbers.setdefault(name, len(numbers)) for name in names], np.int32)
         if self.features == "graph":
             codes, inverse = np.unique(joined.pop("atoms"), return_inverse=True)
             joined["atom_codes"] = inverse.astype(np.int16)  # molpcba has some hundred distinct atoms
@@ -137,6 +138,15 @@ def _scaffold(molecule: Any) -> str:
     try:
         return "" if molecule is None else str(to_smiles(mol=molecule, includeChirality=False))
     except (RuntimeError, ValueError):  # RDKit cannot take apart what it would not sanitize
+        return ""
+
+
+def _canonical(molecule: Any) -> str:
+    """The one SMILES of a molecule, however it was written; empty for one that RDKit refused."""
+    to_smiles = require("rdkit.Chem", extra="molecules").MolToSmiles
+    try:
+        return "" if molecule is None else str(to_smiles(molecule))
+    except (RuntimeError, ValueError):  # RDKit cannot write what it would not sanitize
         return ""
 
 

@@ -18,7 +18,7 @@ from mmb.data.files.tables import read_batches, read_table
 from mmb.data.inputs.featurize import Featurizer
 from mmb.data.inputs.graphs import GraphInputs
 from mmb.data.inputs.label_columns import read_labels
-from mmb.data.splits import grouped_split, random_split
+from mmb.data.splits import grouped_split, split_rows
 
 
 @dataclass(frozen=True)
@@ -106,22 +106,34 @@ def open_dataset(
     split: str | Mapping[str, Tensor],
     fractions: Sequence[float] = (0.8, 0.1, 0.1),
     seed: int = 0,
+    *,
+    folds: int = 0,
+    fold: int = 0,
+    together: bool = False,
 ) -> Dataset:
     """Open a cache as a data set, memory-mapped; rows that RDKit refused are in no part of the split.
 
-    The split is `"scaffold"`, `"random"`, or the rows of each part; fractions and seed are for the first two.
+    The split is `"scaffold"`, `"random"`, `"stratified"`, or the rows of each part. Fractions and seed are
+    for the first three, and so are folds, as in `split_rows`. With `together`, rows of the same molecule are
+    always in the same part (by scaffold, they are in any case).
     """
     tensors, facts = cache.read(folder)
     usable = torch.nonzero(tensors["usable"]).squeeze(1)
     if isinstance(split, Mapping):
         parts = {part: split[part][tensors["usable"][split[part]]] for part in SPLITS}
     else:
-        if split == "scaffold":
-            places = grouped_split(tensors["scaffold"][usable].long(), fractions)
-        elif split == "random":
-            places = random_split(len(usable), fractions, torch.Generator().manual_seed(seed))
+        if split not in ("scaffold", "random", "stratified"):
+            raise ValueError(f"split must be 'scaffold', 'random' or 'stratified', got {split!r}")
+        kind = "scaffold" if split == "scaffold" else "canonical" if together else None
+        groups = None if kind is None else tensors[kind][usable].long()
+        if split == "scaffold" and not folds:
+            assert groups is not None
+            places = grouped_split(groups, fractions)
         else:
-            raise ValueError(f"split must be 'scaffold' or 'random', got {split!r}")
+            labels = tensors["labels"][usable] if split == "stratified" else None
+            places = split_rows(
+                len(usable), fractions, seed, labels=labels, groups=groups, folds=folds, fold=fold
+            )
         parts = {part: usable[rows] for part, rows in places.items()}
     # New molecules are held to RDKit's rules, and need no scaffold.
     featurizer = replace(Featurizer(**facts["featuriser"]), strict=True, scaffolds=False)

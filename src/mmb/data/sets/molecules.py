@@ -3,7 +3,8 @@
 Features are graphs as the Open Graph Benchmark defines them, or Morgan fingerprints; they are computed once
 and cached under the root by the file's checksum. Molecules that RDKit cannot read keep their row, but belong
 to no part of the split. Split by Bemis-Murcko scaffolds (80 / 10 / 10, nothing random), at random by the
-seed, or by a column of the file that says train, valid or test.
+seed, also stratified by labels, or by a column of the file that says train, valid or test. Rows of the same
+molecule, by canonical SMILES, are in the same part, unless such a column says otherwise.
 """
 
 import hashlib
@@ -43,7 +44,7 @@ def prepare(
     for name in others:
         table.check_column(name)
     tasks = choose_columns(table, "labels", labels, others)
-    key = json.dumps([checksum_of(path), smiles, tasks, asdict(featurizer)])
+    key = json.dumps([checksum_of(path), smiles, tasks, asdict(featurizer), "canonical"])
     folder = root / "molecules" / hashlib.sha256(key.encode()).hexdigest()[:16]
     if cache.is_intact(folder):
         return folder
@@ -57,7 +58,9 @@ def load(
     smiles: str = "smiles",
     labels: str | Sequence[str] | None = None,
     drop: str | Sequence[str] = (),
-    split: Literal["scaffold", "random"] = "scaffold",
+    split: Literal["scaffold", "random", "stratified"] = "scaffold",
+    folds: int = 0,
+    fold: int = 0,
     split_column: str | None = None,
     fractions: Sequence[float] = (0.8, 0.1, 0.1),
     seed: int = 0,
@@ -73,7 +76,11 @@ def load(
         smiles: Name of the column with SMILES.
         labels: Names of the label columns; by default all columns but `smiles`, `drop`, `split_column`.
         drop: Columns to leave out, such as identifiers.
-        split: `"scaffold"` or `"random"`; not used if there is a `split_column`.
+        split: `"scaffold"`, `"random"`, or `"stratified"`: positives of every task in every part, where there
+            are enough. Not used if there is a `split_column`.
+        folds: Divide the molecules into so many folds, at least 3; 0 for none. No scaffold is divided if the
+            split is by scaffolds.
+        fold: Which of the folds tests; the next one is for validation. All others train.
         split_column: Column that says train, valid or test for each row.
         fractions: Of train, valid and test.
         seed: Seed of the random split.
@@ -86,6 +93,10 @@ def load(
         root, path=path, smiles=smiles, labels=labels, drop=aside, features=features, radius=radius, bits=bits
     )
     if split_column is None:
-        return open_dataset("molecules", folder, split, fractions, seed)
+        return open_dataset(
+            "molecules", folder, split, fractions, seed, folds=folds, fold=fold, together=True
+        )
+    if folds or split != "scaffold":
+        raise ValueError("split_column says all there is to say: leave out split and folds")
     parts = read_split(read_table(Path(path)), split_column, fractions, seed)
     return open_dataset("molecules", folder, parts)
