@@ -124,7 +124,7 @@ def test_search_works_from_a_folder(site):
         browser.wait(
             "document.readyState === 'complete' && document.querySelector('.md-search__input') !== null"
         )
-        browser.run("document.querySelector('#__search').checked = true")
+        browser.run("document.querySelector('#__search').click()")
         type_word = """(() => {
             const input = document.querySelector('.md-search__input');
             input.focus();

@@ -13,7 +13,7 @@ from mmb._atomic_files import write_whole
 from mmb._cores import available_cores
 from mmb._extras import require
 from mmb.cli.console import Console
-from mmb.cli.training_commands import chosen_fragment, next_steps
+from mmb.cli.training_commands import next_steps, suited_fragment
 from mmb.cli.watching import ProgressObserver, train_and_show
 from mmb.cli.words import UsageError
 from mmb.metrics.titles import column_titles, definition, shown_metrics
@@ -45,7 +45,7 @@ def run_compare(options: argparse.Namespace, console: Console) -> None:
     methods = list(dict.fromkeys(method.strip() for method in options.methods.split(",") if method.strip()))
     if not methods:
         raise UsageError(f"--methods needs names of methods, with commas; known are {', '.join(METHODS)}")
-    fragment = chosen_fragment(options)
+    fragment = suited_fragment(options, console, keep_batch=True)
     name = fragment["data"]["name"]
     folder = options.output or Path("runs") / folder_name(f"compare-{name}")
     planned = plan_comparison(fragment, methods, options.seeds, folder, options.controls)
@@ -74,7 +74,7 @@ def run_compare(options: argparse.Namespace, console: Console) -> None:
 
 def run_replicates(options: argparse.Namespace, console: Console) -> None:
     """Train the same recipe with several seeds, and show how results vary and, if asked, their average."""
-    fragment, number = chosen_fragment(options), options.replicates or options.ensemble
+    fragment, number = suited_fragment(options, console), options.replicates or options.ensemble
     recipe = resolve(fragment)
     kind = "ensemble" if options.ensemble else "replicates"
     default = f"{kind}-{recipe.data['name']}-{recipe.method}-{recipe.seed}"
@@ -110,7 +110,7 @@ def run_replicates(options: argparse.Namespace, console: Console) -> None:
 
 def run_folds(options: argparse.Namespace, console: Console) -> None:
     """Train a run for each fold, and score every row by the run that has not seen it."""
-    fragment = chosen_fragment(options)
+    fragment = suited_fragment(options, console)
     recipe = resolve(fragment)
     name = folder_name(f"folds-{recipe.data['name']}-{recipe.method}-{recipe.seed}")
     folder = options.output or Path("runs") / name
@@ -133,7 +133,7 @@ def run_folds(options: argparse.Namespace, console: Console) -> None:
 
 def run_tune(options: argparse.Namespace, console: Console) -> None:
     """Work on the study, then show its best trials."""
-    recipe = resolve(chosen_fragment(options))
+    recipe = resolve(suited_fragment(options, console))
     default = Path("runs") / folder_name(f"tune-{recipe.data['name']}-{recipe.method}-{recipe.seed}")
     optuna = require("optuna", extra="tune")
     optuna.logging.set_verbosity(optuna.logging.WARNING)  # the progress bar tells more

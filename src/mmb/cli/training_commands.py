@@ -15,13 +15,15 @@ from mmb.training import Recipe, Run, RunError, merge, read_recipe, resolve, wit
 from mmb.training.loop.loop import train_together
 from mmb.training.loop.setup import find_device
 from mmb.training.processes.group import Ranks, joined
+from mmb.training.recipes.adapted import adapted
+from mmb.training.recipes.nested import flatten
 from mmb.training.runs.run import command, folder_name
 from mmb.training.runs.tables import result_table
 
 
 def run_train(options: argparse.Namespace, console: Console) -> None:
     """Train."""
-    recipe = resolve(chosen_fragment(options))
+    recipe = resolve(suited_fragment(options, console))
     with joined(find_device(recipe.training.device)) as ranks:
         made = make_run(options.output, recipe, ranks)
         if ranks.is_main:
@@ -94,6 +96,18 @@ def next_steps(run: Run, *folders: Path) -> list[str]:
     places = folders or (run.path,)
     use = command("predict", *places, "--input", "FILE", "--output", "FILE")
     return [command("report", *places), use if reads_files else command("export", *places)]
+
+
+def suited_fragment(
+    options: argparse.Namespace, console: Console, keep_batch: bool = False
+) -> dict[str, Any]:
+    """The recipe that the command line chooses, suited to the size of the user's own data."""
+    fragment = chosen_fragment(options)
+    added = adapted(fragment, keep_batch)
+    if added:
+        keys = ", ".join(f"{key}={value:g}" for key, value in flatten(added).items())
+        console.say(f"chosen by the number of rows and positives: {keys}")
+    return merge(added, fragment)
 
 
 def chosen_fragment(options: argparse.Namespace) -> dict[str, Any]:

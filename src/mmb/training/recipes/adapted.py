@@ -1,0 +1,56 @@
+"""How long to train and what batches to draw, by the size of the data and the rarity of its positives.
+
+The rule, for data sets without presets of their own:
+
+- `sampler.batch_size` is 128, 256 beyond 50,000 training rows, 512 beyond 200,000, 1024 beyond 800,000.
+- `training.epochs` is 30, but at least as many as make 1,500 steps, and at most as many as make 30,000.
+- `sampler.rich_fraction` is 0.5 if a uniform batch has fewer than two positives of the median task, else 0.
+
+`benchmarks/adapted.py` measures it.
+"""
+
+import math
+
+from mmb.data import Dataset
+from mmb.training.recipes.components import load_data
+from mmb.training.recipes.nested import Fragment, flatten, nest
+from mmb.training.recipes.resolution import resolve
+
+_BATCH, _LARGEST_BATCH, _MANY_ROWS = 128, 1024, 50_000
+_EPOCHS, _FEWEST_STEPS, _MOST_STEPS = 30, 1500, 30_000
+_FEW_POSITIVES, _RICH = 2.0, 0.5
+
+
+_OWN = ("csv", "molecules", "images")  # data sets of which nothing is known beforehand
+
+
+def adapted(fragment: Fragment, keep_batch: bool = False) -> Fragment:
+    """What the rule adds to a fragment whose data are a user's own: keys that it does not state.
+
+    Args:
+        fragment: The recipe so far; its data are loaded.
+        keep_batch: Whether to leave the batch size as it is, for comparisons with methods that draw tasks.
+    """
+    section = resolve({"method": "ce", **fragment}).data
+    if section["name"] not in _OWN:
+        return {}
+    stated = flatten(fragment)
+    found = flatten(adapted_to(load_data(section)))
+    skipped = {"training.epochs"} if "training.steps" in stated else set()
+    skipped |= {"sampler.batch_size"} if keep_batch else set()
+    return nest({key: value for key, value in found.items() if key not in {*stated, *skipped}})
+
+
+def adapted_to(dataset: Dataset) -> Fragment:
+    """Settings for the sampler and the length of training that suit a data set."""
+    labels = dataset.labels[dataset.split["train"]]
+    rows, positives = max(1, len(labels)), (labels == 1).sum(0).double()
+    doublings = max(0, math.ceil(math.log(rows / _MANY_ROWS, 4)))
+    batch = min(_LARGEST_BATCH, _BATCH * 2**doublings)
+    steps = min(max(_EPOCHS * rows / batch, _FEWEST_STEPS), _MOST_STEPS)
+    some = positives[positives > 0]
+    share = float(some.median()) / rows if len(some) else 0.0
+    return {
+        "sampler": {"batch_size": batch, "rich_fraction": _RICH if share * batch < _FEW_POSITIVES else 0.0},
+        "training": {"epochs": float(f"{steps * batch / rows:.3g}")},
+    }
