@@ -247,14 +247,20 @@ def test_a_folder_that_cannot_be_written_is_said_with_what_to_do(call, monkeypat
     assert re.search("locked.*Permission denied.*--output", err)
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="nothing is forbidden to this user")
+@pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() == 0, reason="nothing is forbidden to this user"
+)
 def test_a_finished_run_is_read_where_nothing_can_be_written(call, tmp_path):
     assert call("train", "--data", "synthetic", "--method", "ce", *TINY, "--output", "locked/run")[0] == 0
     folders = [path for path in (tmp_path / "locked").rglob("*") if path.is_dir()]
     for path in (tmp_path / "locked", *folders):
         path.chmod(0o555)
     try:
-        for command in (["evaluate"], ["report", "--output", "page.html"], ["export", "--output", "exported"]):
+        for command in (
+            ["evaluate"],
+            ["report", "--output", "page.html"],
+            ["export", "--output", "exported"],
+        ):
             assert call(command[0], "locked/run", *command[1:])[0] == 0
         assert call("export", "locked/run")[0] == 1
     finally:

@@ -85,23 +85,9 @@ def test_mistakes_are_named(path, tmp_path):
         mmb.data.load("molecules", tmp_path, path=path)
 
 
-@pytest.mark.parametrize(
-    "options", [{"split": "random"}, {"split": "stratified"}, {"split": "random", "folds": 3}]
-)
-def test_rows_of_the_same_molecule_stay_together(tmp_path, options):
-    written = [
-        "OCC",
-        "CCO",
-        "C(O)C",
-        "c1ccccc1O",
-        "Oc1ccccc1",
-        "CCN",
-        "NCC",
-        "CCCl",
-        "ClCC",
-        "C1CC1",
-        "CC(=O)O",
-    ]
+@pytest.mark.parametrize(("split", "folds"), [("random", 0), ("stratified", 0), ("random", 3)])
+def test_rows_of_the_same_molecule_stay_together(tmp_path, split, folds):
+    written = ["OCC", "CCO", "C(O)C", "c1ccccc1O", "Oc1ccccc1", "CCN", "NCC", "CCCl", "ClCC", "C1CC1", "CC"]
     path = tmp_path / "same.csv"
     path.write_text("smiles,y\n" + "".join(f"{text},{k % 2}\n" for k, text in enumerate(written)))
     same = [{0, 1, 2}, {3, 4}, {5, 6}, {7, 8}, {9}, {10}]

@@ -67,7 +67,9 @@ class SOPA(PerPositiveObjective):
         loss, d_short = pairs.losses(score, self.margin, "squared_hinge")
         level = self.level.value[slots]
         excess = loss.sub_(level.unsqueeze(1))
-        chosen = pairs.beside((entries.negative / self.max_fpr).T.contiguous()).mul_(excess.sign().clamp_(min=0))
+        chosen = pairs.beside((entries.negative / self.max_fpr).T.contiguous()).mul_(
+            excess.sign().clamp_(min=0)
+        )
         mass = entries.negative_mass[pairs.columns]  # one, or one in expectation
         share = pairs.weight * entries.scale[pairs.columns]
         value = (share * (level * mass + excess.mul_(chosen).sum(1))).sum()

@@ -76,7 +76,9 @@ class STACO(PerPositiveObjective):
         loss, d_short = pairs.losses(score, self.margin, "squared_hinge")
         own, dual = self.own.value[slots].unbind(1)
         excess = loss.sub_(own.unsqueeze(1))
-        chosen = pairs.beside((entries.negative / self.max_fpr).T.contiguous()).mul_(excess.sign().clamp_(min=0))
+        chosen = pairs.beside((entries.negative / self.max_fpr).T.contiguous()).mul_(
+            excess.sign().clamp_(min=0)
+        )
         mass = entries.negative_mass[pairs.columns]  # one, or one in expectation
         inner = own * mass + excess.mul_(chosen).sum(1)  # g
         level = entries.gather(self.level)
