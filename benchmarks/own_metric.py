@@ -58,8 +58,10 @@ ROWS: dict[str, Row] = {
 }
 COLUMNS = ("AUC", "pAUC", "AP", "two-way pAUC", "TPR at FPR 0.01", "FPR at TPR 0.8", "nDCG")
 LOWER_IS_BETTER = "FPR at TPR 0.8"
-# After cross-entropy, ranking objectives start at its optimum, and take the task weights of the tables.
+# After cross-entropy, ranking objectives start at its optimum, with the task weights of the tables; those that
+# compare probabilities recenter them, as in the tables.
 AFTER_CE: dict[str, Any] = {"objective": {"task_weighting": -0.5}, "training": {"warm_start": True}}
+COMPARE_PROBABILITIES = ("auc", "pauc", "sopa-s", "pauci", "two-way", "staco")
 
 
 # -- Training ------------------------------------------------------------------------------------------------
@@ -73,6 +75,8 @@ def measure(name: str, seed: int, title: str, folder: Path, device: str) -> dict
     fragment = {key: value for key, value in SETS[name](seed, folder).items() if key != "soup"}
     if "pretrain" in fragment and row.own is not None:
         fragment = merge(fragment, AFTER_CE)
+        if row.method in COMPARE_PROBABILITIES:
+            fragment = merge(fragment, {"objective": {"transform": "recentered"}})
     fragment = merge(fragment, {"seed": seed, "training": {"tensorboard": False, "device": device}})
     recipe = resolve(merge(fragment, {"method": row.method, "objective": row.objective}))
     if recipe.pretrain is not None:
