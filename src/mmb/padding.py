@@ -11,9 +11,9 @@ from mmb.trees import Tree
 def padded(lower: Callable[[Tree, Tensor, Any], Tensor]) -> Callable[[Tree, Tensor, Any], Tensor]:
     """The function `g` for blocks whose lower variables have different sizes.
 
-    Lower variables are padded to the largest size, `[m, d]`, and a mask that is 1 where a block has a variable
-    goes with its batch: the lower batch is `(mask, batch)`. What is padded stays at zero, with curvature 1,
-    and has no effect on anything else. In `f`, multiply by the mask what should not see it.
+    Lower variables are padded to the largest size, `[m, d]`, and a mask that is 1 where a block has a
+    variable goes with its batch: the lower batch is `(mask, batch)`. What is padded stays at zero, with
+    curvature 1, and has no effect on anything else. In `f`, multiply by the mask what should not see it.
 
     Args:
         lower: `g(x, lower_i, batch_i)`, with zeros in place of what a block does not have.

@@ -37,6 +37,14 @@ def test_hyperparameters_find_the_features_that_matter(capsys):
     assert found["a penalty per feature"] < 0.97 * found["one penalty"]
 
 
+def test_constraints_help_the_worst_group(capsys):
+    found = example("fair_classification").main(num_groups=20, rows=100, features=5, steps=600)
+    plain, fair = found["all rows"], found["a constraint per group"]
+    assert fair["worst group"] < 0.9 * plain["worst group"]
+    assert fair["all rows"] < plain["all rows"] + 0.1
+    assert 0 < found["groups with a price"] < 20
+
+
 def test_molecules_from_smiles_to_decisions(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("MMB_DATA", str(tmp_path / "cache"))
     table, new = assay_table(tmp_path / "assays.csv"), tmp_path / "new.csv"
