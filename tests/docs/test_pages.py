@@ -131,8 +131,8 @@ def test_search_works_from_a_folder(site):
             input.value = 'operating';
             input.dispatchEvent(new Event('input', {bubbles: true}));
             input.dispatchEvent(new KeyboardEvent('keyup', {key: 'g', bubbles: true}));
+            return document.querySelectorAll('.md-search-result__item').length > 0;
         })()"""
-        browser.run(type_word)
-        browser.wait("document.querySelectorAll('.md-search-result__item').length > 0")
+        browser.wait(type_word)  # again until the index is ready
         links = browser.run("[...document.querySelectorAll('a.md-search-result__link')].map(a => a.href)")
         assert any("metrics.html" in link for link in links)
