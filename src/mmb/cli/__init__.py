@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         console.fail(_message(error))
         from mmb.training.processes.rendezvous import ProcessError
-        from mmb.training.recipes.resolution import RecipeError
+        from mmb.training.recipes.recipe import RecipeError
 
         if isinstance(error, ProcessError):
             _lost.append(error)

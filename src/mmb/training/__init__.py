@@ -8,15 +8,17 @@ from mmb.training.loop.observer import Observer
 from mmb.training.loop.outcome import evaluate_run
 from mmb.training.recipes.nested import merge
 from mmb.training.recipes.presets import METHODS, Method
+from mmb.training.recipes.reading import read_recipe
 from mmb.training.recipes.recipe import (
     OptimizerSettings,
     Recipe,
+    RecipeError,
     SamplerSettings,
     ScheduleSettings,
     SoupSettings,
     TrainingSettings,
 )
-from mmb.training.recipes.resolution import RecipeError, read_recipe, resolve, with_overrides
+from mmb.training.recipes.resolution import resolve, with_overrides
 from mmb.training.runs.checkpoint import CheckpointError
 from mmb.training.runs.export import ExportError, export_run
 from mmb.training.runs.predict import predict_file

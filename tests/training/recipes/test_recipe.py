@@ -8,7 +8,8 @@ import yaml
 
 from mmb.training import METHODS, RecipeError, read_recipe, resolve, with_overrides
 from mmb.training.recipes.key_help import key_help
-from mmb.training.recipes.resolution import to_plain, with_presets
+from mmb.training.recipes.layers import with_presets
+from mmb.training.recipes.resolution import to_plain
 from tiny_runs import tiny_recipe
 
 DIGITS = {"method": "pauc", "data": {"name": "digits"}}

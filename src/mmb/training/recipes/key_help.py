@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
+from mmb.training.recipes.layers import with_presets
 from mmb.training.recipes.nested import Fragment, flatten
-from mmb.training.recipes.resolution import make_parser, with_presets
+from mmb.training.recipes.resolution import make_parser
 
 _PLAIN = {int: "whole number", float: "number", bool: "true or false", str: "text", Path: "path"}
 _HYPHEN = "\u2011"  # in names of parts; see `make_parser`

@@ -10,6 +10,10 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 from mmb.metrics import MetricName
 
 
+class RecipeError(ValueError):
+    """A recipe is wrong; the message names the key and what it should be."""
+
+
 @dataclass(frozen=True)
 class Range:
     """The numbers that a setting may be, as a text for messages and as a test."""

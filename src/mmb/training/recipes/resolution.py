@@ -18,7 +18,6 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from mmb._extras import require
 from mmb._import_paths import is_import_path
 from mmb._key_meanings import no_such_key
-from mmb._names import nearest
 from mmb.data.registry import reserved_arguments
 from mmb.models.registry import FROM_DATA, START
 from mmb.models.registry import builder as model_builder
@@ -29,12 +28,13 @@ from mmb.training.recipes.components import (
     objective_class,
     sampler_class,
 )
+from mmb.training.recipes.layers import known_method, name_in, with_limit, with_presets
 from mmb.training.recipes.nested import Fragment, flatten, merge, nest
-from mmb.training.recipes.presets import DATA, DEFAULT_PARTS, METHODS, NETWORKS, default_model, method_of
 from mmb.training.recipes.recipe import (
     SETTINGS,
     OwnSampler,
     Recipe,
+    RecipeError,
     SamplerSettings,
     SoupSettings,
     TrainingSettings,
@@ -43,59 +43,6 @@ from mmb.training.recipes.renamed import old_names
 
 _HYPHEN = "\u2011"  # in names of parts: of a plain one in a key, jsonargparse makes an underscore
 _NAMES = ("method", "data", "data.name", "model", "model.name")
-
-
-class RecipeError(ValueError):
-    """A recipe is wrong; the message names the key and what it should be."""
-
-
-def read_recipe(path: Path | str) -> Fragment:
-    """Read a recipe file and the files it builds on.
-
-    `base: FILE` (or a list of files), relative to the recipe file, is read first; the keys beside it win.
-    The nested recipe `pretrain` may have its own base.
-
-    Args:
-        path: YAML file.
-
-    Returns:
-        The merged fragment, not checked yet.
-
-    Raises:
-        RecipeError: If a file is missing, is not a mapping in YAML or builds on itself.
-    """
-    return _read(Path(path), ())
-
-
-def _read(path: Path, above: tuple[Path, ...]) -> Fragment:
-    """A recipe file with its base; `above` are the files that build on it."""
-    yaml = require("yaml", extra="training")
-    if path.resolve() in above:
-        raise RecipeError(f"recipe {path} builds on itself: remove it from the base of one of {list(above)}")
-    try:
-        content = yaml.load(path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except FileNotFoundError as error:
-        raise RecipeError(f"there is no recipe {path}") from error
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise RecipeError(f"recipe {path} cannot be read: {' '.join(str(error).split())}") from error
-    if not isinstance(content, dict):
-        raise RecipeError(f"recipe {path} must be a mapping of keys to values, got {type(content).__name__}")
-    return _with_base(content, path, (*above, path.resolve()))
-
-
-def _with_base(fragment: Fragment, path: Path, above: tuple[Path, ...]) -> Fragment:
-    """The content of a recipe file on top of the files it builds on."""
-    own = {key: value for key, value in fragment.items() if key != "base"}
-    if isinstance(own.get("pretrain"), dict):
-        own["pretrain"] = _with_base(own["pretrain"], path, above)
-    bases = fragment.get("base", [])
-    bases = bases if isinstance(bases, list) else [bases]
-    merged: Fragment = {}
-    for base in bases:
-        if not isinstance(base, str):
-            raise RecipeError(f"recipe {path}: base must be a file or a list of files, got {base!r}")
-        merged = merge(merged, _read(path.parent / base, above))
-    return merge(merged, own)
 
 
 def with_overrides(fragment: Fragment, overrides: Iterable[str]) -> Fragment:
@@ -140,7 +87,7 @@ def _text_keys(fragment: Fragment) -> set[str]:
     for name, settings in SETTINGS.items():
         found |= {f"{name}.{key}" for key in _text_options(settings)}
     try:
-        loader = data_loader(_name(fragment, "data"))
+        loader = data_loader(name_in(fragment, "data"))
     except ValueError:  # `resolve` reports it
         return found
     return found | {f"data.{key}" for key in _text_options(loader)}
@@ -180,7 +127,7 @@ def resolve(fragment: Fragment) -> Recipe:
     limit = (merged.get("training") or {}).get("max_fpr")
     if limit is not None:  # train for the metric that is reported
         merged = merge(
-            {"objective": _with_limit(merged["method"], merged.get("objective", {}), limit)}, merged
+            {"objective": with_limit(merged["method"], merged.get("objective", {}), limit)}, merged
         )
     pretrain = merged.pop("pretrain", None)
     if pretrain is not None and not isinstance(pretrain, Mapping):
@@ -279,78 +226,16 @@ def _length(training: TrainingSettings, share: float) -> Fragment:
     return {"epochs": training.epochs * share, "steps": steps}
 
 
-def _with_limit(method: str, objective: Fragment, limit: Any) -> Fragment:
-    """`max_fpr` for the objective of a method, or for its parts, where they have it."""
-    if has_parts(method):
-        return {
-            "parts": {n: _with_limit(part["method"], {}, limit) for n, part in objective["parts"].items()}
-        }
-    return {"max_fpr": limit} if "max_fpr" in inspect.signature(objective_class(method)).parameters else {}
-
-
-def with_presets(fragment: Fragment) -> Fragment:
-    """The fragment on top of the presets of its method and data set."""
-    method = _known(fragment.get("method"))
-    name = _name(fragment, "data")
-    presets: Fragment = {"data": {"name": name}}
-    for part in (DATA.get(name, {}), method_of(method).defaults):
-        presets = merge(presets, part)
-    if has_parts(method):
-        presets = _with_parts(presets, fragment)
-    if "branches" in fragment:
-        presets.pop("branches", None)  # a recipe's own branches replace those of its method
-    merged = merge(presets, fragment)
-    merged = merge({"model": default_model(merged["data"])}, merged)
-    return merge(NETWORKS.get(_name(merged, "model"), {}), merged)
-
-
-def _known(method: Any) -> str:
-    if isinstance(method, str) and is_import_path(method):
-        try:
-            objective_class(method)
-        except ValueError as error:
-            raise RecipeError(str(error)) from error
-        return method
-    if not isinstance(method, str) or method not in METHODS:
-        raise RecipeError(f"there is no method {method!r}{nearest(str(method), METHODS)}")
-    return method
-
-
-def _with_parts(presets: Fragment, fragment: Fragment) -> Fragment:
-    """Presets of a sum: those of its parts, whose names are their methods unless they say otherwise."""
-    objectives = [one.get("objective") for one in (presets, fragment)]
-    stated: Fragment = {}
-    for objective in objectives:
-        parts = objective.get("parts") if isinstance(objective, Mapping) else None
-        if parts is None:
-            continue
-        if not isinstance(parts, Mapping) or not all(isinstance(part, Mapping) for part in parts.values()):
-            raise RecipeError(f"objective.parts: expected a mapping of names to options, got {parts!r}")
-        stated = merge(stated, parts)
-    stated = stated or DEFAULT_PARTS
-    if len(stated) < 2:
-        raise RecipeError(f"objective.parts: expected at least two, got {', '.join(stated)}")
-    found: Fragment = {}
-    for name, part in stated.items():
-        method = _known(part.get("method", name))
-        if has_parts(method):
-            raise RecipeError(f"objective.parts.{name}: a sum cannot be part of a sum")
-        own = dict(method_of(method).defaults)
-        options = {"method": method, "weight": 1.0, **own.pop("objective", {}), **part}
-        found = merge(found, {**own, "objective": {"parts": {name: options}}})
-    return merge(found, presets)
-
-
 def make_parser(fragment: Fragment) -> Any:
     """A parser (jsonargparse) that knows every key of recipes with this method, data set and network."""
     try:
-        loader, builder = data_loader(_name(fragment, "data")), model_builder(_name(fragment, "model"))
+        loader, builder = data_loader(name_in(fragment, "data")), model_builder(name_in(fragment, "model"))
         sampler = _sampler(fragment)
     except ValueError as error:
         raise RecipeError(str(error)) from error
     objective: Callable[..., Any] = objective_class(fragment["method"])
     parts = fragment["objective"]["parts"] if has_parts(fragment["method"]) else {}
-    kinds = tuple((name, objective_class(_known(part["method"]))) for name, part in parts.items())
+    kinds = tuple((name, objective_class(known_method(part["method"]))) for name, part in parts.items())
     return _parser_for(loader, builder, objective, kinds, sampler)
 
 
@@ -419,13 +304,6 @@ def _section(key: str, values: Fragment) -> Any:
     if key == "sampler" and is_import_path(values["kind"]):
         return OwnSampler(values.pop("kind"), _plain(values))
     return SETTINGS[key](**values)
-
-
-def _name(fragment: Fragment, section: str) -> str:
-    value = fragment.get(section)
-    if not isinstance(value, Mapping) or not isinstance(value.get("name"), str):
-        raise RecipeError(f"{section}.name is missing: write it as `{section}: {{name: ...}}`, got {value!r}")
-    return str(value["name"])
 
 
 def _parsed(parser: Any, fragment: Fragment) -> Fragment:

@@ -18,9 +18,10 @@ from mmb._checksums import check_signed, is_no_damage, signed, with_checksum, wi
 from mmb._extras import require
 from mmb.data import MissingDataError
 from mmb.training.recipes.nested import Fragment
-from mmb.training.recipes.recipe import Recipe
+from mmb.training.recipes.reading import read_recipe
+from mmb.training.recipes.recipe import Recipe, RecipeError
 from mmb.training.recipes.renamed import translate
-from mmb.training.recipes.resolution import RecipeError, read_recipe, resolve, to_plain
+from mmb.training.recipes.resolution import resolve, to_plain
 
 _RECIPE, _LOCK = "recipe.yaml", ".lock"
 _RESULT = (  # keys of result.json

@@ -38,8 +38,8 @@ from mmb.training.loop.randomness import derive_seed
 from mmb.training.processes.workers import Workers
 from mmb.training.recipes.nested import merge, nest
 from mmb.training.recipes.presets import grid_of
-from mmb.training.recipes.recipe import Recipe
-from mmb.training.recipes.resolution import RecipeError, resolve, to_plain
+from mmb.training.recipes.recipe import Recipe, RecipeError
+from mmb.training.recipes.resolution import resolve, to_plain
 from mmb.training.runs.run import Run, RunError
 
 _PROPOSALS = 20  # of the sampler, before an untried combination is drawn at random

@@ -13,8 +13,9 @@ from mmb._extras import require
 from mmb.metrics import METRICS, MetricName
 from mmb.training.recipes.nested import Fragment, merge
 from mmb.training.recipes.presets import method_of
-from mmb.training.recipes.recipe import Recipe
-from mmb.training.recipes.resolution import RecipeError, read_recipe, resolve
+from mmb.training.recipes.reading import read_recipe
+from mmb.training.recipes.recipe import Recipe, RecipeError
+from mmb.training.recipes.resolution import resolve
 
 _ABOUT = "study.yaml"
 _COMPARE = ("rows", "steps")
