@@ -58,7 +58,7 @@ ROWS: dict[str, Row] = {
 }
 COLUMNS = ("AUC", "pAUC", "AP", "two-way pAUC", "TPR at FPR 0.01", "FPR at TPR 0.8", "nDCG")
 LOWER_IS_BETTER = "FPR at TPR 0.8"
-# After cross-entropy, ranking objectives start at its optimum, with the task weights of the tables; those that
+# After cross-entropy, ranking objectives start at its optimum, with task weights as in the tables. Those that
 # compare probabilities recenter them, as in the tables.
 AFTER_CE: dict[str, Any] = {"objective": {"task_weighting": -0.5}, "training": {"warm_start": True}}
 COMPARE_PROBABILITIES = ("auc", "pauc", "sopa-s", "pauci", "two-way", "staco")

@@ -26,19 +26,20 @@ def decided(scores: SelectedScores, max_fpr: float) -> dict[str, Any]:
     promised = torch.full(labels.shape[1:], torch.nan, dtype=torch.float64)
     if max_fpr < 1:
         promised = operating_points(logits, labels, max_fpr=max_fpr, confidence=LEVEL).threshold
-    found = _rates(scores, decision_thresholds(logits, labels, [max_fpr])[0])
-    return found | {f"promised_{name}": values for name, values in _rates(scores, promised).items()}
-
-
-def _rates(scores: SelectedScores, thresholds: Tensor) -> dict[str, Any]:
-    called, known = scores.logits["test"] > thresholds, thresholds.isfinite()
-    found = {"threshold": rounded(thresholds, 4)}
-    for name, sign in (("fpr", 0), ("tpr", 1)):
-        side = scores.labels["test"] == sign
-        count, number = (called & side).sum(0), side.sum(0)
-        ends = clopper_pearson(count, number, LEVEL)
-        for end, values in zip(("", "_low", "_high"), (count / number, *ends), strict=True):
-            found[name + end] = rounded(values.where(known, torch.nan))
+    thresholds = torch.stack([decision_thresholds(logits, labels, [max_fpr])[0], promised])  # [2, m]
+    called = scores.logits["test"] > thresholds.unsqueeze(1)  # [2, n, m]
+    sides = torch.stack([scores.labels["test"] == sign for sign in (0, 1)])  # [2, n, m]
+    count = (called.unsqueeze(1) & sides).sum(2)  # [thresholds, classes, m]
+    number = sides.sum(1).expand_as(count)
+    low, high = clopper_pearson(count.flatten(), number.flatten(), LEVEL)
+    rates = {"": count / number, "_low": low.view_as(count), "_high": high.view_as(count)}
+    found = {}
+    for kind, start in enumerate(("", "promised_")):
+        found[f"{start}threshold"] = rounded(thresholds[kind], 4)
+        for side, name in enumerate(("fpr", "tpr")):
+            for end, values in rates.items():
+                known = values[kind, side].where(thresholds[kind].isfinite(), torch.nan)
+                found[f"{start}{name}{end}"] = rounded(known)
     return found
 
 
