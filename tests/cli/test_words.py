@@ -20,6 +20,7 @@ from mmb.cli.words import DEFAULT_METHOD, UsageError, check_files
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "t.csv").write_text("id,age,sick\n1,2,0\n")
+    (tmp_path / "t.parquet").write_bytes(b"PAR1")
     (tmp_path / "m.csv").write_text("SMILES,active\nCCO,1\n")
     (tmp_path / "r.yaml").write_text("method: ce\ndata: {name: csv}\n")
     return tmp_path
@@ -48,6 +49,7 @@ def test_the_table_is_that_of_the_library():
             "train t.csv --labels sick",
             {"data": "table", "overrides": ["data.labels=sick", "data.path=t.csv"]},
         ),
+        ("train t.parquet --labels a", {"data": "table", "recipe": None}),
         ("train m.csv", {"data": "molecules", "overrides": ["data.path=m.csv", "data.smiles=SMILES"]}),
         ("train r.yaml --epochs 3", {"recipe": "r.yaml", "overrides": ["training.epochs=3"]}),
         ("compare digits --methods ce,pauc --lr 1", {"data": "digits", "overrides": ["optimizer.lr=1"]}),

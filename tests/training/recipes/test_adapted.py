@@ -29,6 +29,7 @@ def test_the_rule(rows, rate, batch, epochs, rich):
     found = adapted_to(data(rows, rate))
     assert found["sampler"] == {"batch_size": batch, "rich_fraction": rich}
     assert found["training"]["epochs"] == pytest.approx(epochs, rel=0.01)
+    assert found["training"].get("evaluate_every") == (50 if rows == 500 else None)
 
 
 def test_tasks_without_positives_do_not_count():

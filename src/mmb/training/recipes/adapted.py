@@ -4,6 +4,7 @@ The rule, for data sets without presets of their own:
 
 - `sampler.batch_size` is 128, 256 beyond 50,000 training rows, 512 beyond 200,000, 1024 beyond 800,000.
 - `training.epochs` is 30, but at least as many as make 1,500 steps, and at most as many as make 30,000.
+- `training.evaluate_every` is 50 steps where an epoch has fewer.
 - `sampler.rich_fraction` is 0.5 if a uniform batch has fewer than two positives of the median task, else 0.
 
 `benchmarks/adapted.py` measures it.
@@ -18,10 +19,11 @@ from mmb.training.recipes.resolution import resolve
 
 _BATCH, _LARGEST_BATCH, _MANY_ROWS = 128, 1024, 50_000
 _EPOCHS, _FEWEST_STEPS, _MOST_STEPS = 30, 1500, 30_000
+_EVALUATE_EVERY = 50  # steps, at least
 _FEW_POSITIVES, _RICH = 2.0, 0.5
 
 
-_OWN = ("csv", "molecules", "images")  # data sets of which nothing is known beforehand
+_OWN = ("csv", "table", "molecules", "images")  # data sets of which nothing is known beforehand
 
 
 def adapted(fragment: Fragment, keep_batch: bool = False) -> Fragment:
@@ -50,7 +52,10 @@ def adapted_to(dataset: Dataset) -> Fragment:
     steps = min(max(_EPOCHS * rows / batch, _FEWEST_STEPS), _MOST_STEPS)
     some = positives[positives > 0]
     share = float(some.median()) / rows if len(some) else 0.0
+    training = {"epochs": float(f"{steps * batch / rows:.3g}")}
+    if rows < _EVALUATE_EVERY * batch:  # else it is once per epoch
+        training["evaluate_every"] = _EVALUATE_EVERY
     return {
         "sampler": {"batch_size": batch, "rich_fraction": _RICH if share * batch < _FEW_POSITIVES else 0.0},
-        "training": {"epochs": float(f"{steps * batch / rows:.3g}")},
+        "training": training,
     }
