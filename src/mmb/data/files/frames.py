@@ -18,6 +18,7 @@ from mmb.data.files.table import BLANK, GAP, Names, Table, as_names, number
 
 _pl = require("polars", extra="table")
 _BLOCK = 1 << 24  # bytes of text read at a time
+_FIRST_BLOCK = 1 << 18  # which is often all that is looked at
 _SMALL_BLOCK = 1 << 21  # where cells are kept as text, which takes many times as much memory
 _ROWS = 1 << 16  # of a batch of other formats
 _BLANKS = [form for cell in sorted(BLANK) for form in dict.fromkeys((cell, cell.upper(), cell.title()))]
@@ -101,7 +102,7 @@ def read_text(
     names, separator = header.column_names, separator_of(path, head.decode("utf-8-sig"))
     read_block = BlockReader(path, names, separator, columns, text)
     first, size = 0, _BLOCK if set(names) - set(text) else min(_BLOCK, _SMALL_BLOCK)
-    while block := file.read(size):
+    while block := file.read(size if first else min(size, _FIRST_BLOCK)):
         block += file.readline()
         if b'"' in block:
             rest = chain(BytesIO(block), file)
