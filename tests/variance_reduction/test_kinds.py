@@ -121,3 +121,22 @@ def test_an_estimator_that_asks_twice_is_refused():
     state = solver.init(torch.zeros(()).double(), lower=torch.zeros(2).double())
     with pytest.raises(ValueError, match=r"upper_other.*order=2"):
         solver.step(state, torch.arange(2), CENTERS[:, 0], CENTERS[:, 0])
+
+
+@pytest.mark.parametrize(
+    ("reduction", "expected"),
+    [
+        (mmb.Storm(), 4 * 7 + 2 * 2 + 5 * 3),
+        (mmb.Saga(4, 5), 3 * 7 + 2 + 3 * 3 + 4 * (7 + 2 + 3) + 5 * (7 + 2 * 3)),
+    ],
+)
+def test_memory_per_block_is_what_is_stated(reduction, expected):
+    """x has 7 numbers, a dual 2 and a lower variable 3; counters of batches are not stated."""
+    stated = mmb.Problem(lambda x, a, y, b: x.sum(), lambda x, y, b: y @ y, 10)
+    solver = mmb.Solver(
+        stated, mmb.QuadraticSGD(lr=0.1), lr=0.1, lr_dual=0.1, lr_lower=0.1, variance_reduction=reduction
+    )
+    state = solver.init(torch.zeros(7), dual=torch.zeros(10, 2), lower=torch.zeros(10, 3))
+    memory = state.shared["reduction"]
+    leaves = mmb.trees.tree_leaves((memory["blocks"], memory["batches"]))
+    assert sum(leaf.numel() for leaf in leaves if leaf.ndim > 1) == 10 * expected

@@ -21,8 +21,8 @@ class Saga(VarianceReduction):
 
     "Then" is when batch `j` of block `i` was last seen; the mean is over the batches seen so far, and a batch
     that was never seen counts as it is. With Algorithm 2 and one block this is SABA, but for its start.
-    Memory per block and batch is what the derivatives take: with Algorithm 2 twice `x` and three times its
-    lower variables.
+    Memory per batch of `f` is one `x`, dual and lower variable; with Algorithm 2, per batch of `g` one `x`
+    and two lower variables; per block three times `x`, a dual and three lower variables.
 
     Args:
         upper_batches: Into how many batches the data of `f` are cut in every block.

@@ -18,8 +18,8 @@ class Storm(VarianceReduction):
     r"""STORM, block by block: $d_i \leftarrow \nabla_i(now) + (1-\beta)(d_i - \nabla_i(before))$.
 
     Both gradients are of the same batch; "before" is the point of the block's last visit, with the `x` of
-    then. It costs twice the oracle calls. Memory per block is about six times `x` and nine times its lower
-    variables with Algorithm 2.
+    then. It costs twice the oracle calls. Memory per block is four times `x`, twice its dual and, with
+    Algorithm 2, five times its lower variables.
 
     Args:
         beta: Weight of the newest derivative alone, in (0, 1]: 1 is no reduction.
