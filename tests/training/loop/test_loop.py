@@ -46,7 +46,7 @@ def test_a_run_leaves_a_full_folder(tmp_path):
     names = {path.name for path in run.path.iterdir()}
     assert names == {
         *(".lock", "recipe.yaml", "metrics.jsonl", "tensorboard", "checkpoints"),
-        *("predictor.json", "table.txt", "result.json", "thresholds.jsonl"),
+        *("predictor.json", "table.txt", "result.json", "thresholds.jsonl", "validation.safetensors"),
     }
     assert list((run.path / "tensorboard").iterdir())
     assert Run.open(run.path).recipe == run.recipe

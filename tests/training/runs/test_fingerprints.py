@@ -1,7 +1,5 @@
 """A run goes on with the data it was trained on, or not at all; other data is not judged in silence."""
 
-import shutil
-
 import pytest
 import yaml
 
@@ -25,23 +23,13 @@ def write(path, lines):
     path.write_text("\n".join(lines) + "\n")
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    """A folder with data and a run on it, whose path is relative."""
-    folder = tmp_path_factory.mktemp("trained")
-    write(folder / "data.csv", ["a,b,y", *ROWS])
-    recipe = tiny_recipe("pauc", data={"name": "csv", "path": "data.csv", "labels": "y"})
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        train(Run.create("run", recipe))
-    return folder
-
-
 @pytest.fixture
-def run(trained, tmp_path, monkeypatch):
-    shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
-    monkeypatch.chdir(tmp_path)
-    return Run.open(tmp_path / "run")
+def run(tmp_path):
+    """A run, and its data beside it."""
+    write(tmp_path / "data.csv", ["a,b,y", *ROWS])
+    data = {"name": "csv", "path": str(tmp_path / "data.csv"), "labels": "y"}
+    train(found := Run.create(tmp_path / "run", tiny_recipe("pauc", data=data)))
+    return found
 
 
 @pytest.mark.parametrize("change", CHANGES)
