@@ -15,7 +15,7 @@ from torch import Tensor
 
 from mmb.data.dataset import NewRows
 from mmb.data.files.table import GAP, Table
-from mmb.data.files.tables import read_batches
+from mmb.data.files.table_formats import read_batches
 from mmb.data.inputs.quartiles import squash
 
 _DAY = 86400.0  # seconds

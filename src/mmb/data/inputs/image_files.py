@@ -17,7 +17,7 @@ from mmb._cores import available_cores
 from mmb.data.dataset import NewRows
 from mmb.data.errors import DataError
 from mmb.data.files.table import is_blank
-from mmb.data.files.tables import read_table
+from mmb.data.files.table_formats import read_table
 from mmb.data.inputs.image_decoder import Decoder
 from mmb.data.inputs.images import IMAGENET_MEAN, IMAGENET_STD, ImageTensor, Pixels
 

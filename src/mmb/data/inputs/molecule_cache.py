@@ -14,7 +14,7 @@ from mmb._extras import require
 from mmb.data.dataset import SPLITS, Dataset, Inputs, NewRows, Progress
 from mmb.data.files import cache
 from mmb.data.files.table import TextTable
-from mmb.data.files.tables import read_batches, read_table
+from mmb.data.files.table_formats import read_batches, read_table
 from mmb.data.inputs.featurize import Featurizer
 from mmb.data.inputs.graphs import GraphInputs
 from mmb.data.inputs.label_columns import read_labels

@@ -21,7 +21,7 @@ from mmb.data.dataset import Progress
 from mmb.data.errors import TableError
 from mmb.data.files import cache
 from mmb.data.files.table import GAP, Names, Table
-from mmb.data.files.tables import read_batches
+from mmb.data.files.table_formats import read_batches
 from mmb.data.inputs.columns import ColumnEncoder
 from mmb.data.inputs.fit_columns import fit_columns
 from mmb.data.inputs.label_columns import LabelReader

@@ -18,7 +18,7 @@ from mmb.data.dataset import SPLITS, Dataset
 from mmb.data.errors import DamagedDataError
 from mmb.data.files.archives import unpack_zip, verify_sums
 from mmb.data.files.locate_files import find, link
-from mmb.data.files.tables import read_table
+from mmb.data.files.table_formats import read_table
 from mmb.data.inputs.image_decoder import Decoder
 from mmb.data.inputs.image_files import ImageEncoder, ImageFiles
 from mmb.data.inputs.images import Pixels

@@ -21,7 +21,7 @@ from mmb.data.dataset import Dataset, Progress
 from mmb.data.errors import DamagedDataError, DataError, MissingDataError, TableError
 from mmb.data.files import cache
 from mmb.data.files.table import Table, is_blank
-from mmb.data.files.tables import read_training_table
+from mmb.data.files.table_formats import read_training_table
 from mmb.data.inputs.augmentation import check_names
 from mmb.data.inputs.image_cache import CachedImages, build_cache
 from mmb.data.inputs.image_decoder import Decoder, Fit

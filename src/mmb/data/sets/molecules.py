@@ -17,7 +17,7 @@ from typing import Literal
 from mmb.data.dataset import Dataset, Progress
 from mmb.data.files import cache
 from mmb.data.files.archives import checksum_of
-from mmb.data.files.tables import read_table, read_training_table
+from mmb.data.files.table_formats import read_table, read_training_table
 from mmb.data.inputs.featurize import Features, Featurizer
 from mmb.data.inputs.label_columns import choose_columns, name_list, read_split
 from mmb.data.inputs.molecule_cache import build_cache, open_dataset

@@ -23,7 +23,7 @@ import torch
 from mmb.data.dataset import SPLITS, Dataset, Inputs, Progress
 from mmb.data.files.delimited_text import is_compressed
 from mmb.data.files.table import Table, joined
-from mmb.data.files.tables import is_text, read_batches, read_training_table, table_files
+from mmb.data.files.table_formats import is_text, read_batches, read_training_table, table_files
 from mmb.data.inputs.fit_columns import fit_columns
 from mmb.data.inputs.label_columns import choose_columns, choose_split, name_list, read_labels
 from mmb.data.splits import check_fractions

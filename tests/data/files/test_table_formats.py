@@ -6,7 +6,7 @@ import torch
 
 from mmb.data import DamagedDataError, TableError
 from mmb.data.files.table import is_blank
-from mmb.data.files.tables import read_batches, read_table, read_training_table
+from mmb.data.files.table_formats import read_batches, read_table, read_training_table
 
 polars = pytest.importorskip("polars")
 zstandard = pytest.importorskip("zstandard")
