@@ -394,7 +394,7 @@ def test_branches_stand_beside_their_average(browser, tmp_path):
     assert browser.errors == []
     lines = "[...document.querySelectorAll('#branch-tables tbody tr')]"
     shown = browser.run(f"{lines}.map(row => [...row.children].map(cell => cell.textContent))")
-    assert [row[0] for row in shown] == ["ce", "auc", "average"]
+    assert [row[0] for row in shown] == ["ce", "auc", "result"]
     result = run.result()
     shares = [result["branches"][name]["share"] for name in branches]
     assert [row[2] for row in shown] == [f"{share:.2f}" for share in [*shares, 1]]

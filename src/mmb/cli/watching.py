@@ -28,7 +28,7 @@ class ProgressObserver(Observer):
             self._progress.remove_task(self._task)
         self._numbers, self._select = {}, run.recipe.training.select
         title = f"{run.recipe.method}, seed {run.recipe.seed}"
-        if not self._many:
+        if not self._many and steps > step:
             every = run.recipe.training.evaluate_every
             self._console.say(
                 f"{title}: {steps - step:,} steps" + (f", evaluated every {every:,}" if every else "")

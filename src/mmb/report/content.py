@@ -177,7 +177,7 @@ def _branches(run: Run, average: dict[str, Tensor]) -> list[dict[str, Any]]:
         means = {metric: rounded(values.nanmean()) for metric, values in average.items()}
         valid = short(result["valid"][result["selected_by"]])
         whole = {"method": method_of(result["method"]).title, "share": 1.0, "steps": result["steps"]}
-        lines.append({"name": "average", **whole, "stopped": False, "valid": valid, "test": means})
+        lines.append({"name": "result", **whole, "stopped": False, "valid": valid, "test": means})
     return lines
 
 

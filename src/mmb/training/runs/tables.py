@@ -78,7 +78,7 @@ def result_table(result: dict[str, Any]) -> str:
 
 
 def _branch_table(result: dict[str, Any], part: str) -> str:
-    """The branches of a run, and how much of each is in the average."""
+    """The branches of a run, and how much of each is in the result."""
     select = result["selected_by"]
     columns = ["branch", "share", "steps", f"valid {select}", *column_titles(result["max_fpr"], select)]
     rows = [
@@ -92,7 +92,7 @@ def _branch_table(result: dict[str, Any], part: str) -> str:
         for name, found in result["branches"].items()
     ]
     own = [result["valid"][select], *(result[part][key] for key in shown_metrics(select))]
-    rows.append(["average", 1.0, result["steps"], *own])
+    rows.append(["result", 1.0, result["steps"], *own])
     caption = f"Means over tasks on {part} rows; shares were chosen on validation rows."
     return as_text(make_table("Branches", columns, rows, caption))
 
