@@ -4,6 +4,7 @@ import importlib
 import inspect
 import pkgutil
 import re
+import tomllib
 import types
 
 import pytest
@@ -136,3 +137,14 @@ def test_search_works_from_a_folder(site):
         browser.wait(type_word)  # again until the index is ready
         links = browser.run("[...document.querySelectorAll('a.md-search-result__link')].map(a => a.href)")
         assert any("metrics.html" in link for link in links)
+
+
+def test_extras_that_pages_install_exist():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    named = {
+        extra
+        for page in PAGES
+        for found in re.findall(r'(?:mmb|"\.)\[([a-z,]+)\]', page.read_text(encoding="utf-8"))
+        for extra in found.split(",")
+    }
+    assert {"training", "estimators"} <= named <= extras.keys()
