@@ -16,6 +16,7 @@ from mmb.cli.console import Console
 from mmb.cli.training_commands import next_steps, suited_fragment
 from mmb.cli.watching import ProgressObserver, train_and_show
 from mmb.cli.words import UsageError
+from mmb.metrics import METRICS
 from mmb.metrics.titles import column_titles, definition, shown_metrics
 from mmb.training import (
     METHODS,
@@ -62,12 +63,14 @@ def run_compare(options: argparse.Namespace, console: Console) -> None:
     write_whole(folder / "summary.json", json.dumps(summary, indent=1))
     plot_curves(runs, folder / "curves.png")
     console.show(table)
+    gain = METRICS[recipe.training.select].gain
+    best = max(runs, key=lambda run: gain(run.result()["valid"][recipe.training.select]))
     console.show(
         f"Curves: {folder / 'curves.png'}\n"
-        f"Each task of a run: {runs[-1].path / 'table.txt'}\n"
+        f"Each task of the best run on validation rows: {best.path / 'table.txt'}\n"
         f"Watch it all: tensorboard --logdir {shlex.quote(str(folder))}\n"
         f"A page about all of it: {command('report', folder)}\n"
-        f"Use a model: {next_steps(runs[-1])[-1]}"
+        f"Use it: {next_steps(best)[-1]}"
     )
     console.result({"output": str(folder), "methods": summary})
 

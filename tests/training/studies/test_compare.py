@@ -20,6 +20,8 @@ def test_soups_bring_their_controls_and_share_the_first_phase(tmp_path):
     methods = [one.run.recipe.method for one in planned[:4]]
     assert methods == ["ce", "soup", "ce-average", "ce-longer"]
     assert [one.after for one in planned] == [None, *["ce/seed-0"] * 3, None, *["ce/seed-1"] * 3]
+    for one in planned[2:4]:  # controls train to the end, however much they overfit
+        assert {branch.training.stop_below for branch in one.run.recipe.branches.values()} == {None}
     train_many(planned)
     assert not any((one.run.path / "pretrain").exists() for one in planned)
     summary = summarize([one.run for one in planned])

@@ -28,6 +28,9 @@ class Method:
     defaults: Fragment = field(default_factory=dict)
 
 
+CONTROL: Fragment = {"method": "ce", "training": {"stop_below": None}}
+"""A branch that goes on with cross-entropy to its end."""
+
 METHODS: dict[str, Method] = {
     "ce": Method("CE", "mmb.auc:CrossEntropy"),
     "focal": Method("Focal", "mmb.auc:Focal"),
@@ -79,12 +82,12 @@ METHODS: dict[str, Method] = {
         "CE, average",
         "mmb.auc:CrossEntropy",
         {
-            "branches": {f"ce-{k}": {"method": "ce"} for k in range(1, 6)},
+            "branches": {f"ce-{k}": CONTROL for k in range(1, 6)},
             "soup": {"share": 0.1, "rule": "uniform"},
         },
     ),
     "ce-longer": Method(
-        "CE, longer", "mmb.auc:CrossEntropy", {"branches": {"ce": {}}, "soup": {"share": 0.5}}
+        "CE, longer", "mmb.auc:CrossEntropy", {"branches": {"ce": CONTROL}, "soup": {"share": 0.5}}
     ),
 }
 

@@ -13,7 +13,7 @@ from mmb.metrics import METRICS
 from mmb.metrics.titles import column_titles, definition, shown_metrics, value_text
 from mmb.training.loop.setup import rows_per_step
 from mmb.training.recipes.nested import Fragment, merge
-from mmb.training.recipes.presets import method_of
+from mmb.training.recipes.presets import CONTROL, method_of
 from mmb.training.recipes.recipe import Recipe
 from mmb.training.recipes.resolution import resolve
 from mmb.training.runs.log import read_log
@@ -67,10 +67,10 @@ def _controls(recipe: Recipe, fragment: Fragment) -> dict[str, Fragment]:
     """CE with as many steps as a recipe with branches: the average of as many, and one that is as long."""
     count = sum(not branch.fresh for branch in recipe.branches.values())
     share = sum(map(_length, recipe.branches.values())) / _length(recipe)
-    average = {f"ce-{number}": {"method": "ce"} for number in range(1, count + 1)}
+    average = {f"ce-{number}": CONTROL for number in range(1, count + 1)}
     soups = {
         "ce-average": {"branches": average, "soup": {"share": share / count, "rule": "uniform"}},
-        "ce-longer": {"branches": {"ce": {}}, "soup": {"share": share}},
+        "ce-longer": {"branches": {"ce": CONTROL}, "soup": {"share": share}},
     }
     shared = {key: value for key, value in fragment.items() if key not in ("branches", "soup")}
     return {method: {**shared, "method": method, **own} for method, own in soups.items()}
