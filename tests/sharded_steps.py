@@ -101,7 +101,18 @@ def in_this_group(cases: list[tuple[str, str]]) -> dict[str, Any]:
         "steps": {f"{name}/{kind}": run_steps(name, kind, sharded=True) for name, kind in cases},
         "bytes": {kind: bytes_reduced(kind) for kind in ("sampled", "compositional")} if world == 2 else {},
         "means": {name: mean_over_all_draws(name) for name in UNBIASED} if world == 3 else {},
+        "refusal": refusal(),
     }
+
+
+def refusal() -> str:
+    """What an objective with state that belongs to no task is told."""
+    data = make_data()
+    try:
+        auc.ShardedObjective(data.labels, lambda some: auc.MSVRAveragePrecision(some, data.model))
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
 def bytes_reduced(kind: str) -> list[int]:

@@ -140,10 +140,12 @@ def test_warm_start_leaves_tasks_without_labels_alone(make):
     here[:, 1] = -1
     before = state(objective)
     objective.warm_start(logits, here)
-    for key, value in state(objective).items():
-        assert torch.equal(value[1], before[key][1]), key
-        assert not torch.equal(value[0], before[key][0]), key
-        assert value.isfinite().all()
+    after = state(objective)
+    for key, value in before.items():
+        assert torch.equal(after[key][1], value[1]), key
+        assert not torch.equal(after[key][0], value[0]), key
+        assert after[key].isfinite().all()
+    assert after["anchored.weight"].tolist() == [objective.anchor, 0, objective.anchor]
 
 
 @pytest.mark.parametrize(
@@ -179,7 +181,9 @@ def test_thresholds_are_tracked_to_the_rate(objective):
 def test_range_of_rates_looks_only_at_its_negatives():
     """With sharp selection, the loss of [lo, hi] is the pair loss with the negatives ranked in between."""
     logits, labels = scored(rows=2000, tasks=1)
-    objective = auc.PairwisePartialAUC(labels, max_fpr=0.5, min_fpr=0.2, tau1=1e-3, temperature=1e-3)
+    objective = auc.PairwisePartialAUC(
+        labels, max_fpr=0.5, min_fpr=0.2, tau1=1e-3, temperature=1e-3, unit=1.0
+    )
     objective.warm_start(logits, labels)
     up = logits[labels[:, 0] == 1, 0].double()
     down = negatives_of(logits, labels, 0).double().sort(descending=True).values

@@ -75,3 +75,9 @@ def test_what_travels_does_not_grow_with_the_number_of_tasks(kind, groups):
     for few, many in (answer["bytes"][kind] for answer in groups[2]):
         assert few == many
         assert 8 * (30 + 21) < few <= 8 * (30 + 21 + 5)
+
+
+def test_state_that_belongs_to_no_task_is_refused(groups):
+    for answer in groups[2]:
+        assert "previous.value" in answer["refusal"]
+        assert "train with one" in answer["refusal"]

@@ -8,6 +8,7 @@ from mmb.auc.compositional.whole_network import CompositionalAUC
 from mmb.auc.constrained_recall import ConstrainedRecall
 from mmb.auc.labels import Labels
 from mmb.auc.minmax import MinMaxAUC
+from mmb.auc.msvr import MSVRAveragePrecision
 from mmb.auc.ndcg import NDCG
 from mmb.auc.objective import Objective
 from mmb.auc.pairwise import PairwisePartialAUC
@@ -38,6 +39,7 @@ __all__ = [
     "Focal",
     "HeadCompositionalAUC",
     "Labels",
+    "MSVRAveragePrecision",
     "MinMaxAUC",
     "MiniBatchPartialAUC",
     "Objective",

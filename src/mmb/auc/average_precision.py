@@ -6,7 +6,7 @@ from torch import Tensor
 from mmb._numbers import check_choice, check_range
 from mmb.auc.labels import Labels
 from mmb.auc.parts.autograd import Gradients
-from mmb.auc.parts.pairs import Pairs, Surrogate
+from mmb.auc.parts.pairs import PairLosses, Pairs, Surrogate, pair_loss
 from mmb.auc.parts.per_positive import PerPositive
 from mmb.auc.parts.weighted_scores import WeightedScores
 from mmb.auc.per_positive_objective import PerPositiveObjective
@@ -26,10 +26,14 @@ class AveragePrecision(PerPositiveObjective):
 
     with the positive share $\pi$ of the labels. A ratio of means is not the mean of ratios, so both numbers
     are tracked for each positive, $u_i \leftarrow (1-\gamma)\, u_i + \gamma\, (P_i, Q_i)$ of the batch (the
-    first visit sets them), and the estimate is at the new ones. Batches must carry `rows`.
+    first visit sets them), and the estimate is at the new ones. Batches must carry `rows`. For a
+    variance-reduced average, see [`MSVRAveragePrecision`][mmb.auc.MSVRAveragePrecision].
 
     A positive is above itself. In all data that is one of $n_+$ positives, in a batch perhaps one of two: its
     own pair counts as in all data.
+
+    Use it after cross-entropy, from whose weights it gains; from random ones it is often below. Probabilities
+    are compared by default: logits of hopeless positives would outweigh all others.
 
     Args:
         labels: The training labels.
@@ -46,7 +50,7 @@ class AveragePrecision(PerPositiveObjective):
         *,
         surrogate: Surrogate = "squared_hinge",
         margin: float = 1.0,
-        transform: Transform = "logit",
+        transform: Transform = "sigmoid",
         beta: float = 0.1,
         task_weighting: float = 0.0,
     ) -> None:
@@ -55,30 +59,45 @@ class AveragePrecision(PerPositiveObjective):
         check_choice(Surrogate, surrogate=surrogate)
         check_range("(0, 1]", beta=beta)
         self.surrogate, self.beta = surrogate, beta
+        self.own_loss = float(pair_loss(torch.tensor(margin, dtype=torch.float64), surrogate)[0])
         self.above = PerPositive(labels, self.task_weight, start=(0.0, 0.0))  # P and Q; unseen at zero
 
     def estimate(self, entries: WeightedScores) -> tuple[Tensor, Gradients]:
         """$L_k$ averaged over the tasks of the batch."""
         pairs = Pairs.of(entries, self.capacity)
         slots = self.above.find(entries, pairs)
-        score, slope = self.squash(entries)
-        loss, d_short = pairs.losses(score, self.margin, self.surrogate)
-        labeled = entries.gather(self.positives + self.negatives)
-        prior = entries.gather(self.positives) / labeled
-        positive = pairs.beside((prior * entries.positive).T.contiguous())
-        positive.scatter_(1, pairs.rows.unsqueeze(1), (1 / labeled)[pairs.columns].unsqueeze(1))
-        negative = pairs.beside(((1 - prior) * entries.negative).T.contiguous())
-        now = torch.stack([(positive * loss).sum(1), loss.mul_(negative).sum(1)], 1)
-        old = self.above.value[slots]
-        new = torch.where(old[:, :1] > 0, torch.lerp(old.to(now.dtype), now, self.beta), now)
-        met = (entries.sampled & (entries.negative_mass > 0))[pairs.columns] & pairs.known
+        losses, positive, negative, slope = self.compare(entries, pairs)
+        p, d_p = losses.of_positives(positive)
+        q, d_q = losses.of_positives(negative)
+        old = self.above.value.index_select(0, slots).to(p.dtype).T
+        new = self.follow(old, self.count(p, q, entries, pairs), entries, pairs)
+        met = pairs.of_task(entries.sampled & (entries.negative_mass > 0)) & pairs.known
         if self.training:
-            self.above.store(slots, new, met)
-        above = torch.where(met.unsqueeze(1), new, 1.0)
-        both = above.sum(1)
-        precision, impurity = (above / both.unsqueeze(1)).unbind(1)
-        share = torch.where(met, pairs.weight * entries.scale[pairs.columns], 0.0)
-        value = (share * impurity).sum()
-        negative.mul_(precision.unsqueeze(1)).addcmul_(positive, impurity.unsqueeze(1), value=-1)
-        d_score = pairs.to_scores(negative.mul_(d_short), share / both)
-        return self.held(entries, value, d_score * slope)
+            self.above.store(slots, new.T, met)
+        p, q = torch.where(met, new, 1.0)
+        share = torch.where(met, pairs.weight * pairs.of_task(entries.scale), 0.0) / (p + q)
+        value = (share * q).sum()
+        up, down = share * q / (p + q), share * p / (p + q)
+        d_score = negative * losses.slope_of_entries(down) - positive * losses.slope_of_entries(up)
+        d_score = pairs.add_own(d_score, up * d_p - down * d_q)
+        return self.held(entries, value, d_score, slope)
+
+    def compare(self, entries: WeightedScores, pairs: Pairs) -> tuple[PairLosses, Tensor, Tensor, Tensor]:
+        """Losses of pairs, weights `[k, rows]` of rivals that are positive and negative, slope of scores."""
+        score, slope = self.squash(entries)
+        prior = entries.gather(self.positives / (self.positives + self.negatives))
+        positive, negative = prior * entries.positive, (1 - prior) * entries.negative
+        losses = pairs.losses(score, self.margin, self.surrogate, itself=False)
+        return losses, positive.T.contiguous(), negative.T.contiguous(), slope
+
+    def count(self, p: Tensor, q: Tensor, entries: WeightedScores, pairs: Pairs) -> Tensor:
+        """`P` and `Q` of the batch, `[2, e]`, from sums over other rows: a positive is above itself, too."""
+        return torch.stack([p + self.least(entries, pairs), q])
+
+    def least(self, entries: WeightedScores, pairs: Pairs) -> Tensor:
+        """What a positive's own pair adds to `P`, `[e]`: as much as in all data."""
+        return pairs.of_task(entries.gather(self.own_loss / (self.positives + self.negatives)))
+
+    def follow(self, old: Tensor, now: Tensor, entries: WeightedScores, pairs: Pairs) -> Tensor:
+        """The tracked numbers, `[2, e]`, after a batch; they are zero before the first."""
+        return torch.where(old[0] > 0, torch.lerp(old, now, self.beta), now)

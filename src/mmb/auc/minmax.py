@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from mmb._numbers import check_nonnegative
 from mmb._renamed import renamed_arguments
 from mmb.auc.labels import Labels
 from mmb.auc.margin_objective import MarginObjective
@@ -35,6 +36,8 @@ class MinMaxAUC(MarginObjective):
             one half, and training continues from there. AUC is the same.
         lr_dual: Step size of the dual; 0.5 would replace it by the batch's own optimum.
         task_weighting: See [`Objective`][mmb.auc.objective.Objective].
+        anchor: Weight of cross-entropy after `warm_start`, when training goes on from trained weights; 0 for
+            none. See [`Anchor`][mmb.auc.parts.anchor.Anchor].
     """
 
     @renamed_arguments(scores="transform")
@@ -46,8 +49,11 @@ class MinMaxAUC(MarginObjective):
         transform: Transform = "sigmoid",
         lr_dual: float = 0.1,
         task_weighting: float = 0.0,
+        anchor: float = 2.0,
     ) -> None:
         super().__init__(labels, margin, transform, lr_dual, task_weighting)
+        check_nonnegative(anchor=anchor)
+        self.anchor = anchor
 
     def project_dual(self, dual: Tensor) -> Tensor:
         """The dual is not negative."""
@@ -62,6 +68,7 @@ class MinMaxAUC(MarginObjective):
     @torch.no_grad()
     def warm_start(self, scores: Tensor, labels: Tensor) -> None:
         """Put means and dual at their optimum for these scores; tasks without labels here keep theirs."""
+        super().warm_start(scores, labels)
         entries = self.entries(scores, labels).averaged()
         score, _ = self.squash(entries)
         mean_positive, mean_negative = (entries.positive * score).sum(0), (entries.negative * score).sum(0)

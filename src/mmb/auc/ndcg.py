@@ -59,7 +59,7 @@ class NDCG(PerPositiveObjective):
         k: int | None = None,
         surrogate: Surrogate = "squared_hinge",
         margin: float = 1.0,
-        transform: Transform = "logit",
+        transform: Transform = "sigmoid",
         gradient: Gradient = "practical",
         beta: float = 0.1,
         lr_threshold: float = 0.1,
@@ -99,36 +99,37 @@ class NDCG(PerPositiveObjective):
         pairs = Pairs.of(entries, self.capacity)
         slots = self.rank_share.find(entries, pairs)
         score, slope = self.squash(entries)
-        loss, d_short = pairs.losses(score, self.margin, self.surrogate)
+        losses = pairs.losses(score, self.margin, self.surrogate, itself=False)
         labeled = entries.gather(self.positives + self.negatives)
         every = every_row(entries, entries.gather(self.positives) / labeled)
-        weight = pairs.beside(every.negative.T.contiguous())
-        labeled = labeled[pairs.columns]
-        weight.scatter_(1, pairs.rows.unsqueeze(1), (1 / labeled).unsqueeze(1))
-        now = loss.mul_(weight).sum(1) / self.own_loss
-        old = self.rank_share.value[slots].to(now.dtype)
+        labeled = pairs.of_task(labeled)
+        weight = every.negative.T.contiguous()
+        others, d_others = losses.of_positives(weight)
+        now = others / self.own_loss + 1 / labeled
+        old = self.rank_share.value.index_select(0, slots).to(now.dtype)
         new = torch.where(old > 0, torch.lerp(old, now, self.beta), now)
-        met = entries.sampled[pairs.columns] & pairs.known
+        met = pairs.of_task(entries.sampled) & pairs.known
         if self.training:
             self.rank_share.store(slots, new, met)
         log_rank = torch.log1p(labeled * new)
-        share = torch.where(met, pairs.weight * entries.scale[pairs.columns], 0.0)
-        gain = entries.gather(self.per_ideal)[pairs.columns] * math.log(2) / log_rank
+        share = torch.where(met, pairs.weight * pairs.of_task(entries.scale), 0.0)
+        gain = pairs.of_task(entries.gather(self.per_ideal)) * math.log(2) / log_rank
         psi, d_logits = self._among_first(entries, every, pairs, share * gain)
         value = (share * (1 - psi * gain)).sum()
         d_share = share * psi * gain * labeled / (log_rank * (1 + labeled * new) * self.own_loss)
-        d_score = pairs.to_scores(weight.mul_(d_short), d_share)
-        return self.held(entries, value, d_score * slope + d_logits)
+        d_score = pairs.add_own(weight * losses.slope_of_entries(d_share), -d_share * d_others)
+        value, [(logits, by_score)] = self.held(entries, value, d_score, slope)
+        return value, [(logits, by_score if d_logits is None else by_score + d_logits)]
 
     def _among_first(
         self, entries: WeightedScores, every: WeightedScores, pairs: Pairs, gain: Tensor
-    ) -> tuple[Tensor | float, Tensor | float]:
-        """`psi` of the positives, `[e]`, the derivative by the logits through it; moves the thresholds."""
+    ) -> tuple[Tensor | float, Tensor | None]:
+        """`psi` of the positives, `[e]`, the derivative by logits through it, if any; moves thresholds."""
         if self.top is None:
-            return 1.0, 0.0
+            return 1.0, None
         tracking = self.top.look(every, entries.logits)
-        psi = tracking.phi[0][pairs.rows, pairs.columns]
-        d_logits: Tensor | float = 0.0
+        psi = pairs.own(tracking.phi[0].T)
+        d_logits: Tensor | None = None
         if self.gradient == "full":
             push = gain * psi * (1 - psi) / self.top.temperature  # how a higher score raises the sum
             of_task = torch.zeros_like(entries.scale).index_add_(0, pairs.columns, push)

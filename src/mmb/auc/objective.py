@@ -9,10 +9,12 @@ from torch import Tensor, nn
 from mmb._numbers import check_range
 from mmb.auc.batches import Batch, TaskBatch
 from mmb.auc.labels import Labels, task_weights
+from mmb.auc.parts.anchor import Anchor
 from mmb.auc.parts.autograd import Gradients, Result, with_gradient
 from mmb.auc.parts.bad_values import BadValues, screen
 from mmb.auc.parts.first_step import watch_first_step
 from mmb.auc.parts.per_positive import PerPositive
+from mmb.auc.parts.previous_weights import PreviousWeights
 from mmb.auc.parts.tracked_thresholds import ThresholdReport
 from mmb.auc.parts.weighted_scores import WeightedScores, check_fed, check_tasks
 from mmb.auc.sampling import Draw
@@ -58,6 +60,7 @@ class Objective(nn.Module):
         weights_per_task: Whether every task is evaluated with its own weights (compositional training).
             Task-sampled batches then keep tasks apart and have a second set of rows for the lower level.
         rate_names: Names of the attributes that are step sizes of block variables.
+        anchor: Weight of cross-entropy after `warm_start`, relative to the objective's; 0 for none.
         bad_values: What to do with scores and weights that are not finite, too large to compute with, or
             negative (weights). `"refuse"`: the batch raises `BadValueError`, and nothing has changed; on a
             GPU, where looking would make every step wait, it has no effect and its loss is NaN. `"skip"`:
@@ -73,6 +76,7 @@ class Objective(nn.Module):
     evaluates_model: bool = False
     weights_per_task: bool = False
     rate_names: tuple[str, ...] = ()
+    anchor: float = 0.0
 
     task_weight: Tensor
     positives: Tensor
@@ -94,14 +98,16 @@ class Objective(nn.Module):
             "negatives": labels.negatives.clamp(min=1),
         }.items():
             self.register_buffer(name, value.to(dtype), persistent=False)
+        self.num_trained = int((self.task_weight > 0).sum())
         self._skipped = self.task_weight.new_zeros(())  # entries of the last batch
+        self.anchored: Anchor | None = None  # from `warm_start` on
 
     # -- The estimate ----------------------------------------------------------------------------------------
 
     def loss(self, entries: WeightedScores) -> Tensor:
         """The loss of one batch, whose gradient is the estimate; moves block state when `self.training`."""
         with torch.no_grad():
-            value, gradients = self.estimate(entries)
+            value, gradients = self._anchored(entries)
         return with_gradient(value, gradients)
 
     def estimate(self, entries: WeightedScores) -> tuple[Tensor, Gradients]:
@@ -112,8 +118,17 @@ class Objective(nn.Module):
 
     def adjusted_estimate(self, entries: WeightedScores) -> Result:
         """`estimate`, scaled if this is part of a [`Sum`][mmb.auc.Sum]; for those that evaluate the model."""
+        return (
+            self._anchored(entries) if self.adjust is None else self.adjust(entries, self.estimate(entries))
+        )
+
+    def _anchored(self, entries: WeightedScores) -> Result:
+        """`estimate`, held near cross-entropy if it goes on from trained weights."""
         result = self.estimate(entries)
-        return result if self.adjust is None else self.adjust(entries, result)
+        if self.anchored is None:
+            return result
+        found: Result = self.anchored(entries, self.positives / (self.positives + self.negatives), result)
+        return found
 
     def forward(
         self,
@@ -182,18 +197,21 @@ class Objective(nn.Module):
         scores, signs, weights, broken, self._skipped = screen(
             scores, signs, weights, tasks, self.bad_values, self.can_raise
         )
-        positive, negative = signs.clamp(min=0), 1 - signs * signs
+        positive, not_negative = signs.clamp(min=0), signs * signs
         if tasks is None:
             # importance / (n * rate), with rate = count / N
             per_row = self.num_rows / labels.shape[0]
-            positive, negative = positive * (per_row / self.positives), negative * (per_row / self.negatives)
+            per_positive, per_negative = per_row / self.positives, per_row / self.negatives
+            positive = positive * per_positive
+            negative = torch.addcmul(per_negative, not_negative, per_negative, value=-1)
             if weights is not None:
                 positive, negative = positive * weights, negative * weights
             task_weight, count = self.task_weight, self.num_usable
             rows = None if rows is None else rows.unsqueeze(1)
         else:
             scores, rows = scores.T, None if rows is None else rows.T
-            positive, negative = (kind.T / kind.sum(1).clamp(min=1) for kind in (positive, negative))
+            kinds = positive, 1 - not_negative
+            positive, negative = (kind.T / kind.sum(1).clamp(min=1) for kind in kinds)
             task_weight, count = self.task_weight.index_select(0, tasks), tasks.numel()
             task_weight = task_weight if weights is None else task_weight * weights.squeeze(1)
         negative_mass = negative.sum(0)
@@ -218,6 +236,7 @@ class Objective(nn.Module):
         for state, counts in ((self.positives, positives), (self.negatives, negatives)):
             state.copy_(torch.where(counts > 0, counts, 1.0))
         self.task_weight.copy_(task_weights(positives, negatives, self.task_weighting))
+        self.num_trained = int((self.task_weight > 0).sum())
 
     def log_odds(self) -> Tensor:
         """`log(n+ / n-)` of each task, `[m]`: about where cross-entropy puts the logits."""
@@ -225,13 +244,26 @@ class Objective(nn.Module):
 
     def task_mean(self, values: Tensor) -> Tensor:
         """Mean over the trained tasks of one value `[m]` for each; zero if no task is trained."""
-        trained = self.task_weight > 0
-        return torch.where(trained, values, 0.0).sum() / trained.sum().clamp(min=1)
+        if self.num_trained == len(values):
+            return values.mean()
+        return torch.where(self.task_weight > 0, values, 0.0).sum() / max(self.num_trained, 1)
 
     # -- Block state -------------------------------------------------------------------------------------
 
     def warm_start(self, scores: Tensor, labels: Tensor) -> None:
-        """Put block variables, if any, at their optimum for logits and labels `[n, m]` of this model."""
+        """Put block variables, if any, at their optimum for logits and labels `[n, m]` of a trained model.
+
+        Training goes on from there: with an `anchor`, tasks with labels here stay near cross-entropy.
+        """
+        if self.anchor > 0:
+            self.anchored = self.anchored or Anchor(self.anchor, self.task_weight)
+            self.anchored.hold(self.entries(scores, labels).sampled)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        """Also after a warm start that this objective has not seen."""
+        there = any(name.startswith(f"{prefix}anchored.") for name in state_dict)
+        self.anchored = self.anchored or Anchor(self.anchor, self.task_weight) if there else None
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def start_at(self, model: nn.Module) -> None:
         """Put block state that follows the model's weights at these weights, if there is any."""
@@ -255,7 +287,14 @@ class Objective(nn.Module):
 
     def per_positive_state(self) -> list[str]:
         """Entries of the state dict with a row per positive label (by row, then task) instead of per task."""
-        found = (prefix for prefix, module in self.named_modules() if isinstance(module, PerPositive))
+        return self._values_of(PerPositive)
+
+    def shared_state(self) -> list[str]:
+        """Entries of the state dict that belong to no task; several processes cannot divide such state."""
+        return self._values_of(PreviousWeights)
+
+    def _values_of(self, kind: type[nn.Module]) -> list[str]:
+        found = (prefix for prefix, module in self.named_modules() if isinstance(module, kind))
         return [f"{prefix}.value" for prefix in found]
 
     # -- Memory and capture ------------------------------------------------------------------------------

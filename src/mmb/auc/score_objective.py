@@ -37,10 +37,15 @@ class ScoreObjective(Objective):
         score = torch.sigmoid(logits - entries.gather(self.log_odds()) if recentered else logits)
         return score, torch.addcmul(score, score, score, value=-1)  # h - h^2
 
-    def held(self, entries: WeightedScores, value: Tensor, d_logits: Tensor) -> tuple[Tensor, Gradients]:
-        """The result of a loss of differences of scores: on logits, with a hold on their shift."""
-        if self.transform == "logit":
-            pull, d_pull = hold_shift(entries, entries.gather(self.log_odds()), self.shift_pull)
-            value = value + (entries.scale * pull).sum()
-            d_logits = torch.addcmul(d_logits, entries.scale, d_pull)
-        return value, [(entries.logits, d_logits)]
+    def held(
+        self, entries: WeightedScores, value: Tensor, d_score: Tensor, slope: Tensor
+    ) -> tuple[Tensor, Gradients]:
+        """The result of a loss of differences of scores, with a hold on the shift of logits.
+
+        `d_score` is the derivative by the scores, `[rows, k]`, and `slope` theirs, from `squash`.
+        """
+        if self.transform != "logit":
+            return value, [(entries.logits, d_score * slope)]
+        pull, d_pull = hold_shift(entries, entries.gather(self.log_odds()), self.shift_pull)
+        value = value + (entries.scale * pull).sum()
+        return value, [(entries.logits, torch.addcmul(d_score, entries.scale, d_pull))]

@@ -102,6 +102,11 @@ class ShardedObjective(Objective):
                     f"{name}: expected a parameter with a leading axis of {len(self.shard)} tasks, "
                     f"got shape {tuple(parameter.shape)}; what tasks share belongs in the model"
                 )
+        for name in self.inner.shared_state():
+            raise ValueError(
+                f"{name} of {type(self.inner).__name__} belongs to no task and cannot be divided among "
+                "processes: train with one"
+            )
         self._share = int((self.inner.task_weight > 0).sum()) / labels.num_usable
         self.rows_seen = 0
         self._parallel: list[DistributedDataParallel] = []  # in a list, so that it is not a submodule

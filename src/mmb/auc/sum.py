@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from mmb._numbers import check_positive, check_range
 from mmb.auc.batches import Batch, TaskBatch
 from mmb.auc.objective import Objective, model_scores
+from mmb.auc.parts.anchor import BETA, follow_size
 from mmb.auc.parts.autograd import Gradients, Result
 from mmb.auc.parts.tracked_thresholds import ThresholdReport
 from mmb.auc.parts.weighted_scores import WeightedScores
@@ -60,7 +61,7 @@ class Sum(Objective):
         *,
         names: Sequence[str] | None = None,
         rescale: bool = True,
-        beta: float = 0.05,
+        beta: float = BETA,
     ) -> None:
         check_range("(0, 1]", beta=beta)
         weights, objectives = _checked(parts)
@@ -69,8 +70,9 @@ class Sum(Objective):
         if len(names) != len(objectives) or len(set(names)) != len(names):
             raise ValueError(f"names: expected {len(objectives)} different ones, got {names}")
         first = objectives[0]
-        self.task_weighting = first.task_weighting
-        self.num_rows, self.num_tasks, self.num_usable = first.num_rows, first.num_tasks, first.num_usable
+        self.task_weighting, self.anchored = first.task_weighting, None  # cross-entropy may be a part
+        for name in ("num_rows", "num_tasks", "num_usable", "num_trained"):
+            setattr(self, name, getattr(first, name))
         for name in ("task_weight", "positives", "negatives"):
             self.register_buffer(name, getattr(first, name).clone(), persistent=False)
         self.parts = nn.ModuleDict(dict(zip(names, objectives, strict=True)))
@@ -125,12 +127,7 @@ class Sum(Objective):
         weight = self.weights[index]
         if not self.rescale:
             return value, [(to, weight * by) for to, by in result[1]]
-        # of the task alone: without task weights, and whatever the number of tasks
-        alone = torch.where(entries.sampled, entries.scale, 1.0)
-        square = (by_logits * by_logits).sum(0) / (alone * alone)
-        size = torch.lerp(entries.gather(self.size[:, index]).to(square.dtype), square, self.beta)
-        if self.training:
-            entries.scatter_(self.size[:, index], size)
+        size = follow_size(entries, self.size[:, index], by_logits, self.beta, self.training)
         if index == 0:
             self._first_size = size
             return value, [(logits, weight * by_logits), *own]

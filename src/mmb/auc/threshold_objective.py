@@ -46,6 +46,7 @@ class ThresholdObjective(Objective):
     @torch.no_grad()
     def warm_start(self, scores: Tensor, labels: Tensor) -> None:
         """Put thresholds at the empirical quantiles; tasks without negatives here keep theirs."""
+        super().warm_start(scores, labels)
         entries = self.entries(scores, labels).averaged()
         self.tracked.warm_start(entries, self.cut(entries))
 

@@ -74,6 +74,7 @@ class TwoWayPartialAUC(PartialAUC):
             temperature=temperature,
             tau2=tau2,
             task_weighting=task_weighting,
+            anchor=0.0,
         )
         of_negatives = self.tracked
         self.tracked_positive = SoftQuantiles(  # of the mirrored scores, so their signs are changed
@@ -95,7 +96,8 @@ class TwoWayPartialAUC(PartialAUC):
         mirrored = entries.mirrored()
         negatives = self.tracked.look(entries, cut)
         positives = self.tracked_positive.look(mirrored, -cut)
-        terms = self.margin_terms(replace(entries, positive=positives.selected), score, negatives.selected)
+        lowest = replace(entries, positive=self.tracked_positive.select(mirrored, positives))
+        terms = self.margin_terms(lowest, score, self.tracked.select(entries, negatives))
         d_logits = terms.d_score * slope
         if self.gradient == "full":
             from_a = score - entries.gather(self.mean_positive)
@@ -114,7 +116,9 @@ class TwoWayPartialAUC(PartialAUC):
     def selected(self, entries: WeightedScores) -> tuple[Tensor, Tensor]:
         """The weights of positives and of negatives in the range, `[rows, k]`."""
         _, negative = super().selected(entries)
-        return self.tracked_positive.look(entries.mirrored(), -self.cut(entries)).selected, negative
+        mirrored = entries.mirrored()
+        tracking = self.tracked_positive.look(mirrored, -self.cut(entries))
+        return self.tracked_positive.select(mirrored, tracking), negative
 
     @torch.no_grad()
     def warm_start(self, scores: Tensor, labels: Tensor) -> None:

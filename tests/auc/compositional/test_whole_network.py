@@ -127,6 +127,31 @@ def compare_with_the_general_solver(gradient, feed, scores, kept, dtype, toleran
         assert (new[moved] != before[name][moved]).flatten(1 if new.ndim > 1 else 0).any(-1).all()
 
 
+@pytest.mark.parametrize("feed", BATCHES)
+def test_without_copies_it_equals_offsets_that_are_up_to_date(feed):
+    batch = BATCHES[feed]()
+    kept, model = make(copies_as="offsets", lr_lower=1.0)
+    start = {name: value.clone() for name, value in kept.state_dict().items()}
+    kept.backward(model, batch)  # offsets are now the steps of this batch
+    for name, value in start.items():
+        if "copies" not in name:
+            kept.state_dict()[name].copy_(value)
+    found = []
+    for objective in (kept, make(copies_as="none", lr_lower=1.0)[0]):
+        model.zero_grad()
+        objective.zero_grad()
+        objective.load_state_dict(
+            {name: value for name, value in start.items() if "copies" not in name}, strict=False
+        )
+        loss = objective.backward(model, batch)["loss"]
+        found.append({"loss": loss, "dual": objective.dual.clone(), **gradients(objective, model)})
+        found[-1] = {name: value.clone() for name, value in found[-1].items()}
+    torch.testing.assert_close(found[0], found[1])
+    assert objective.copies.footprint.bytes == 0
+    assert not any("copies" in name for name in objective.state_dict())
+    assert objective.memory_note() == "no weight copies"
+
+
 @pytest.mark.parametrize("gradient", ["exact", "first_order"])
 def test_equals_plain_autograd_task_by_task(gradient):
     """The formulas of the class, written out for one task at a time."""

@@ -39,7 +39,7 @@ def lower_variables(objective: Compositional) -> dict[str, Tensor]:
 
 
 def _offsets(objective: Compositional) -> bool:
-    return isinstance(objective, HeadCompositionalAUC) or objective.copies.offsets
+    return isinstance(objective, HeadCompositionalAUC) or objective.copies.kept == "offsets"
 
 
 def _own_weights(x: Tree, lower: Tree, batch: One) -> Tree:

@@ -110,6 +110,8 @@ def _select(objective: Selecting, threshold: SoftQuantiles, z: Tensor, value: Te
 def _cut(objective: Tracked, score: Score, x: Tree, batch: One) -> Tensor:
     """The scores `z` that the thresholds cut."""
     logits = score(x["model"], batch["inputs"], batch["task"])
+    if isinstance(objective, PairwisePartialAUC):
+        return logits / own_value(objective.unit, batch["task"])
     unit = isinstance(objective, PartialAUC) and objective.transform == "sigmoid"
     return torch.sigmoid(logits) if unit else logits
 
@@ -159,7 +161,8 @@ def _pairwise(
     short = objective.margin - (z.unsqueeze(1) - z)
     loss = functional.softplus(short) if objective.surrogate == "logistic" else short.clamp(min=0) ** 2
     value = batch["positive"] @ loss @ (batch["negative"] * select)
-    return value if objective.gradient == "full" else value + held(objective, z, batch)
+    logits = z * own_value(objective.unit, batch["task"])
+    return value if objective.gradient == "full" else value + held(objective, logits, batch)
 
 
 def _pauci(objective: PAUCI, score: Score, x: Tree, dual: Tensor, lower: None, batch: One) -> Tensor:

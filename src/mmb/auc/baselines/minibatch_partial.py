@@ -75,8 +75,7 @@ class MiniBatchPartialAUC(ScoreObjective):
             entries.scatter_(
                 self.current_share, (share * self.max_fpr ** (1 / self.anneal)).clamp(min=self.max_fpr)
             )
-        d_logits = d_score * slope * (2 * scale)
-        return self.held(entries, value, d_logits)
+        return self.held(entries, value, d_score * (2 * scale), slope)
 
 
 def top_part(score: Tensor, negative: Tensor, share: Tensor | float) -> Tensor:

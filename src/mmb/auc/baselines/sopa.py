@@ -5,11 +5,11 @@ import math
 import torch
 from torch import Tensor
 
-from mmb._numbers import check_positive, check_range
+from mmb._numbers import check_nonnegative, check_positive, check_range
 from mmb._renamed import renamed_arguments
 from mmb.auc.labels import Labels
 from mmb.auc.parts.autograd import Gradients
-from mmb.auc.parts.pairs import Pairs
+from mmb.auc.parts.pairs import Pairs, PairsAbove
 from mmb.auc.parts.per_positive import PerPositive
 from mmb.auc.parts.weighted_scores import WeightedScores
 from mmb.auc.per_positive_objective import PerPositiveObjective
@@ -64,19 +64,15 @@ class SOPA(PerPositiveObjective):
         pairs = Pairs.of(entries, self.capacity)
         slots = self.level.find(entries, pairs)
         score, slope = self.squash(entries)
-        loss, d_short = pairs.losses(score, self.margin, "squared_hinge")
-        level = self.level.value[slots]
-        excess = loss.sub_(level.unsqueeze(1))
-        chosen = pairs.beside((entries.negative / self.max_fpr).T.contiguous()).mul_(
-            excess.sign().clamp_(min=0)
-        )
-        mass = entries.negative_mass[pairs.columns]  # one, or one in expectation
-        share = pairs.weight * entries.scale[pairs.columns]
-        value = (share * (level * mass + excess.mul_(chosen).sum(1))).sum()
+        negative = (entries.negative / self.max_fpr).T.contiguous()
+        level = self.level.value.index_select(0, slots)
+        top = PairsAbove.of(pairs, score.T.contiguous(), self.margin, level, negative)
+        mass = pairs.of_task(entries.negative_mass)  # one, or one in expectation
+        share = pairs.weight * pairs.of_task(entries.scale)
+        value = (share * (level * mass + top.excess)).sum()
         if self.training:
-            self.level.store(slots, level - self.lr_positive * (mass - chosen.sum(1)), pairs.known)
-        d_score = pairs.to_scores(d_short.mul_(chosen), share)
-        return self.held(entries, value, d_score * slope)
+            self.level.store(slots, level - self.lr_positive * (mass - top.mass), pairs.known)
+        return self.held(entries, value, top.d_score(share, negative), slope)
 
 
 class SOPAs(PerPositiveObjective):
@@ -98,6 +94,8 @@ class SOPAs(PerPositiveObjective):
         margin: `c`.
         transform: What the loss compares; see [`MinMaxAUC`][mmb.auc.minmax.MinMaxAUC].
         task_weighting: See [`Objective`][mmb.auc.objective.Objective].
+        anchor: Weight of cross-entropy after `warm_start`, when training goes on from trained weights; 0 for
+            none. See [`Anchor`][mmb.auc.parts.anchor.Anchor].
     """
 
     @renamed_arguments(momentum="beta", scores="transform")
@@ -110,9 +108,12 @@ class SOPAs(PerPositiveObjective):
         margin: float = 1.0,
         transform: Transform = "sigmoid",
         task_weighting: float = 0.0,
+        anchor: float = 4.0,
     ) -> None:
         labels = labels if isinstance(labels, Labels) else Labels(labels)
         super().__init__(labels, margin, transform, task_weighting)
+        check_nonnegative(anchor=anchor)
+        self.anchor = anchor
         check_positive(temperature=temperature)
         check_range("(0, 1]", beta=beta)
         self.temperature, self.beta = temperature, beta
@@ -125,25 +126,27 @@ class SOPAs(PerPositiveObjective):
         score, slope = self.squash(entries)
         # in units in which the exponent is the square, to base two: exp2 is thrice as fast as exp on a CPU
         unit = math.sqrt(_LOG2_E / self.temperature)
-        rivals = torch.where(entries.negative > 0, unit * score, -math.inf).T.contiguous()
-        lead = unit * (score[pairs.rows, pairs.columns] - self.margin)
-        short = pairs.beside(rivals).sub_(lead.unsqueeze(1)).clamp_(min=0)
+        negative = entries.negative.T.contiguous()
+        rivals = torch.where(negative > 0, unit * score.T, -math.inf)
+        lead = unit * (pairs.own(score.T.contiguous()) - self.margin)
+        short = pairs.of_task(rivals).sub_(lead.unsqueeze(1)).clamp_(min=0)
         # the largest exponent is that of the highest negative: no pass over pairs looks for it
-        peak = (rivals.amax(1)[pairs.columns] - lead).clamp(min=0).square()
+        peak = (pairs.of_task(rivals.amax(1)) - lead).clamp(min=0).square()
         terms = torch.addcmul(-peak.unsqueeze(1), short, short).exp2_()
-        terms.mul_(pairs.beside(entries.negative.T.contiguous()))
+        terms.mul_(pairs.of_task(negative))
         peak = peak / _LOG2_E
-        now, old = peak + terms.sum(1).log(), self.log_mean.value[slots]
+        now, old = peak + terms.sum(1).log(), self.log_mean.value.index_select(0, slots)
         mixed = torch.logaddexp(old + _log(1 - self.beta), now + _log(self.beta))
         new = torch.where(old == -math.inf, now, torch.where(now == -math.inf, old, mixed))
         met = now != -math.inf  # there are negatives of the task in the batch (and NaN stays NaN)
-        share = torch.where(met, pairs.weight * entries.scale[pairs.columns], 0.0)
+        share = torch.where(met, pairs.weight * pairs.of_task(entries.scale), 0.0)
         value = self.temperature * (share * torch.where(met, new, 0.0)).sum()
         if self.training:
             self.log_mean.store(slots, new, pairs.known)
         per_term = (2 / unit) * share * torch.exp(torch.where(met, peak - new, 0.0))
-        d_score = pairs.to_scores(terms.mul_(short), per_term)
-        return self.held(entries, value, d_score * slope)
+        terms.mul_(short)
+        d_score = pairs.add_own(pairs.by_entry(terms, per_term), -per_term * terms.sum(1))
+        return self.held(entries, value, d_score, slope)
 
 
 def _log(number: float) -> float:

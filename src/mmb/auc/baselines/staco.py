@@ -6,7 +6,7 @@ from torch import Tensor
 from mmb._numbers import check_positive, check_range
 from mmb.auc.labels import Labels
 from mmb.auc.parts.autograd import Gradients
-from mmb.auc.parts.pairs import Pairs
+from mmb.auc.parts.pairs import Pairs, PairsAbove
 from mmb.auc.parts.per_positive import PerPositive
 from mmb.auc.parts.weighted_scores import WeightedScores
 from mmb.auc.per_positive_objective import PerPositiveObjective
@@ -73,25 +73,22 @@ class STACO(PerPositiveObjective):
         pairs = Pairs.of(entries, self.capacity)
         slots = self.own.find(entries, pairs)
         score, slope = self.squash(entries)
-        loss, d_short = pairs.losses(score, self.margin, "squared_hinge")
-        own, dual = self.own.value[slots].unbind(1)
-        excess = loss.sub_(own.unsqueeze(1))
-        chosen = pairs.beside((entries.negative / self.max_fpr).T.contiguous()).mul_(
-            excess.sign().clamp_(min=0)
-        )
-        mass = entries.negative_mass[pairs.columns]  # one, or one in expectation
-        inner = own * mass + excess.mul_(chosen).sum(1)  # g
+        negative = (entries.negative / self.max_fpr).T.contiguous()
+        own, dual = self.own.value.index_select(0, slots).unbind(1)
+        top = PairsAbove.of(pairs, score.T.contiguous(), self.margin, own, negative)
+        mass = pairs.of_task(entries.negative_mass)  # one, or one in expectation
+        inner = own * mass + top.excess  # g
         level = entries.gather(self.level)
-        short = (inner - level[pairs.columns] * mass) / self.worst
+        level_mass = pairs.of_task(level * entries.negative_mass)
+        short = (inner - level_mass) / self.worst
         dual = (dual + self.lr_dual * short).clamp(0, 1)
-        share = pairs.weight * entries.scale[pairs.columns]
-        value = (share * (dual * short + level[pairs.columns] * mass)).sum()
+        share = pairs.weight * pairs.of_task(entries.scale)
+        value = (share * (dual * short + level_mass)).sum()
         if self.training:
-            moved = own - self.lr_positive * dual / self.worst * (mass - chosen.sum(1))
-            met = pairs.known & entries.sampled[pairs.columns]
+            moved = own - self.lr_positive * dual / self.worst * (mass - top.mass)
+            met = pairs.known & pairs.of_task(entries.sampled)
             self.own.store(slots, torch.stack([moved, dual], 1), met)
             slope_of_level = pairs.weight * mass * (1 - dual / self.worst)
             total = torch.zeros_like(entries.scale).index_add_(0, pairs.columns, slope_of_level)
             entries.scatter_(self.level, level - self.lr_level * total)
-        d_score = pairs.to_scores(d_short.mul_(chosen), share * dual / self.worst)
-        return self.held(entries, value, d_score * slope)
+        return self.held(entries, value, top.d_score(share * dual / self.worst, negative), slope)

@@ -84,6 +84,8 @@ class HeadCompositionalAUC(MinMaxAUC):
         transform: `"sigmoid"`, `"logit"` or `"recentered"`; see [`MinMaxAUC`][mmb.auc.minmax.MinMaxAUC].
         lr_dual: Step size of the dual.
         task_weighting: See [`Objective`][mmb.auc.objective.Objective].
+        anchor: Weight of cross-entropy after `warm_start`, when training goes on from trained weights; 0 for
+            none. See [`Anchor`][mmb.auc.parts.anchor.Anchor].
     """
 
     evaluates_model = True
@@ -104,9 +106,15 @@ class HeadCompositionalAUC(MinMaxAUC):
         transform: Transform = "sigmoid",
         lr_dual: float = 0.1,
         task_weighting: float = 0.0,
+        anchor: float = 2.0,
     ) -> None:
         super().__init__(
-            labels, margin=margin, transform=transform, lr_dual=lr_dual, task_weighting=task_weighting
+            labels,
+            margin=margin,
+            transform=transform,
+            lr_dual=lr_dual,
+            task_weighting=task_weighting,
+            anchor=anchor,
         )
         check_inner_step(inner_lr, lr_lower, gradient)
         self.inner_lr, self.lr_lower, self.gradient = inner_lr, lr_lower, gradient

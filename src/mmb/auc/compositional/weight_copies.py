@@ -11,6 +11,7 @@ from mmb.auc.compositional.host_rows import HostRows
 from mmb.models.multitask import MultiTask, as_multitask
 
 StorageDtype = Literal["float64", "float32", "float16", "bfloat16"]
+Kept = Literal["weights", "offsets", "none"]
 
 
 class WeightCopies(nn.Module):
@@ -18,7 +19,8 @@ class WeightCopies(nn.Module):
 
     A row holds the trainable parameters of the encoder in order, then the head's weight and bias. Matrices
     are stored transposed, because that is how batched products give the gradients of linear layers. With a
-    dtype or device of None, storage follows the model and `.to()`; else it stays as chosen.
+    dtype or device of None, storage follows the model and `.to()`; else it stays as chosen. With
+    `kept="none"` there are no rows, only what a row would be.
     """
 
     stacked: Tensor  # call `wait` before reading it, if it is in host memory and a GPU computes with it
@@ -28,17 +30,18 @@ class WeightCopies(nn.Module):
         model: MultiTask,
         dtype: StorageDtype | torch.dtype | None = None,
         device: torch.device | str | None = None,
-        offsets: bool = False,
+        kept: Kept = "weights",
     ) -> None:
         super().__init__()
-        self.offsets = offsets
+        self.kept = kept
         self.names, self.shapes = _copied(model)
-        size = self.measure(model, dtype, device)
+        self.num_tasks = len(model.weight)
+        size = self.measure(model, dtype, device, kept)
         size.check()
         self.fixed_dtype = None if dtype is None else size.dtype
         self.fixed_device = None if device is None else size.device
         stacked = torch.empty(size.rows, size.width, dtype=size.dtype, device=size.device)
-        self.register_buffer("stacked", stacked)
+        self.register_buffer("stacked", stacked, persistent=kept != "none")
         self._host: HostRows | None = None
         self.reset(model)
 
@@ -47,12 +50,13 @@ class WeightCopies(nn.Module):
         model: MultiTask,
         dtype: StorageDtype | torch.dtype | None = None,
         device: torch.device | str | None = None,
+        kept: Kept = "weights",
     ) -> Footprint:
         """What copies of a model would need in memory; nothing is allocated."""
         _, shapes = _copied(model)
         found = getattr(torch, dtype) if isinstance(dtype, str) else dtype
         return Footprint(
-            rows=len(model.weight),
+            rows=0 if kept == "none" else len(model.weight),
             width=sum(shape.numel() for shape in shapes),
             dtype=found or model.weight.dtype,
             device=model.weight.device if device is None else torch.device(device),
@@ -68,7 +72,7 @@ class WeightCopies(nn.Module):
     def reset(self, model: MultiTask) -> None:
         """Put every copy at the model's current weights."""
         self.wait()
-        if self.offsets:
+        if self.kept != "weights":
             self.stacked.zero_()
             return
         for part, weight in zip(self.split(self.stacked), self.weights(model, None), strict=True):
@@ -91,7 +95,7 @@ class WeightCopies(nn.Module):
 
     def gather(self, tasks: Tensor | None, like: Tensor) -> Tensor:
         """The copies of the tasks (None is all), `[k, P]`, in the dtype and on the device of `like`."""
-        if tasks is None:
+        if tasks is None or self.kept == "none":
             self.wait()
             rows = self.stacked.clone()
         elif self.stacked.device.type == "cpu":
@@ -131,7 +135,7 @@ class WeightCopies(nn.Module):
 
     def check(self, model: nn.Module) -> MultiTask:
         """Return the model if it has the parameters of the one that the copies were made from."""
-        model = as_multitask(model, len(self.stacked))
+        model = as_multitask(model, self.num_tasks)
         known = dict(model.encoder.named_parameters())
         shapes = [known[name].shape for name in self.names if name in known]
         if [*shapes, model.weight.shape[1:], model.bias.shape[1:]] != self.shapes:

@@ -1,6 +1,6 @@
 """CompositionalAUC: multi-task AUC maximization with compositional training (mAUC-CT)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import torch
@@ -10,7 +10,7 @@ from mmb._numbers import check_choice, check_positive, check_range
 from mmb._renamed import renamed_arguments
 from mmb.auc.batches import Batch, TaskBatch
 from mmb.auc.compositional.per_task_model import TaskwiseModel, Weights
-from mmb.auc.compositional.weight_copies import StorageDtype, WeightCopies
+from mmb.auc.compositional.weight_copies import Kept, StorageDtype, WeightCopies
 from mmb.auc.labels import Labels
 from mmb.auc.minmax import MinMaxAUC
 from mmb.auc.parts.autograd import Gradients
@@ -21,7 +21,6 @@ from mmb.memory import free_bytes, readable_bytes
 from mmb.models.multitask import MultiTask, as_multitask
 
 Estimate = Literal["exact", "first_order"]
-Kept = Literal["weights", "offsets"]
 
 
 class CompositionalAUC(MinMaxAUC):
@@ -49,6 +48,10 @@ class CompositionalAUC(MinMaxAUC):
     \Delta_{w_i} = \bigl(I - \tilde\eta \nabla^2 CE_i(w_i; \tilde B_i)\bigr)
     \nabla_u L_i(u_i, a_i, b_i, \alpha_i; B_i).
     $$
+
+    With `copies_as="none"` nothing is kept (MemCS): $u_i = w_i - \tilde\eta \nabla CE_i(w_i; \tilde B_i)$
+    for the step's own batch. It needs no memory, and copies are never out of date, but the noise of
+    $\tilde B_i$ reaches the AUC loss: do not take too small batches for the lower level.
 
     `CE_i` weighs both classes equally, $\tfrac12 E_+[\log(1 + e^{-s})] + \tfrac12 E_-[\log(1 + e^s)]$:
     on batches that are half positive it is the plain mean, and it is the same function for all batches. `s`
@@ -82,7 +85,8 @@ class CompositionalAUC(MinMaxAUC):
             `lr_lower`, or for offsets.
         copies_device: Where the copies are stored; None is with the objective. In host memory (`"cpu"`), with
             the model on a GPU, the copies of the sampled tasks travel during the computation: see `prefetch`.
-        copies_as: `"weights"`, as in the paper, or `"offsets"`, which move along with the model's weights.
+        copies_as: `"weights"`, as in the paper, `"offsets"`, which move along with the model's weights, or
+            `"none"`, which keeps no copies; `lr_lower` has no effect then.
             Copies stay where they are until their task is sampled again, so that the estimate is that of
             older weights: with many tasks the model gets worse unless it moves slowly, so take offsets.
         margin: `c`.
@@ -116,19 +120,25 @@ class CompositionalAUC(MinMaxAUC):
         task_weighting: float = 0.0,
     ) -> None:
         super().__init__(
-            labels, margin=margin, transform=transform, lr_dual=lr_dual, task_weighting=task_weighting
+            labels,
+            margin=margin,
+            transform=transform,
+            lr_dual=lr_dual,
+            task_weighting=task_weighting,
+            anchor=0.0,
         )
         check_inner_step(inner_lr, lr_lower, gradient)
         check_choice(Kept, copies_as=copies_as)
         self.inner_lr, self.lr_lower, self.gradient = inner_lr, lr_lower, gradient
-        self.copies = WeightCopies(model, copies_dtype, copies_device, copies_as == "offsets")
+        self.copies = WeightCopies(model, copies_dtype, copies_device, copies_as)
         as_multitask(model, self.num_tasks)
 
     @classmethod
     def check_memory(cls, model: nn.Module, options: Mapping[str, Any], sharers: int = 1) -> None:
         """Refuse weight copies that cannot fit; the constructor checks for one process."""
         if isinstance(model, MultiTask):  # the constructor refuses any other model
-            size = WeightCopies.measure(model, options.get("copies_dtype"), options.get("copies_device"))
+            storage = (options.get("copies_dtype"), options.get("copies_device"))
+            size = WeightCopies.measure(model, *storage, options.get("copies_as", "weights"))
             size.check(sharers if size.device.type == "cpu" else 1)  # each process has its own GPU
 
     @classmethod
@@ -140,6 +150,8 @@ class CompositionalAUC(MinMaxAUC):
 
     def memory_note(self) -> str:
         """The memory that the weight copies take in this process, and what is left."""
+        if self.copies.kept == "none":
+            return "no weight copies"
         free = free_bytes(self.copies.stacked.device)
         left = "" if free is None else f"; {readable_bytes(free)} are left"
         return f"{self.copies.footprint} per process{left}"
@@ -154,7 +166,8 @@ class CompositionalAUC(MinMaxAUC):
         Call it with the tasks of step `t + 1`, in order, before step `t`, and leave the batches' `tasks` on
         the host: the transfer then happens while step `t` computes, and nothing waits for the device.
         """
-        self.copies.prefetch(tasks, self.dual.device)
+        if self.copies.kept != "none":
+            self.copies.prefetch(tasks, self.dual.device)
 
     def backward(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Add the estimate to `.grad`, and move the dual and the copies of the sampled tasks."""
@@ -170,16 +183,17 @@ class CompositionalAUC(MinMaxAUC):
         try:
             rows = self.copies.gather(tasks, like=model.weight)
             weights = self.copies.weights(model, at_upper.entries.tasks)
-            copies = self._copies(rows, weights)
+            leaves, steps = self._steps(at_lower, weights)
+            copies = self._copies(rows, weights, steps)
             entries, value, through_copies, own = self._upper(at_upper, copies, batch, at_lower.entries)
-            steps, delta = self._lower(at_lower, weights, through_copies)
+            delta = self._delta(leaves, steps, through_copies)
             moving = entries.sampled & self._finite(steps, entries)
         except Exception:
             self.dual.copy_(old_dual)  # the only state touched so far
             raise
         means, by_means = zip(*own, strict=True)
         torch.autograd.backward([*weights, *means], [*delta, *by_means])
-        if self.training:
+        if self.training and self.copies.kept != "none":
             self._move_copies(rows, weights, steps, moving)
             self.copies.scatter_(tasks, rows)
         at_lower.update_running_statistics()
@@ -197,12 +211,12 @@ class CompositionalAUC(MinMaxAUC):
         tasks = None if tasks is None else tasks.to(scores.device, non_blocking=True)
         return self.entries(scores, batch.labels, tasks, batch.weights)
 
-    def _copies(self, rows: Tensor, weights: Weights) -> list[Tensor]:
-        """The copies `u_i`, from rows that hold copies or offsets."""
-        parts = self.copies.split(rows)
-        if not self.copies.offsets:
-            return parts
-        return [part + weight.detach() for part, weight in zip(parts, weights, strict=True)]
+    def _copies(self, rows: Tensor, weights: Weights, steps: Weights) -> Sequence[Tensor]:
+        """The copies `u_i`, from rows that hold copies or offsets, or from this step's own."""
+        if self.copies.kept == "weights":
+            return self.copies.split(rows)
+        offsets = steps if self.copies.kept == "none" else self.copies.split(rows)
+        return [part.detach() + weight.detach() for part, weight in zip(offsets, weights, strict=True)]
 
     def _finite(self, steps: Weights, entries: WeightedScores) -> Tensor:
         """Which tasks `[k]` have finite steps; where a batch can be refused, all that are sampled must."""
@@ -219,7 +233,7 @@ class CompositionalAUC(MinMaxAUC):
         return finite
 
     def _upper(
-        self, at: TaskwiseModel, copies: list[Tensor], batch: Batch, lower: WeightedScores
+        self, at: TaskwiseModel, copies: Sequence[Tensor], batch: Batch, lower: WeightedScores
     ) -> tuple[WeightedScores, Tensor, Weights, Gradients]:
         """Value of the AUC loss, its gradient by the copies (scaled by task), and by the class means."""
         leaves = tuple(copy.detach().requires_grad_() for copy in copies)
@@ -232,23 +246,23 @@ class CompositionalAUC(MinMaxAUC):
         through = torch.autograd.grad(logits, leaves, by_logits, materialize_grads=True)
         return entries, value, through, own
 
-    def _lower(
-        self, at: TaskwiseModel, weights: Weights, through_copies: Weights
-    ) -> tuple[Weights, list[Tensor]]:
-        """`-inner_lr grad CE_i` per task, and `(I - inner_lr Hess CE_i) grad_u L_i` for the weights."""
-        exact = self.gradient == "exact"
+    def _steps(self, at: TaskwiseModel, weights: Weights) -> tuple[Weights, Weights]:
+        """The tasks' own weights, and the cross-entropy step from there, `-inner_lr grad CE_i`, per task."""
         with torch.enable_grad():
             leaves = at.own(weights)
             center = None if self.transform == "sigmoid" else at.entries.gather(self.log_odds())
-            steps = at.cross_entropy_steps(leaves, self.inner_lr, exact, center)
+            return leaves, at.cross_entropy_steps(leaves, self.inner_lr, self.gradient == "exact", center)
+
+    def _delta(self, leaves: Weights, steps: Weights, through_copies: Weights) -> list[Tensor]:
+        """`(I - inner_lr Hess CE_i) grad_u L_i` for the weights."""
         delta = list(through_copies)
-        if exact:
+        if self.gradient == "exact":
             outputs, along = zip(
                 *((a, b) for a, b in zip(steps, delta, strict=True) if a.requires_grad), strict=True
             )
             products = torch.autograd.grad(outputs, leaves, along, materialize_grads=True)
             delta = [part.add_(bend) for part, bend in zip(delta, products, strict=True)]
-        return steps, [_sum_over_tasks(part) for part in delta[:-2]] + delta[-2:]
+        return [_sum_over_tasks(part) for part in delta[:-2]] + delta[-2:]
 
     @torch.no_grad()
     def _move_copies(self, rows: Tensor, weights: Weights, steps: Weights, moving: Tensor) -> None:
@@ -256,7 +270,7 @@ class CompositionalAUC(MinMaxAUC):
 
         For offsets, the same with `w = 0`. They move at once: a compiler cannot write just some columns.
         """
-        if not self.copies.offsets:
+        if self.copies.kept == "weights":
             steps = tuple(
                 step + (weight.mT.contiguous().mT if step.dim() == 3 else weight)
                 for step, weight in zip(steps, weights, strict=True)

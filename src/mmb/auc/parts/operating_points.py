@@ -63,26 +63,26 @@ class OperatingPoints(nn.Module):
 
     def step(self, entries: WeightedScores) -> None:
         """Move the points of the sampled tasks that have negatives in the batch."""
-        old = entries.gather(self.state)
-        point, center, variance, seen = old.unbind(1)
+        point, center, variance, seen = entries.gather(self.state).to(entries.logits.dtype).unbind(1)
+        negative = entries.negative
         per_mass = 1 / entries.negative_mass  # without negatives, nothing below is finite, nor written
         from_center = entries.logits - center
-        pull = entries.negative * from_center
-        mean, square = pull.sum(0) * per_mass, (pull * from_center).sum(0) * per_mass
-        count = entries.negative.sign().sum(0)
+        pull = negative * from_center
+        mean, square = pull.sum(0) * per_mass, pull.mul_(from_center).sum(0) * per_mass
+        count = negative.sign().sum(0)
         # an average over all negatives at first, later of the last ones
         share = count / (seen.clamp(max=_MEMORY) + count)
         moved = share * mean
         new_center = center + moved
-        new_variance = (variance + share * (square - variance) - moved * moved).clamp(min=0)
-        above = entries.logits - point
+        new_variance = torch.lerp(variance, square, share).addcmul_(moved, moved, value=-1).clamp_(min=0)
         # the share above is half of one plus the mean sign: several times faster than comparisons
-        surplus = (entries.negative * above.sign()).sum(0) * (0.5 * per_mass) + (0.5 - self.rate)
+        mean_sign = (entries.logits - point).sign_().mul_(negative).sum(0) * per_mass
+        surplus = 0.5 * mean_sign + (0.5 - self.rate)
         first, later = (number / self.rate for number in _PASSED)
         speed = (count / (first + 0.5 * seen).clamp(max=later)).clamp(max=_FASTEST)
-        tail = (point - center) / _spread(variance) + (speed * self.unit * surplus).clamp(-1, 1)
+        tail = (point - center) / _spread(variance) + (self.unit * speed * surplus).clamp(-1, 1)
         target = new_center + torch.where(seen > 0, tail, self.start) * _spread(new_variance)
-        point = point + self.lr * (target - point)
+        point = torch.lerp(point, target, self.lr)
         entries.scatter_(self.state, torch.stack([point, new_center, new_variance, seen + count], 1))
 
     @torch.no_grad()

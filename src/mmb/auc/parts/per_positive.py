@@ -11,17 +11,21 @@ from mmb.auc.parts.weighted_scores import WeightedScores
 class PerPositive(nn.Module):
     """Numbers for each positive entry of the label matrix: memory grows with positives, not rows x tasks.
 
-    `value` is `[e]`, or `[e, w]` if `start` has `w` numbers.
+    `value` is `[e]`, or `[e, w]` if `start` has `w` numbers, in order of rows, then tasks.
     """
 
     value: Tensor
     keys: Tensor
+    row_starts: Tensor
 
     def __init__(self, labels: Labels, like: Tensor, start: float | tuple[float, ...]) -> None:
         super().__init__()
         self.num_tasks = labels.num_tasks
-        rows, tasks = (labels.values == 1).nonzero(as_tuple=True)  # in order of rows, then tasks
-        self.register_buffer("keys", rows * self.num_tasks + tasks, persistent=False)
+        rows, tasks = (labels.values == 1).nonzero(as_tuple=True)
+        keys = rows * self.num_tasks + tasks
+        starts = torch.searchsorted(keys, torch.arange(labels.num_rows, device=keys.device) * self.num_tasks)
+        self.register_buffer("keys", keys, persistent=False)
+        self.register_buffer("row_starts", starts, persistent=False)
         first = like.new_tensor(start)
         self.register_buffer("value", first.expand(*rows.shape, *first.shape).clone())
 
@@ -31,26 +35,45 @@ class PerPositive(nn.Module):
             raise ValueError(
                 "rows is missing: this objective keeps a variable per positive and looks it up by row"
             )
-        rows = entries.rows.expand(entries.logits.shape)[pairs.rows, pairs.columns]
-        tasks = pairs.columns if entries.tasks is None else entries.tasks[pairs.columns]
+        dense = entries.rows.shape[1] == 1  # the same rows for all tasks
+        rows = entries.rows.flatten().index_select(0, pairs.rows) if dense else pairs.own(entries.rows.T)
+        tasks = pairs.columns if entries.tasks is None else pairs.of_task(entries.tasks)
         keys = rows * self.num_tasks + tasks
-        slots = torch.searchsorted(self.keys, keys).clamp(max=len(self.keys) - 1)
-        if keys.device.type == "cpu" and not torch.compiler.is_compiling():
-            wrong = pairs.known & (self.keys[slots] != keys)
-            if bool(wrong.any()):
-                first = int(wrong.nonzero()[0])
-                row, task = int(rows[first]), int(tasks[first])
-                raise ValueError(
-                    f"rows: row {row} is positive for task {task} in the batch but not in the labels the "
-                    "objective was made with; rows must index into those labels"
-                )
+        if keys.device.type != "cpu" or torch.compiler.is_compiling():
+            return self._search(keys)
+        if dense:  # mostly all positives of a row are here, one slot after the other: no need to search
+            slots = self._in_order(entries, pairs, rows)
+            if not bool(self._wrong(slots, keys, pairs).any()):
+                return slots
+        slots = self._search(keys)
+        wrong = self._wrong(slots, keys, pairs)
+        if bool(wrong.any()):
+            first = int(wrong.nonzero()[0])
+            row, task = int(rows[first]), int(tasks[first])
+            raise ValueError(
+                f"rows: row {row} is positive for task {task} in the batch but not in the labels the "
+                "objective was made with; rows must index into those labels"
+            )
         return slots
+
+    def _search(self, keys: Tensor) -> Tensor:
+        return torch.searchsorted(self.keys, keys).clamp(max=len(self.keys) - 1)
+
+    def _in_order(self, entries: WeightedScores, pairs: Pairs, rows: Tensor) -> Tensor:
+        """Where the positives are if no positive of their rows is missing from the batch."""
+        found = entries.positive.sign().cumsum(1).flatten()
+        rank = found.index_select(0, pairs.rows * entries.positive.shape[1] + pairs.columns).long()
+        starts = self.row_starts.index_select(0, rows.clamp(0, len(self.row_starts) - 1))
+        return (starts + rank - 1).clamp(0, len(self.keys) - 1)
+
+    def _wrong(self, slots: Tensor, keys: Tensor, pairs: Pairs) -> Tensor:
+        return pairs.known & (self.keys.index_select(0, slots) != keys)
 
     def store(self, slots: Tensor, values: Tensor, known: Tensor) -> None:
         """Keep new values `[e, ...]`, of any precision, in slots that `find` gave, unless NaN or infinite.
 
         Those not `known` `[e]` stay.
         """
-        new = values.to(self.value.dtype)
+        new, old = values.to(self.value.dtype), self.value.index_select(0, slots)
         kept = known.reshape(-1, *(1,) * (new.dim() - 1)) & (new < torch.inf)
-        self.value[slots] = torch.where(kept, new, self.value[slots])
+        self.value.index_copy_(0, slots, torch.where(kept, new, old))

@@ -19,6 +19,7 @@ def hold_shift(entries: WeightedScores, center: Tensor, pull: float = PULL) -> t
     of a task wander, thresholds follow late, and no two machines take the same path. Positives and negatives
     are pulled alike, so that the ranking does not feel it.
     """
-    half = 0.5 * (entries.positive + entries.negative)
-    offset = (half * (entries.logits - center)).sum(0)
-    return 0.5 * pull * offset * offset, pull * offset * half
+    both = entries.positive + entries.negative
+    offset = 0.5 * (both * (entries.logits - center)).sum(0)
+    force = 0.5 * pull * offset
+    return force * offset, force * both

@@ -21,7 +21,6 @@ class Tracking(NamedTuple):
     curvature: Tensor  # its second derivative, [t, k]
     bell: Tensor  # -tau1 times the derivative of slope by each score, [t, rows, k]
     phi: Tensor  # the soft steps at the thresholds, [t, rows, k]
-    selected: Tensor  # negative weights times selection, [rows, k]; they sum to about one
 
 
 class SoftQuantiles(nn.Module):
@@ -85,22 +84,27 @@ class SoftQuantiles(nn.Module):
         self.per_width = 1 / (max_fpr - min_fpr)
 
     def look(self, entries: WeightedScores, z: Tensor) -> Tracking:
-        """Selection, and derivatives of the lower problems, for scores `z` (`[rows, k]`) that are cut."""
-        value, hessian = entries.gather(self.value).T, entries.gather(self.hessian).T
+        """Soft steps, and derivatives of the lower problems, for scores `z` (`[rows, k]`) that are cut."""
+        value, hessian = (entries.gather(state).to(z.dtype).T for state in (self.value, self.hessian))
         soft = self._sigmoid(z, value, self.tau1)
         phi = soft if self.temperature == self.tau1 else self._sigmoid(z, value, self.temperature)
         above = entries.negative * soft
         bell = torch.addcmul(above, above, soft, value=-1)  # w- soft (1 - soft)
-        within = phi[0] if len(phi) == 1 else phi[0] - phi[1]
         return Tracking(
             value,
             hessian,
-            slope=self.rates_of(entries) * entries.negative_mass - above.sum(1) + self.tau2 * value,
+            slope=torch.addcmul(self.tau2 * value, self.rates_of(entries), entries.negative_mass)
+            - above.sum(1),
             curvature=bell.sum(1) / self.tau1 + self.tau2,
             bell=bell,
             phi=phi,
-            selected=entries.negative * within * self.per_width,
         )
+
+    def select(self, entries: WeightedScores, tracking: Tracking) -> Tensor:
+        """Negative weights times the selection `s`, `[rows, k]`; they sum to about one."""
+        phi = tracking.phi
+        within = phi[0] if len(phi) == 1 else phi[0] - phi[1]
+        return (entries.negative * within).mul_(self.per_width)
 
     def rates_of(self, entries: WeightedScores) -> Tensor:
         """The rates of the batch's tasks, `[t, 1]` or `[t, k]`."""
@@ -113,9 +117,8 @@ class SoftQuantiles(nn.Module):
 
     def step(self, entries: WeightedScores, tracking: Tracking) -> None:
         """Move thresholds and Hessians of the sampled tasks."""
-        entries.scatter_(self.value, (tracking.value - self.lr * tracking.slope).T)
-        new = (1 - self.beta) * tracking.hessian + self.beta * tracking.curvature
-        entries.scatter_(self.hessian, new.T)
+        entries.scatter_(self.value, torch.sub(tracking.value, tracking.slope, alpha=self.lr).T)
+        entries.scatter_(self.hessian, torch.lerp(tracking.hessian, tracking.curvature, self.beta).T)
 
     def through_selection(self, entries: WeightedScores, tracking: Tracking, payoff: Tensor) -> Tensor:
         r"""Derivative by `z` through the selection: directly, and through the thresholds.

@@ -1,0 +1,126 @@
+"""MSVRAveragePrecision: average precision with a variance-reduced average (MSVR)."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mmb._numbers import check_nonnegative
+from mmb.auc.average_precision import AveragePrecision
+from mmb.auc.batches import Batch, TaskBatch
+from mmb.auc.labels import Labels
+from mmb.auc.objective import model_scores
+from mmb.auc.parts.autograd import with_gradient
+from mmb.auc.parts.pairs import Pairs, Surrogate
+from mmb.auc.parts.previous_weights import PreviousWeights
+from mmb.auc.parts.weighted_scores import WeightedScores
+from mmb.auc.score_objective import Transform
+
+
+class MSVRAveragePrecision(AveragePrecision):
+    r"""[`AveragePrecision`][mmb.auc.AveragePrecision] with variance-reduced tracking (Jiang et al., 2022).
+
+    A moving average lags: it belongs to weights of earlier steps, the more so the smaller its $\beta$, which
+    has to be small for little noise. MSVR also evaluates the model at its weights before the last step,
+    $w_{t-1}$, on the same batch, and adds what the step has changed:
+
+    $$
+    u_i \leftarrow (1-\beta)\, u_i + \beta\, g_i(w_t) + \gamma\, (g_i(w_t) - g_i(w_{t-1})),
+    \qquad \gamma = \frac{1-p}{p\,(1-\beta)} + 1 - \beta,
+    $$
+
+    with the numbers $g_i = (P_i, Q_i)$ of the batch, and the share $p$ of all positives that are in it: the
+    one step that is seen stands for those in which a positive was not met. With all rows in every batch,
+    $u_i$ is exact. It is kept to the range of $P_i$ and $Q_i$.
+
+    The price is one more evaluation of the model per step, without derivatives, and a copy of its weights.
+    One process trains it, and its steps are not captured as CUDA graphs.
+
+    Args:
+        labels: The training labels.
+        model: The model to be trained, of which the weights are copied.
+        surrogate: As in `AveragePrecision`.
+        margin: `c`.
+        transform: What the loss compares; see [`MinMaxAUC`][mmb.auc.minmax.MinMaxAUC].
+        beta: The weight of the newest batch, in (0, 1].
+        gamma: The weight of the change; None is that of the formula, which is large where batches hold few of
+            the positives, and zero is the plain average.
+        task_weighting: See [`Objective`][mmb.auc.objective.Objective].
+    """
+
+    evaluates_model = True
+
+    def __init__(
+        self,
+        labels: Labels | Tensor,
+        model: nn.Module,
+        *,
+        surrogate: Surrogate = "squared_hinge",
+        margin: float = 1.0,
+        transform: Transform = "sigmoid",
+        beta: float = 0.1,
+        gamma: float | None = None,
+        task_weighting: float = 0.0,
+    ) -> None:
+        super().__init__(
+            labels,
+            surrogate=surrogate,
+            margin=margin,
+            transform=transform,
+            beta=beta,
+            task_weighting=task_weighting,
+        )
+        check_nonnegative(gamma=0.0 if gamma is None else gamma)
+        self.gamma = gamma
+        self.previous = PreviousWeights(model)
+        self._before: Tensor | None = None  # logits of this batch at the previous weights, [rows, k]
+
+    @classmethod
+    def capture_problem(cls, options: Mapping[str, Any]) -> str | None:
+        """A graph cannot exchange the weights."""
+        return "evaluates the model at its previous weights, too; use mmb.auc.AveragePrecision"
+
+    def start_at(self, model: nn.Module) -> None:
+        """Take these weights as the previous ones."""
+        self.previous.follow(model)
+
+    def backward(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        """Add the estimate to `.grad`, and move the tracked numbers of the batch's positives."""
+        self.watch_first_step(model)
+        tasks = batch.tasks if isinstance(batch, TaskBatch) else None
+        given = batch.labels, tasks, batch.weights, batch.rows
+        with self.previous.put_in(model):
+            before = self.entries(model_scores(model, batch, self.num_tasks), *given)
+        entries = self.entries(model_scores(model, batch, self.num_tasks), *given).together(before)
+        with torch.no_grad():
+            self._before = before.logits
+            try:
+                value, gradients = self.adjusted_estimate(entries)
+            finally:
+                self._before = None
+        loss = entries.flag(with_gradient(value, gradients))
+        loss.backward()  # type: ignore[no-untyped-call]
+        if self.training:
+            self.previous.follow(model)
+        return {"loss": loss.detach(), **self.loss_parts(), **self.diagnostics()}
+
+    def follow(self, old: Tensor, now: Tensor, entries: WeightedScores, pairs: Pairs) -> Tensor:
+        """The tracked numbers, `[2, e]`, after a batch, within their range."""
+        plain = super().follow(old, now, entries, pairs)
+        if self._before is None:
+            return plain
+        earlier = replace(entries, logits=self._before)
+        losses, positive, negative, _ = self.compare(earlier, pairs)
+        p, q = losses.of_positives(positive)[0], losses.of_positives(negative)[0]
+        change = now - self.count(p, q, earlier, pairs)
+        new = torch.where(old[0] > 0, plain + self._weight(pairs) * change, plain)
+        return torch.stack([torch.maximum(new[0], self.least(entries, pairs)), new[1].clamp(min=0)])
+
+    def _weight(self, pairs: Pairs) -> Tensor | float:
+        """The weight of the change."""
+        if self.gamma is not None:
+            return self.gamma
+        rate = pairs.weight.sign().sum() / len(self.above.value)
+        return (1 / rate - 1) / max(1 - self.beta, 1e-3) + 1 - self.beta

@@ -1,0 +1,80 @@
+"""Pairs: sums over pairs equal those of the full tensor of rows x rows x tasks."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from mmb import auc
+from mmb.auc.parts.pairs import Pairs, PairsAbove, pair_loss
+from mmb.auc.parts.per_positive import PerPositive
+from objective_bank import make_data
+
+
+def prepared(seed=0, capacity=None):
+    """Entries of a batch with gaps, and their positives."""
+    data = make_data(seed=seed, rows=12, tasks=4)
+    objective = auc.CrossEntropy(data.labels).double()
+    entries = objective.entries(data.rand(12, 4), data.labels, rows=torch.arange(12))
+    return entries, Pairs.of(entries, capacity)
+
+
+@pytest.mark.parametrize("capacity", [None, 40])
+@pytest.mark.parametrize("itself", [True, False])
+@pytest.mark.parametrize("surrogate", ["squared_hinge", "logistic"])
+def test_sums_are_those_of_all_pairs(surrogate, itself, capacity):
+    entries, pairs = prepared(capacity=capacity)
+    losses = pairs.losses(entries.logits, 0.7, surrogate, itself=itself)
+    h = entries.logits.T
+    loss, slope = pair_loss(0.7 - h.unsqueeze(2) + h.unsqueeze(1), surrogate)  # [k, i, j]
+    if not itself:
+        other = 1 - torch.eye(12, dtype=h.dtype)
+        loss, slope = loss * other, slope * other
+    weight = torch.rand(4, 12, dtype=h.dtype, generator=torch.Generator().manual_seed(1))
+    for found, expected in zip(losses.of_positives(weight), (loss, slope), strict=True):
+        torch.testing.assert_close(found, (expected * weight.unsqueeze(1)).sum(2)[pairs.columns, pairs.rows])
+    of_positive = entries.positive.T.unsqueeze(2)
+    torch.testing.assert_close(losses.of_entries(pairs.weight), (of_positive * loss).sum(1))
+    torch.testing.assert_close(losses.slope_of_entries(pairs.weight), (of_positive * slope).sum(1))
+
+
+@pytest.mark.parametrize("level", [-0.3, 0.0, 0.4])
+def test_pairs_above_a_level(level):
+    entries, pairs = prepared(seed=2)
+    score, weight = entries.logits.T.contiguous(), entries.negative.T.contiguous()
+    levels = torch.full_like(pairs.weight, level)
+    top = PairsAbove.of(pairs, score, 0.7, levels, weight)
+    h = score.clone().requires_grad_()
+    short = 0.7 - h.flatten()[pairs.places].unsqueeze(1) + h[pairs.columns]
+    excess = short.clamp(min=0) ** 2 - level
+    chosen = weight[pairs.columns] * (excess > 0)
+    torch.testing.assert_close(top.mass, chosen.sum(1))
+    torch.testing.assert_close(top.excess, (chosen * excess).sum(1).detach())
+    (expected,) = torch.autograd.grad((pairs.weight * (chosen * excess).sum(1)).sum(), h)
+    torch.testing.assert_close(top.d_score(pairs.weight, weight), expected.T)
+
+
+def test_logistic_pairs_of_any_distance_are_finite():
+    labels = torch.tensor([[1], [0]])
+    entries = auc.CrossEntropy(labels).entries(torch.tensor([[-1e6], [1e6]]), labels)
+    losses = Pairs.of(entries).losses(entries.logits, 1.0, "logistic", itself=False)
+    assert losses.slope.tolist() == [[0.0, 1.0]]
+    assert 80 < float(losses.loss[0, 1]) < 100  # of a loss, not of its slope, the value has a limit
+
+
+def test_variables_are_found_though_the_batch_lacks_positives_of_its_rows():
+    labels = torch.tensor([[1, 1, 1], [0, 1, 1], [1, 0, -1], [0, 0, 0]])
+    values = PerPositive(auc.Labels(labels), torch.zeros(3), start=0.0)
+    objective = auc.CrossEntropy(labels)
+    rows = torch.tensor([2, 0, 1])
+    for gaps in ([], [(1, 0)], [(1, 1), (2, 2)]):
+        seen = labels[rows].clone()
+        for place in gaps:
+            seen[place] = -1
+        entries = objective.entries(torch.zeros(3, 3), seen, rows=rows)
+        pairs = Pairs.of(entries)
+        expected = rows[pairs.rows] * 3 + pairs.columns
+        assert values.keys[values.find(entries, pairs)].tolist() == expected.tolist()
+    entries = objective.entries(torch.zeros(1, 3), torch.tensor([[1, 0, 0]]), rows=torch.tensor([9]))
+    with pytest.raises(ValueError, match="row 9"):
+        values.find(entries, Pairs.of(entries))
