@@ -115,7 +115,7 @@ class Mixed(auc.Objective):
     def __init__(self, labels: Tensor) -> None:
         super().__init__(labels)
         self.entropy = auc.CrossEntropy(labels)
-        self.ranking = auc.MinMaxAUC(labels, transform="recentered", margin=4.0)
+        self.ranking = auc.MinMaxAUC(labels, anchor=0.0, transform="recentered", margin=4.0)
 
     def loss(self, entries: auc.WeightedScores) -> Tensor:
         return self.entropy.loss(entries) + 0.05 * self.ranking.loss(entries)
@@ -126,13 +126,15 @@ class Mixed(auc.Objective):
 
 BRANCHES: dict[str, Callable[[Tensor], auc.Objective]] = {
     "ce": auc.CrossEntropy,
-    "auc, recentered": lambda y: auc.MinMaxAUC(y, transform="recentered", margin=4.0),
-    "auc, logits": lambda y: auc.MinMaxAUC(y, transform="logit", margin=2.0),
+    "auc, recentered": lambda y: auc.MinMaxAUC(y, anchor=0.0, transform="recentered", margin=4.0),
+    "auc, logits": lambda y: auc.MinMaxAUC(y, anchor=0.0, transform="logit", margin=2.0),
     "ce + auc": Mixed,
-    "sopa-s": lambda y: auc.SOPAs(y, transform="recentered"),
-    "pauc, recentered": lambda y: auc.PartialAUC(y, transform="recentered", margin=8.0, max_fpr=0.5),
-    "pauc": auc.PartialAUC,
-    "pairwise": auc.PairwisePartialAUC,
+    "sopa-s": lambda y: auc.SOPAs(y, anchor=0.0, transform="recentered"),
+    "pauc, recentered": lambda y: auc.PartialAUC(
+        y, anchor=0.0, transform="recentered", margin=8.0, max_fpr=0.5
+    ),
+    "pauc": lambda y: auc.PartialAUC(y, anchor=0.0),
+    "pairwise": lambda y: auc.PairwisePartialAUC(y, anchor=0.0, unit=1.0),
 }
 
 

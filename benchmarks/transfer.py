@@ -3,9 +3,10 @@
     python benchmarks/transfer.py run --output runs/transfer --log results/transfer/runs.jsonl [--sets ...]
     python benchmarks/transfer.py table results/transfer/runs.jsonl
 
-`run` trains, for each data set and seed, one start by cross-entropy and all branches that any pool has, with
-the settings that `mmb train --method soup` uses, and writes metrics of every branch, control and soup.
-`table` takes for each data set the pool and the rule that are best on the others.
+`run` trains, for each data set and seed, one start by cross-entropy, and from it the default soup and its
+controls as `mmb train` does; then all branches that any plan has (`--plans` with nothing leaves them out). It
+writes metrics of every branch, control and soup. `table` takes for each data set the plan and the rule that
+are best on the others.
 """
 
 from __future__ import annotations
@@ -26,7 +27,6 @@ from typing import Any
 import torch
 
 from _transfer_sets import SETS
-from mmb.soup import Soup
 from mmb.training import Run, merge, resolve, train
 from mmb.training.loop.branch_average import average_branches, branch_weights
 from mmb.training.loop.evaluate import part_logits, recalibrate
@@ -38,19 +38,22 @@ from mmb.training.runs.scoring import mean_metrics, task_metrics
 
 BRANCHES: dict[str, dict[str, Any]] = {
     **{f"ce-{number}": {"method": "ce"} for number in range(1, 6)},
-    "auc-1": {"method": "auc"},
-    "auc-2": {"method": "auc"},
-    "auc-ct-heads": {},
-    "pauc-0.1": {"method": "pauc"},
-    "pauc-0.3": {"method": "pauc", "objective": {"max_fpr": 0.3}},
-    "pauc-0.5": {"method": "pauc", "objective": {"max_fpr": 0.5}},
-    "pairwise-0.3": {"method": "pauc-pairwise", "objective": {"max_fpr": 0.3}},
-    "sopa-s": {"training": {"capture": False}},
+    "auc-1": {"method": "auc", "objective": {"anchor": 0.0}},
+    "auc-2": {"method": "auc", "objective": {"anchor": 0.0}},
+    "auc-ct-heads": {"objective": {"anchor": 0.0}},
+    "pauc-0.1": {"method": "pauc", "objective": {"anchor": 0.0}},
+    "pauc-0.3": {"method": "pauc", "objective": {"max_fpr": 0.3, "anchor": 0.0}},
+    "pauc-0.5": {"method": "pauc", "objective": {"max_fpr": 0.5, "anchor": 0.0}},
+    "pairwise-0.3": {"method": "pauc-pairwise", "objective": {"max_fpr": 0.3, "anchor": 0.0, "unit": 1.0}},
+    "sopa-s": {"training": {"capture": False}, "objective": {"anchor": 0.0}},
+    "ap": {"method": "ap"},
+    "ndcg": {"method": "ndcg"},
     "ce+auc": {"method": "sum", "objective": {"parts": {"ce": {}, "auc": {}}}},
     "ce+pauc": {"method": "sum", "objective": {"parts": {"ce": {}, "pauc": {"max_fpr": 0.3}}}},
 }
 POOL = ["ce-1", "auc-1", "auc-2", "pauc-0.3", "pairwise-0.3"]
-SHORT = {f"{name}, short": BRANCHES[name] for name in POOL}  # half as long
+PRECISION = ["ce-1", "auc-1", "pauc-0.3", "ap", "ndcg"]
+SHORT = {f"{name}, short": BRANCHES[name] for name in (*POOL, "ap", "ndcg")}  # half as long
 FRESH = {  # from random weights, and their shares of the first phase
     "fresh pauc, 0.2": (BRANCHES["pauc-0.3"], 0.2),
     "fresh pauc, 0.25": (BRANCHES["pauc-0.3"], 0.25),
@@ -58,13 +61,20 @@ FRESH = {  # from random weights, and their shares of the first phase
     "fresh pairwise, 0.25": (BRANCHES["pairwise-0.3"], 0.25),
 }
 
+
+def _short(names: Sequence[str]) -> list[str]:
+    return [f"{name}, short" for name in names]
+
+
 # What is trained after the first phase: half as many steps as in it.
 PLANS: dict[str, list[str]] = {
     "A": POOL,
     "B": ["ce-1", "auc-1", "auc-2", "pauc-0.5", "ce+auc"],
     "C": ["ce-1", "ce+auc", "ce+pauc", "auc-1", "pauc-0.5"],
-    "A short, fresh pauc": [*SHORT, "fresh pauc, 0.25"],
-    "A short, fresh pairwise": [*SHORT, "fresh pairwise, 0.25"],
+    "A short, fresh pauc": [*_short(POOL), "fresh pauc, 0.25"],
+    "A short, fresh pairwise": [*_short(POOL), "fresh pairwise, 0.25"],
+    "F": PRECISION,
+    "F short, fresh pairwise": [*_short(PRECISION), "fresh pairwise, 0.25"],
     "D, fresh pauc": ["ce-1", "auc-1", "pauc-0.3", "fresh pauc, 0.2"],
     "D, fresh pairwise": ["ce-1", "auc-1", "pauc-0.3", "fresh pairwise, 0.2"],
     "E, fresh pauc": ["ce-1", "auc-1", "ce+auc", "fresh pauc, 0.2"],
@@ -81,7 +91,8 @@ RULES: dict[str, SoupSettings] = {
 CONTROL = "CE average"  # of as many branches, with as many steps
 _CONTROLS = [f"ce-{number}" for number in range(1, 6)]
 BY_AUC = "default, selected by AUC"
-DEFAULT = "A short, fresh pairwise; greedy, guard 1"  # what `mmb train --method soup` does
+DEFAULT = "soup"  # what `mmb train --method soup` does
+_EARLIER = "A short, fresh pairwise; greedy, guard 1"  # the default before
 METRICS = ("pauc", "ap", "auc")
 
 
@@ -111,18 +122,35 @@ def measure(
         train(found)
         return found
 
-    # All branches of all plans; the averages of these runs are not used.
     share = recipe.soup.share
+    runs = {
+        "start": start,
+        "CE longer": from_start("longer", "ce-longer", soup={"share": 5 * share}),
+        CONTROL: from_start("ce-average", "ce-average", soup={"share": share}),
+        DEFAULT: from_start("soup", "soup"),
+    }
+    rows = {
+        title: {part: run.result()[part] for part in ("valid", "test")} | _picked(run.result())
+        for title, run in runs.items()
+    }
+    with own_randomness(seed, find_device(device)):
+        setup = make_setup(recipe)
+    by_auc = replace(setup, recipe=replace(recipe, training=replace(recipe.training, select="auc")))
+    rows[BY_AUC] = _averaged(by_auc, _branches(runs[DEFAULT]))
+
+    # All branches of all plans; the averages of these runs are not used.
+    if set(plans) == set(PLANS):
+        plans = {"CE": _CONTROLS, **plans}
     needed = {one for names in plans.values() for one in names}
-    needed |= set(BRANCHES if set(plans) == set(PLANS) else _CONTROLS)
+    needed |= set(BRANCHES if "CE" in plans else ())
     groups: dict[str, tuple[dict[str, Any], dict[str, float]]] = {
-        "branches": (BRANCHES, {"share": 2 * share}),
-        "short": (SHORT, {"share": share}),
+        "branches": (BRANCHES, {"share": share}),
+        "short": (SHORT, {"share": share / 2}),
         **{
             # with one that is not fresh, as every run with branches has
             place: (
                 {"ce": {}, place: {**method, "fresh": True}},
-                {"share": share / 50, "fresh_share": length},
+                {"share": share / 100, "fresh_share": length},
             )
             for place, (method, length) in FRESH.items()
         },
@@ -133,37 +161,38 @@ def measure(
         if trained:
             chosen = {_folder(one): methods[one] for one in methods if one in needed or one == "ce"}
             soup = {"rule": "uniform", **lengths}
-            found = from_start(_folder(place), "soup", branches=chosen, soup=soup).branches(start)
+            found = _branches(from_start(_folder(place), "soup", branches=chosen, soup=soup))
             branches |= {one: found[_folder(one)] for one in trained}
-    longer = from_start("longer", "ce-longer", soup={"share": 10 * share})
-    with own_randomness(seed, find_device(device)):
-        setup = make_setup(recipe)
-    rows = {
-        title: {part: run.result()[part] for part in ("valid", "test")}
-        for title, run in (("start", start), ("CE longer", longer))
-    }
     for branch in branches:
         setup.model.load_state_dict(branch_weights(branches[branch], setup))
         if recipe.training.batch_norm == "recalibrate":
             recalibrate(setup)
         rows[branch] = _metrics(setup)
-    for plan, names in {"CE": _CONTROLS, **plans}.items():
+    for plan, names in plans.items():
         for rule, settings in RULES.items():
             chosen = replace(setup, recipe=replace(recipe, soup=settings))
-            soup: Soup = average_branches(chosen, {one: branches[one] for one in names})
-            setup.model.load_state_dict(soup.model.state_dict())
-            title = CONTROL if (plan, rule) == ("CE", "uniform") else f"{plan}; {rule}"
-            rows[title] = {**_metrics(setup), "picked": list(soup.picked)}
-            if title == DEFAULT:
-                by_auc = replace(chosen.recipe, training=replace(recipe.training, select="auc"))
-                soup = average_branches(replace(chosen, recipe=by_auc), {one: branches[one] for one in names})
-                setup.model.load_state_dict(soup.model.state_dict())
-                rows[BY_AUC] = {**_metrics(setup), "picked": list(soup.picked)}
-    steps = {"start": start.result()["steps"]}
-    steps |= {one: run.result()["steps"] for one, run in branches.items()}
+            rows[f"{plan}; {rule}"] = _averaged(chosen, {one: branches[one] for one in names})
+    runs |= branches
+    steps = {title: run.result()["steps"] for title, run in runs.items()}
     seconds = round(time.perf_counter() - began, 1)
     facts = {"set": name, "seed": seed, "commit": commit(), "steps": steps, "seconds": seconds}
     return {**facts, "device": setup.dataset.device.type, "rows": rows}
+
+
+def _branches(run: Run) -> dict[str, Run]:
+    return {name: Run.open(run.path / "branches" / name) for name in run.recipe.branches}
+
+
+def _picked(result: Mapping[str, Any]) -> dict[str, list[str]]:
+    shares = {name: facts["share"] for name, facts in result.get("branches", {}).items()}
+    return {"picked": [name for name, share in shares.items() if share > 0]} if shares else {}
+
+
+def _averaged(setup: Setup, branches: Mapping[str, Run]) -> dict[str, Any]:
+    """Metrics of the average of branches, as the recipe of the setup says."""
+    soup = average_branches(setup, branches)
+    setup.model.load_state_dict(soup.model.state_dict())
+    return {**_metrics(setup), "picked": list(soup.picked)}
 
 
 def _folder(name: str) -> str:
@@ -205,8 +234,13 @@ def run_all(options: argparse.Namespace) -> None:
 
 
 def read(paths: Sequence[Path]) -> list[dict[str, Any]]:
-    """The records of some logs."""
-    return [json.loads(line) for path in paths for line in path.read_text().splitlines()]
+    """The records of some logs; in older ones, the default is that of their time."""
+    records = [json.loads(line) for path in paths for line in path.read_text().splitlines()]
+    for record in records:
+        rows = record["rows"]
+        if DEFAULT not in rows and _EARLIER in rows:
+            rows[DEFAULT] = rows[_EARLIER]
+    return records
 
 
 class Differences:
@@ -222,7 +256,9 @@ class Differences:
                 for metric in METRICS:
                     self._values[record["set"], row, metric].append(found["test"][metric] - base[metric])
         # Some data sets are measured with the default plan and its controls alone.
-        self.whole = [name for name in self.sets if all(self.has(name, row) for row in self.rows)]
+        counts = {name: sum(self.has(name, row) for row in self.rows) for name in self.sets}
+        self.whole = [name for name in self.sets if counts[name] == max(counts.values())]
+        self.shared = [row for row in self.rows if all(self.has(name, row) for name in self.whole)]
 
     def has(self, name: str, row: str) -> bool:
         """Whether a row was measured on a data set."""
@@ -238,7 +274,7 @@ class Differences:
         return statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan
 
     def over_sets(self, row: str, metric: str, without: str | None = None) -> float:
-        """Mean over the data sets that have all rows."""
+        """Mean over the data sets that have most rows."""
         return statistics.fmean(self.mean(name, row, metric) for name in self.whole if name != without)
 
     def best(self, rows: Sequence[str], without: str | None = None) -> str:
@@ -250,11 +286,11 @@ def tables(records: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Lines of Markdown."""
     against = Differences(records)
     seeds = {name: sum(record["set"] == name for record in records) for name in against.sets}
-    soups = [row for row in against.rows if row.split("; ")[0] in PLANS]
+    soups = [row for row in against.shared if row.split("; ")[0] in PLANS]
     yield "## The soup beside as much cross-entropy\n"
     yield (
         f"Test rows, minus the average of five CE branches of as many steps ({CONTROL}), x 1,000: mean over "
-        f"seeds (standard error), paired by seed. First the default, {DEFAULT!r}; then the plan and the rule "
+        "seeds (standard error), paired by seed. First the default; then the plan and the rule "
         "with the largest partial AUC on the other data sets.\n"
     )
     titles = ["data set", "seeds", "CE average, pAUC", *("pAUC", "AP", "AUC"), "CE longer, pAUC"]
@@ -279,14 +315,15 @@ def tables(records: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     )
     yield "| plan; rule | pAUC | AP | AUC | worst pAUC |"
     yield "|---|---|---|---|---|"
-    for row in ["start", "CE longer", *(f"CE; {rule}" for rule in RULES if rule != "uniform"), *soups]:
+    plain = ["start", "CE longer", *(f"CE; {rule}" for rule in RULES if rule != "uniform")]
+    for row in [*(row for row in plain if row in against.shared), *soups]:
         means = [f"{1000 * against.over_sets(row, metric):+.1f}" for metric in METRICS]
         worst = min(against.whole, key=lambda name, row=row: against.mean(name, row, "pauc"))
         yield f"| {row} | {' | '.join(means)} | {_cell(against, worst, row, 'pauc')} {worst} |"
     single = Differences(records, "ce-1")
     yield "\n## Each objective alone, after CE\n"
     yield "One branch, minus a branch that goes on with CE, x 1,000: test partial AUC, paired by seed.\n"
-    rows = [row for row in BRANCHES if not row.startswith("ce-")]
+    rows = [row for row in BRANCHES if row in single.shared and not row.startswith("ce-")]
     yield f"| data set | {' | '.join(rows)} |"
     yield f"|---|{'---|' * len(rows)}"
     for name in single.whole:

@@ -441,10 +441,36 @@ def test_of_two_averages_the_better_is_taken(values):
     assert found.value == pytest.approx(values[second], nan_ok=True)
 
 
-def test_two_averages_of_the_same_model_are_refused():
-    one = soup.uniform({"a": mlp(3, [8], 2)})
+def test_the_better_of_two_must_be_better_beyond_noise():
+    one, other = (soup.uniform({name: mlp(3, [8], 2)}) for name in "ab")
+    gains = torch.tensor([3.0, -2.0, 3.0, -2.0])  # mean 0.5, standard error 1.4
+    for guard, second in ((0.0, True), (0.3, True), (0.4, False)):
+        found = soup.better(one, other, lambda model: gains * (model is other.model), guard=guard)
+        assert found.picked == (("b",) if second else ("a",))
+        assert found.trials[-1].accepted == second
+    with pytest.raises(ValueError, match="guard"):
+        soup.better(one, other, lambda model: gains, guard=-1.0)
+
+
+def test_averages_that_have_some_models_in_common_are_refused():
+    models = points((0.0,), (1.0,))
     with pytest.raises(ValueError, match=r"other.*'a'"):
-        soup.better(one, one, lambda model: 0.0)
+        soup.better(soup.uniform({"a": models["a"]}), soup.uniform(models), lambda model: 0.0)
+
+
+@pytest.mark.parametrize(("guard", "picked"), [(0.0, ("b",)), (3.0, ("a", "b"))])
+def test_a_greedy_average_must_beat_that_of_all_by_more_than_noise(guard, picked):
+    models = points((0.0,), (1.0,))
+    noise = torch.tensor([2.0, 0.0, 1.0, 1.0])
+
+    def evaluate(model):
+        return model.place.detach() * noise
+
+    chosen = soup.greedy(models, evaluate, guard=0.0)
+    found = soup.better(soup.uniform(models), chosen, evaluate, guard=guard)
+    assert found.picked == picked
+    assert list(found.weights) == ["a", "b"]
+    assert found.values == {"a": 0.0, "b": 1.0}
 
 
 def test_the_spread_of_pseudo_values_is_the_noise_of_the_metric():

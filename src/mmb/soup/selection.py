@@ -145,8 +145,7 @@ def greedy(
     """
     if batches is not None and iter(batches) is batches:
         raise ValueError("batches: got an iterator, which is read only once; give a list or a data loader")
-    if not guard >= 0:
-        raise ValueError(f"guard: expected a number of standard errors, at least 0, got {guard!r}")
+    _check_guard(guard)
     pool = Pool(models, batches, start, like)
     fallback = pool.names[0] if fallback is None else fallback
     if fallback not in pool.names:
@@ -191,33 +190,43 @@ def greedy(
     return Soup(pool.hold(shares, final=True), shares, values, float(best.nanmean()), tuple(trials))
 
 
-def better(one: Soup, other: Soup, evaluate: Callable[[nn.Module], Any]) -> Soup:
-    """Of two averages that need not share a start, the one with the higher value.
+def better(one: Soup, other: Soup, evaluate: Callable[[nn.Module], Any], *, guard: float = 0.0) -> Soup:
+    """Of two averages, the one with the higher value. They need not share a start.
 
     Args:
         one: An average, also of a single model; it is taken if neither is better.
-        other: Another, of other models.
+        other: Another, of the same models or of other ones.
         evaluate: As for `greedy`.
+        guard: How many standard errors the gain of the other must have; 0 for any gain.
 
     Returns:
-        The better one. It lists the models of both; those of the other have no share in it.
+        The better one. It lists the models of both; those of the other alone have no share in it.
 
     Raises:
-        ValueError: If both have a model of the same name, or `evaluate` returns different numbers of values.
+        ValueError: If some models of both have the same name, but not all; or if `evaluate` returns different
+            numbers of values.
     """
-    if shared := one.weights.keys() & other.weights.keys():
+    _check_guard(guard)
+    shared = one.weights.keys() & other.weights.keys()
+    if shared and one.weights.keys() != other.weights.keys():
         raise ValueError(f"other: got the models {sorted(map(str, shared))}, which are among those of `one`")
     found = [_values(evaluate, average.model) for average in (one, other)]
     if len(found[0]) != len(found[1]):
         raise ValueError(f"evaluate: got {len(found[0])} values first and {len(found[1])} now")
     gain, error = _paired(found[1], found[0])
-    kept = other if gain > 0 else one
+    enough = gain > (0.0 if math.isnan(error) else guard * error)
+    kept = other if enough else one
     value = float(found[kept is other].nanmean())
     weights = {name: kept.weights.get(name, 0.0) for name in (*one.weights, *other.weights)}
     alone = {next(iter(other.weights)): float(found[1].nanmean())} if len(other.weights) == 1 else {}
-    trial = Trial(other.picked, one.picked, gain, error, gain > 0)
+    trial = Trial(other.picked, one.picked, gain, error, enough)
     trials = (*one.trials, *other.trials, trial)
     return Soup(kept.model, weights, {**one.values, **other.values, **alone}, value, trials)
+
+
+def _check_guard(guard: float) -> None:
+    if not guard >= 0:
+        raise ValueError(f"guard: expected a number of standard errors, at least 0, got {guard!r}")
 
 
 def _values(evaluate: Callable[[nn.Module], Any], model: nn.Module) -> Tensor:

@@ -1,5 +1,7 @@
 """Batch normalization in training on batches that are not drawn like the data."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -54,6 +56,32 @@ def test_recalibration_gives_every_row_the_same_weight(monkeypatch):
     assert rows % 32
     assert sum(sizes) == rows
     assert max(sizes) - min(sizes) <= 1 < len(sizes)
+
+
+def test_rows_are_augmented_for_recalibration_always_in_the_same_way():
+    setup = make_setup(tiny_recipe("ce"))
+
+    class Noisy:
+        """Inputs with an augmentation."""
+
+        def __init__(self, values):
+            self.values, self.device = values, values.device
+
+        def __len__(self):
+            return len(self.values)
+
+        def __getitem__(self, rows):
+            return self.values[rows]
+
+        def augmented(self, rows, generator):
+            return self[rows] + torch.rand(len(rows), 1, generator=generator)
+
+    plain = torch.cat(list(evaluate.CalibrationInputs(setup)))
+    setup = replace(setup, dataset=replace(setup.dataset, inputs=Noisy(setup.dataset.inputs)))
+    inputs = evaluate.CalibrationInputs(setup)
+    first, second = torch.cat(list(inputs)), torch.cat(list(inputs))
+    assert torch.equal(first, second)
+    assert ((first - plain) > 0).all()
 
 
 def test_tracked_statistics_are_those_of_the_batches(tmp_path):

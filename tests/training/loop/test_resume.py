@@ -108,7 +108,7 @@ def crash(run, step):
 
 
 @pytest.mark.parametrize("kind", ["rows", "tasks"])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [*METHODS, "mmb.auc:MSVRAveragePrecision"])
 def test_every_method_resumes_exactly(tmp_path, method, kind):
     recipe = tiny_recipe(method, sampler={"kind": kind}, training=SHORT)
     undisturbed, stopped = (Run.create(tmp_path / name, recipe) for name in ("undisturbed", "stopped"))
@@ -165,6 +165,7 @@ class SignalAt(Observer):
                 signal.raise_signal(number)
 
 
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize(
     ("number", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)]
 )
@@ -182,16 +183,14 @@ def test_a_signal_ends_training_with_a_checkpoint_of_that_step(tmp_path, number,
     assert_same_run(undisturbed, stopped)
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_a_second_signal_ends_training_at_once(tmp_path):
     run = Run.create(tmp_path / "run", tiny_recipe(training=SHORT))
     with pytest.raises(KeyboardInterrupt):
         train(run, SignalAt(6, signal.SIGINT, signal.SIGINT))
     assert newest_step(run) == 4
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        train(run, SignalAt(8, signal.SIGINT))  # which this process ignores
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    train(run, SignalAt(8, signal.SIGINT))  # which this process ignores
     assert run.finished
 
 

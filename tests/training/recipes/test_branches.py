@@ -31,7 +31,7 @@ def test_branches_follow_the_settings_of_the_recipe_and_their_own():
     assert far.objective["max_fpr"] == 0.5
     assert {ce.training.select, far.training.select} == {"auc"}
     assert (ce.training.steps, ce.schedule.name, ce.init_heads, ce.training.warm_start) == (
-        2,
+        4,
         "cosine",
         True,
         True,
@@ -47,9 +47,10 @@ def test_the_defaults_of_a_branch_s_method_hold_in_it():
 
 
 def test_a_recipe_in_epochs_has_branches_in_epochs():
-    recipe = resolve({"method": "soup", "data": {"name": "synthetic"}, "training": {"epochs": 20}})
-    assert {branch.training.epochs for branch in recipe.branches.values() if not branch.fresh} == {1.0}
-    assert recipe.branches["fresh"].training.epochs == 5.0
+    own = {"branches": {**METHODS["soup"].defaults["branches"], "other": {"method": "pauc", "fresh": True}}}
+    recipe = resolve({"method": "soup", "data": {"name": "synthetic"}, "training": {"epochs": 20}, **own})
+    assert {branch.training.epochs for branch in recipe.branches.values() if not branch.fresh} == {2.0}
+    assert recipe.branches["other"].training.epochs == 5.0
     assert {branch.training.steps for branch in recipe.branches.values()} == {None}
 
 
@@ -58,7 +59,7 @@ def test_a_fresh_branch_trains_as_the_first_phase_does_for_another_objective():
     branches = {"ce": {}, "other": {"method": "pauc", "fresh": True}}
     recipe = tiny_recipe("soup", pretrain=first, branches=branches, optimizer={"lr": 0.1})
     ce, other = recipe.branches["ce"], recipe.branches["other"]
-    assert (ce.fresh, ce.init_heads, ce.optimizer.lr, ce.training.steps) == (False, True, 0.1, 2)
+    assert (ce.fresh, ce.init_heads, ce.optimizer.lr, ce.training.steps) == (False, True, 0.1, 4)
     assert (other.fresh, other.init_heads, other.optimizer.lr, other.training.steps) == (True, False, 0.5, 25)
     assert other.objective["task_weighting"] == 0.0  # options of the first objective are not its own
     assert other.schedule == recipe.pretrain.schedule != ce.schedule
@@ -73,7 +74,7 @@ def test_without_test_rows_no_phase_sees_them():
 def test_only_recipes_with_branches_write_them():
     plain = to_plain(tiny_recipe("soup"))
     assert resolve(plain) == tiny_recipe("soup")
-    assert plain["soup"]["share"] == 0.05
+    assert plain["soup"]["share"] == 0.1
     assert not {"soup", "branches", "pretrain"} & to_plain(tiny_recipe("ce")).keys()
 
 

@@ -25,6 +25,16 @@ def test_every_method_has_a_recipe_that_survives_writing(method):
     assert resolve(yaml.safe_load(yaml.safe_dump(to_plain(recipe)))) == recipe
 
 
+def test_epochs_count_instead_of_steps_stated_before():
+    digits = {"method": "ce", "data": {"name": "digits"}}
+    assert resolve(digits).training.steps == 1000  # by its presets
+    for fragment in (digits, {**digits, "training": {"steps": 7}}):
+        found = resolve(with_overrides(fragment, ["training.epochs=3"])).training
+        assert (found.epochs, found.steps) == (3, None)
+    assert resolve({**digits, "training": {"epochs": 3}}).training.steps is None
+    assert resolve(with_overrides(digits, ["training.epochs=3", "training.steps=5"])).training.steps == 5
+
+
 def test_values_are_typed():
     recipe = resolved("optimizer.lr=1e-4", "model.hidden=[8, 9]", "training.patience=3", "seed=5")
     assert recipe.optimizer.lr == 1e-4

@@ -43,9 +43,9 @@ def test_a_stored_recipe_is_translated_with_all_its_parts():
     fresh = translate(stored)
     assert fresh == {
         **stored,
-        "objective": {"transform": "recentered", "beta": 0.4, "margin": 2.0},
+        "objective": {"transform": "recentered", "beta": 0.4, "margin": 2.0, "anchor": 0.0},
         "grid": {"objective.transform objective.beta": ["recentered", 1]},
-        "pretrain": {"method": "auc", "objective": {"transform": "logit"}},
+        "pretrain": {"method": "auc", "objective": {"transform": "logit", "anchor": 0.0}},
     }
     assert translate(fresh) == fresh
 
@@ -58,3 +58,13 @@ def test_a_recipe_of_today_is_not_changed():
 def test_the_old_name_of_a_function_raises_with_the_new_one():
     with pytest.raises(ImportError, match="with_overrides"):
         mmb.training.parse_overrides  # noqa: B018
+
+
+@pytest.mark.parametrize(("method", "later"), [("auc", {"anchor"}), ("pauc-pairwise", {"anchor", "unit"})])
+def test_options_that_came_later_leave_stored_runs_as_they_were(method, later):
+    stored = to_plain(resolve({"method": method, "data": {"name": "digits"}}))
+    assert translate(stored) == stored  # it has them
+    for name in later:
+        del stored["objective"][name]
+    objective = translate(stored)["objective"]
+    assert (objective["anchor"], objective.get("unit", 1.0)) == (0.0, 1.0)

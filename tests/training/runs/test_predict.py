@@ -12,9 +12,10 @@ from mmb.metrics import operating_points
 from mmb.training import Run, RunError, resolve, train
 from mmb.training.loop.outcome import load_weights
 from mmb.training.loop.setup import make_setup
-from mmb.training.runs import checkpoint
+from mmb.training.runs import checkpoint, prediction_tables
 from mmb.training.runs.calibrate import fit_calibration
 from mmb.training.runs.predict import Predictor, predict_file
+from mmb.training.runs.prediction_tables import task_columns
 from tiny_runs import TINY, tiny_recipe
 
 ENDS = ("", ":probability", ":decision")
@@ -286,6 +287,23 @@ def test_parquet_in_and_out(run, tmp_path):
     for name in ("task_0", "task_0:probability"):
         expected = [float(row[name]) for row in read_rows(tmp_path / "out.csv")]
         assert found[name].to_list() == pytest.approx(expected, rel=1e-6)
+
+
+def test_parquet_is_written_in_parts(tmp_path, monkeypatch):
+    """Also where a part has nothing but gaps in a column."""
+    polars = pytest.importorskip("polars")
+    monkeypatch.setattr(prediction_tables, "_TOGETHER", 4)
+    with prediction_tables.writing_table(tmp_path / "out.parquet", task_columns(["a"])) as write:
+        for row in range(1, 12, 2):
+            score = None if row < 8 else row / 10
+            first = [[row, row + 1], [1, 0], ["", "why"]]
+            write(first, {"id": [f"{row:03d}", "x"]}, [[score, score], [score, None], [None, 1]])
+    found = polars.read_parquet(tmp_path / "out.parquet")
+    assert found["row"].to_list() == list(range(1, 13))
+    assert found["id"].to_list()[::2] == ["001", "003", "005", "007", "009", "011"]
+    assert found["a"].to_list() == [None] * 8 + [0.9, 0.9, 1.1, 1.1]
+    assert found["a:decision"].to_list() == [None, 1] * 6
+    assert [path.name for path in tmp_path.iterdir()] == ["out.parquet"]
 
 
 def test_cells_of_the_input_are_kept_as_they_are(run, tmp_path):

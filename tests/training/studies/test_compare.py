@@ -25,7 +25,7 @@ def test_soups_bring_their_controls_and_share_the_first_phase(tmp_path):
     train_many(planned)
     assert not any((one.run.path / "pretrain").exists() for one in planned)
     summary = summarize([one.run for one in planned])
-    assert [summary[method]["steps"] for method in methods] == [40, 150, 150, 150]
+    assert [summary[method]["steps"] for method in methods] == [40, 140, 140, 140]
     again = plan_comparison({**TINY, "soup": {"share": 0.5}}, ["soup"], 2, tmp_path)
     assert all(one.run.finished for one in again)
 
@@ -36,6 +36,7 @@ def test_soups_can_be_compared_without_controls(tmp_path):
     assert planned[1].run.recipe.pretrain is not None
 
 
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.skipif(os.name == "nt", reason="signals, and one that is sent to a group of processes")
 @pytest.mark.parametrize(
     ("command", "number", "code"), [(COMPARE, signal.SIGINT, 130), (TUNE, signal.SIGTERM, 143)]
@@ -46,11 +47,9 @@ def test_the_first_signal_ends_all_processes(tmp_path, command, number, code):
     overrides += ["training.steps=1000000", "training.evaluate_every=1000000", "training.tensorboard=false"]
     command = [sys.executable, "-m", "mmb", *command, "--data", "synthetic", "--jobs", "2"]
     command += ["--output", str(tmp_path), *overrides]
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     process = subprocess.Popen(
         command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, start_new_session=True
     )
-    signal.signal(signal.SIGINT, before)
 
     def training():
         return [log.parent for log in tmp_path.glob("**/metrics.jsonl") if b'"train"' in log.read_bytes()]

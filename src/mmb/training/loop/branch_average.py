@@ -62,24 +62,23 @@ def conclude(
 def average_branches(setup: Setup, branches: Mapping[str, Run]) -> soup.Soup:
     """Average the weights of finished branches, as the recipe of the setup says, or take a fresh one.
 
-    Branches that were stopped early are left out, except for the first, the one to fall back to.
+    Branches that were stopped early are left out, unless the first was, too: then that tells nothing.
     """
     settings = setup.recipe.soup
     fresh = [name for name, branch in branches.items() if branch.recipe.fresh]
     related = [name for name in branches if name not in fresh]
-    kept = [
-        name for name in related if name == related[0] or not branches[name].result().get("stopped_early")
-    ]
+    stopped = {name for name in related if branches[name].result().get("stopped_early")}
+    kept = related if related[0] in stopped else [name for name in related if name not in stopped]
     states = {name: branch_weights(branches[name], setup) for name in (*kept, *fresh)}
     frozen = setup.recipe.training.batch_norm == "frozen"
     options: dict[str, Any] = {"like": setup.model, "batches": None if frozen else CalibrationInputs(setup)}
     values = validation_values(setup)
     with autocast(setup.dataset.device, getattr(torch, setup.recipe.training.precision)):
         together = {name: states[name] for name in kept}
-        if settings.rule == "uniform":
-            found = soup.uniform(together, **options)
-        else:
-            found = soup.greedy(together, values, guard=settings.guard, **options)
+        found = soup.uniform(together, **options)
+        if settings.rule == "greedy":
+            chosen = soup.greedy(together, values, guard=0.0, **options)
+            found = soup.better(found, chosen, values, guard=settings.guard)
         for name in fresh:
             alone = soup.uniform({name: states[name]}, **options)
             found = soup.better(found, alone, values)

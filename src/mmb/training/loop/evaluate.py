@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from mmb.models.batch_norm import recalibrate_batch_norm
+from mmb.training.loop.randomness import derive_seed
 from mmb.training.loop.setup import Setup
 from mmb.training.runs.scoring import autocast, mean_metrics, predict_logits, task_metrics
 
@@ -56,14 +57,17 @@ def recalibrate(setup: Setup) -> None:
 class CalibrationInputs:
     """Inputs of uniformly drawn training rows in batches, always the same, as often as they are iterated.
 
-    Batches that are rich in positives have other statistics than new rows.
+    Batches that are rich in positives have other statistics than new rows. Where training augments, so does
+    this: rows that a network has learned by heart have other statistics, too.
     """
 
     def __init__(self, setup: Setup) -> None:
         rows = setup.some_training_rows("batch_norm", _RECALIBRATION_ROWS)
         size = min(setup.recipe.training.evaluation_batch_size, 1024)
         self._dataset, self._batches = setup.dataset, rows.tensor_split(math.ceil(len(rows) / size))
+        self._seed = derive_seed(setup.recipe.seed, "batch_norm")
 
     def __iter__(self) -> Iterator[Any]:
         """The inputs, batch by batch."""
-        return (inputs for _, inputs in self._dataset.stream(self._batches))
+        generator = torch.Generator().manual_seed(self._seed)
+        return (inputs for _, inputs in self._dataset.stream(self._batches, generator))

@@ -14,7 +14,7 @@ _ROWS = 20_000  # enough for a quantile at a false positive rate of one per cent
 def prepare_start(run: Run, setup: Setup) -> None:
     """Copy the weights of the run or file to start from, and warm-start the objective, as the recipe says."""
     recipe = run.recipe
-    if recipe.init_from is not None:
+    if recipe.init_from is not None and not recipe.fresh:
         take_over(setup, Run.open(recipe.init_from), recipe.init_heads)
     elif recipe.pretrain is not None:
         take_over(setup, run.pretraining(), recipe.init_heads)

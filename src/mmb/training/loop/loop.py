@@ -23,7 +23,7 @@ from mmb.training.processes.group import Ranks, joined
 from mmb.training.processes.workers import Workers
 from mmb.training.runs import checkpoint
 from mmb.training.runs.fingerprints import changed, first_change, recipe_facts
-from mmb.training.runs.log import NoLog, RunLog
+from mmb.training.runs.log import NoLog, RunLog, read_log
 from mmb.training.runs.prediction_tables import task_columns
 from mmb.training.runs.run import Run, RunError
 
@@ -157,22 +157,37 @@ def train_branches(
 ) -> dict[str, Any]:
     """Train the first phase and all branches of a run, and average the branches.
 
-    Each of them is a run in its own folder, which continues from its newest checkpoint.
+    Each of them is a run in its own folder, which continues from its newest checkpoint. The first branch is
+    trained last: it gets the steps that others, stopped early, did not need.
     """
     observer = observer if observer is not None and ranks.is_main else Observer()
     with run.locked(ranks.is_main):
         start = ranks.main_first(run.start)
         if run.recipe.init_from is None:
             train_together(start, ranks, observer, at_once)
-        branches = ranks.main_first(lambda: run.branches(start))
-        waiting = [branch for branch in branches.values() if not branch.finished]
+        recipes = run.recipe.branches
+        first = next(name for name, recipe in recipes.items() if not recipe.fresh)
+        others = ranks.main_first(
+            lambda: {name: run.branch(name, start) for name in recipes if name != first}
+        )
+        waiting = [branch for branch in others.values() if not branch.finished]
         if jobs > 1 and len(waiting) > 1 and ranks.size == 1:
             with Workers(partial(_train, at_once=jobs), min(jobs, len(waiting))) as workers:
                 workers.do_all(waiting)
-        for branch in branches.values():
+        for branch in others.values():
             train_together(branch, ranks, observer, at_once)
+        spare = sum(map(_unused, others.values())) / recipes[first].training.length
+        last = ranks.main_first(lambda: run.branch(first, start, spare))
+        train_together(last, ranks, observer, at_once)
+        branches = {name: others.get(name, last) for name in recipes}
         facts = {"at_once": at_once} if at_once > 1 else {}
         return conclude(run, start, branches, ranks, observer, facts, only_best)
+
+
+def _unused(branch: Run) -> float:
+    """Of the length of a finished branch (see `TrainingSettings.length`), what an early end saved."""
+    planned = read_log(branch.path)[0]["steps"]
+    return branch.recipe.training.length * (1 - float(branch.result()["steps"]) / planned)
 
 
 def _train(run: Run, at_once: int) -> None:

@@ -22,7 +22,7 @@ class Progress:
     step: int = 0  # steps done
     best_step: int | None = None  # step of the best evaluation so far
     best: float = -math.inf  # its value, or minus the value where lower is better
-    first: float = math.nan  # that of the initial weights
+    first: float = math.nan  # that of the initial weights; in a fresh branch, of the start of the others
     since_best: int = 0  # evaluations since then
     stopped: bool = False  # whether training ended early
     seconds: float = 0.0  # time spent, by all processes that worked on the run one after the other
@@ -58,12 +58,20 @@ def evaluate(run: Run, setup: Setup, progress: Progress, log: RunLog, observer: 
     else:
         progress.since_best += 1
     if progress.step == 0:
-        progress.first = value
+        progress.first = _value_of_start(run) if run.recipe.fresh else value
     impatient = settings.patience is not None and progress.since_best >= settings.patience
     in_second_half = progress.step >= setup.steps / 2
     weak = settings.stop_below is not None and value < progress.first - settings.stop_below
     progress.stopped = impatient or (weak and in_second_half)
     return better
+
+
+def _value_of_start(run: Run) -> float:
+    """The validation metric of the run that other branches start from; NaN if it measures another one."""
+    assert run.recipe.init_from is not None
+    settings, found = run.recipe.training, Run.open(run.recipe.init_from).result()
+    comparable = settings.select in found["valid"] and found["max_fpr"] == settings.max_fpr
+    return METRICS[settings.select].gain(found["valid"][settings.select]) if comparable else math.nan
 
 
 def save(run: Run, setup: Setup, progress: Progress, log: RunLog) -> None:

@@ -144,7 +144,10 @@ def make_setup(recipe: Recipe, ranks: Ranks = ONE) -> Setup:
     """Make the parts of a run, in all processes that train it; `own_randomness` seeds the initial weights."""
     device = find_device(recipe.training.device)
     check_capture(recipe, device, ranks)
-    dataset = ranks.one_per_machine_first(lambda: load_data(recipe.data)).to(device)
+    if recipe.data.get("divide"):  # each process prepares its own part
+        dataset = load_data(recipe.data).to(device)
+    else:
+        dataset = ranks.one_per_machine_first(lambda: load_data(recipe.data)).to(device)
     check_agreement(ranks, recipe, dataset)
     labels = training_labels(dataset)
     model = model_registry.build(**complete_model(recipe.model, dataset)).to(device)

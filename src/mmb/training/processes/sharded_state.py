@@ -106,6 +106,9 @@ def places(objective: Objective, labels: Tensor) -> dict[str, Place]:
     """Where each entry of an objective's state is in that of all processes; labels `[n, m]` of all tasks."""
     own = objective.own_tasks
     found = dict.fromkeys(objective.state_dict(), task_place(objective))
+    for name in objective.shared_state():  # of one process
+        whole = len(objective.state_dict()[name])
+        found[name] = Place(0, whole, whole)
     for name in objective.per_positive_state():  # in order of rows, then tasks
         tasks = (labels == 1).nonzero()[:, 1].cpu()
         mine = ((tasks >= own.start) & (tasks < own.stop)).nonzero().squeeze(1)
@@ -126,7 +129,7 @@ class Division:
         """The state of a run with what only this process has as pieces; for one process, the state itself."""
         if self.ranks.size == 1:
             return state
-        blocks = {name: self._places[name].piece(value) for name, value in state["objective"].items()}
+        blocks = {name: self._place(name).piece(value) for name, value in state["objective"].items()}
         return {
             **state,
             "objective": blocks,
@@ -149,7 +152,11 @@ class Division:
 
     def own_blocks(self, saved: State) -> State:
         """The block state of this process's tasks in what was saved of the objective."""
-        return {name: self._places[name].find(value) for name, value in saved.items()}
+        return {name: self._place(name).find(value) for name, value in saved.items()}
+
+    def _place(self, name: str) -> Place:
+        """Where an entry of the objective's state is; what came with a warm start has a row per task."""
+        return self._places.get(name, self._tasks)
 
     def _row(self, stream: Tensor) -> Piece:
         return Piece.of(stream.unsqueeze(0), self.ranks.rank, self.ranks.size)

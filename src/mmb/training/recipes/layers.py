@@ -23,6 +23,9 @@ def with_presets(fragment: Fragment) -> Fragment:
         presets = _with_parts(presets, fragment)
     if "branches" in fragment:
         presets.pop("branches", None)  # a recipe's own branches replace those of its method
+    training = fragment.get("training")
+    if isinstance(training, Mapping) and "epochs" in training and "training" in presets:
+        presets["training"] = {key: value for key, value in presets["training"].items() if key != "steps"}
     merged = merge(presets, fragment)
     merged = merge({"model": default_model(merged["data"])}, merged)
     return merge(NETWORKS.get(name_in(merged, "model"), {}), merged)

@@ -63,18 +63,18 @@ METHODS: dict[str, Method] = {
     "staco": Method("STACO", "mmb.auc:STACO"),
     "pauci": Method("PAUCI", "mmb.auc:PAUCI"),
     "sum": Method("Sum", "mmb.auc:Sum"),
-    # One network from branches of one CE start, or a fresh one; its controls have as many steps.
+    # One network from branches of one CE start; its controls have as many steps. Branches are to differ, and
+    # the average holds them together: none is anchored to cross-entropy.
     "soup": Method(
         "Soup",
         "mmb.auc:CrossEntropy",
         {
             "branches": {
                 "ce": {},
-                "auc": {},
-                "auc-2": {"method": "auc"},
-                "pauc": {"objective": {"max_fpr": 0.3}},
-                "pauc-pairwise": {"objective": {"max_fpr": 0.3}},
-                "fresh": {"method": "pauc-pairwise", "fresh": True, "objective": {"max_fpr": 0.3}},
+                "auc": {"objective": {"anchor": 0.0}},
+                "pauc": {"objective": {"max_fpr": 0.3, "anchor": 0.0}},
+                "ap": {},
+                "ndcg": {},
             }
         },
     ),

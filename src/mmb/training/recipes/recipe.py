@@ -134,7 +134,7 @@ class TrainingSettings:
             that serve to choose settings: the test rows then stay unseen.
         patience: Evaluations in a row without a better one after which to stop; null never stops early.
         stop_below: From the middle of the run on, stop at an evaluation this much worse than that of the
-            initial weights; null never does.
+            initial weights or, in a fresh branch, of the start of the others; null never does.
         checkpoint_every: Steps between checkpoints; null is at every evaluation.
         keep_checkpoints: How many of the newest checkpoints to keep beside the best.
         log_every: Steps between lines in the log.
@@ -171,6 +171,16 @@ class TrainingSettings:
     evaluation_batch_size: Count = 4096
     device: str = "auto"
 
+    def times(self, share: float) -> TrainingSettings:
+        """The same for a share of the length."""
+        steps = None if self.steps is None else max(1, round(self.steps * share))
+        return replace(self, epochs=self.epochs * share, steps=steps)
+
+    @property
+    def length(self) -> float:
+        """In steps if they are stated, else in epochs: to be compared within a recipe."""
+        return self.steps or self.epochs
+
 
 @dataclass(frozen=True)
 class SoupSettings:
@@ -178,14 +188,15 @@ class SoupSettings:
 
     Attributes:
         share: Steps of each branch, as a share of those of the first phase.
-        fresh_share: The same for branches that begin at random weights.
+        fresh_share: The same for branches that begin at random weights. One that is stopped early leaves the
+            steps it did not need to the first branch.
         rule: "greedy" averages the weights of the branches that raise the validation metric, "uniform" those
             of all.
-        guard: With "greedy": how many standard errors the average must be above the first branch; if it is
-            not, that branch is taken.
+        guard: With "greedy": how many standard errors the average must be above that of all branches; if it
+            is not, that is taken.
     """
 
-    share: Positive = 0.05
+    share: Positive = 0.1
     fresh_share: Positive = 0.25
     rule: Literal["greedy", "uniform"] = "greedy"
     guard: NotNegative = 1.0

@@ -1,7 +1,8 @@
 """Keys and values of recipes that had another name in an earlier version.
 
 A recipe with an old name is refused with a message that says the new one. Recipes that an earlier version
-stored in the folder of a run are translated when they are read.
+stored in the folder of a run are translated when they are read; options that came later are set to what the
+run did without them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,6 +14,12 @@ from mmb.training.recipes.nested import Fragment, flatten
 _KEYS = {"objective.scores": "objective.transform"}
 _KEYS_OF_METHOD = {"sopa-s": {"objective.momentum": "objective.beta"}}
 _VALUES = {"objective.transform": {"recentred": "recentered"}}  # by new keys
+# What an option of an objective has to be so that a run without it is what it was.
+_UNANCHORED = {"anchor": 0.0}
+_LATER_OPTIONS: dict[str, dict[str, float]] = {
+    **dict.fromkeys(("auc", "auc-ct-heads", "pauc", "pauc-full", "sopa-s"), _UNANCHORED),
+    "pauc-pairwise": {**_UNANCHORED, "unit": 1.0},
+}
 
 
 def old_names(fragment: Mapping[str, Any]) -> Iterator[str]:
@@ -27,7 +34,7 @@ def old_names(fragment: Mapping[str, Any]) -> Iterator[str]:
 
 
 def translate(stored: Mapping[str, Any]) -> Fragment:
-    """A recipe that an earlier version stored, in the names of this one."""
+    """A recipe that an earlier version stored, in the names of this one, with the options it lacks."""
     method = stored.get("method")
     fresh = dict(stored)
     for section, options in stored.items():
@@ -40,7 +47,8 @@ def translate(stored: Mapping[str, Any]) -> Fragment:
         else:
             named = [_renamed(f"{section}.{name}", value, method) for name, value in options.items()]
             fresh[section] = {key.removeprefix(f"{section}."): value for key, value in named}
-    return fresh
+    later = _LATER_OPTIONS.get(str(method), {})
+    return {**fresh, "objective": {**later, **fresh.get("objective", {})}} if later else fresh
 
 
 def _renamed(keys: str, value: Any, method: Any) -> tuple[str, Any]:

@@ -37,12 +37,13 @@ from mmb.training.recipes.recipe import (
     RecipeError,
     SamplerSettings,
     SoupSettings,
-    TrainingSettings,
 )
 from mmb.training.recipes.renamed import old_names
 
 _HYPHEN = "\u2011"  # in names of parts: of a plain one in a key, jsonargparse makes an underscore
 _NAMES = ("method", "data", "data.name", "model", "model.name")
+# Where fresh branches ended above the start, they were at most 0.03 below it halfway.
+_STOP_BELOW, _STOP_FRESH_BELOW = 0.02, 0.05
 
 
 def with_overrides(fragment: Fragment, overrides: Iterable[str]) -> Fragment:
@@ -58,6 +59,10 @@ def with_overrides(fragment: Fragment, overrides: Iterable[str]) -> Fragment:
     Raises:
         RecipeError: If there is no `=` in a text, or its value cannot be read.
     """
+    overrides = list(overrides)
+    keys = [text.partition("=")[0] for text in overrides]
+    if "training.epochs" in keys and "training.steps" not in keys:
+        fragment = merge(fragment, {"training": {"steps": None}})  # which would count instead
     # names first: the types of other keys, and whether they are kept, follow from them
     for text in sorted(overrides, key=lambda text: text.partition("=")[0] not in _NAMES):
         fragment = merge(fragment, nest(dict([_parse_override(text, _text_keys(fragment))])))
@@ -206,24 +211,20 @@ def _branch(
         raise RecipeError(f"branches: {name!r} cannot be the name of a folder: use letters, digits, + - _ .")
     own: Fragment = {"method": name, "model": dict(recipe.model), "seed": 1000 * recipe.seed + number}
     if branch.get("fresh"):
-        first = recipe.pretrain or recipe
+        first = (recipe.pretrain or recipe).training.times(recipe.soup.fresh_share)
         like = {key: value for key, value in _first_phase(recipe, pretrain).items() if key != "objective"}
-        defaults = merge(like, {**own, "training": _length(first.training, recipe.soup.fresh_share)})
+        training = {"epochs": first.epochs, "steps": first.steps, "stop_below": _STOP_FRESH_BELOW}
+        defaults = merge(like, {**own, "training": training})
     else:
-        length = _length(recipe.training, recipe.soup.share)
-        training = {**length, "patience": None, "stop_below": 0.02, "warm_start": True}
+        first = recipe.training.times(recipe.soup.share)
+        length = {"epochs": first.epochs, "steps": first.steps}
+        training = {**length, "patience": None, "stop_below": _STOP_BELOW, "warm_start": True}
         schedule = {"name": "cosine", "warmup": 0}
         defaults = {**own, "schedule": schedule, "training": training, "init_heads": True}
     found = resolve(merge(merge(_choices(fragment), defaults), branch))
     if found.branches or found.pretrain is not None:
         raise RecipeError(f"branches.{name}: all branches have one start, so a branch has no phases")
     return found
-
-
-def _length(training: TrainingSettings, share: float) -> Fragment:
-    """A share of the length of a run."""
-    steps = None if training.steps is None else max(1, round(training.steps * share))
-    return {"epochs": training.epochs * share, "steps": steps}
 
 
 def make_parser(fragment: Fragment) -> Any:

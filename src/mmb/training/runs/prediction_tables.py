@@ -4,15 +4,17 @@ import csv
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from mmb._atomic_files import replacing, whole_file
+from mmb._atomic_files import replacing
 from mmb._extras import require
 from mmb.training.runs.run import RunError
 
 _FORMULA = ("=", "+", "-", "@")  # how a formula starts
 _FIRST = ["row", "usable", "problem"]
 _PARQUET = (".parquet", ".pq")
+_TOGETHER = 1 << 16  # rows of Parquet that are in memory
 
 
 def shown_name(task: str) -> str:
@@ -48,21 +50,16 @@ Writer = Callable[[Sequence[Sequence[Any]], dict[str, list[str]], Sequence[Seque
 
 @contextmanager
 def writing_table(target: Path, tasks: Sequence[str]) -> Iterator[Writer]:
-    """Write a table as a whole; Parquet if its name ends so, else CSV."""
+    """Write a table as a whole, some rows in memory at a time; Parquet if its name ends so, else CSV."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    if target.suffix.lower() in _PARQUET:
-        frames = require("polars", extra="table")
-        parts: list[Any] = []
+    kind = _writing_parquet if target.suffix.lower() in _PARQUET else _writing_csv
+    with replacing(target) as place, kind(place, tasks) as write:
+        yield write
 
-        def collect(first: Sequence[Sequence[Any]], own: dict[str, list[str]], values: Sequence[Any]) -> None:
-            names = [*_FIRST, *own_columns(list(own), tasks), *tasks]
-            parts.append(frames.DataFrame(dict(zip(names, [*first, *own.values(), *values], strict=True))))
 
-        yield collect
-        with replacing(target) as place:
-            frames.concat(parts, how="vertical_relaxed").write_parquet(place)
-        return
-    with whole_file(target) as file:
+@contextmanager
+def _writing_csv(place: Path, tasks: Sequence[str]) -> Iterator[Writer]:
+    with place.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         begun = False
 
@@ -75,6 +72,34 @@ def writing_table(target: Path, tasks: Sequence[str]) -> Iterator[Writer]:
             writer.writerows(zip(*first, *own.values(), *cells, strict=True))
 
         yield write
+
+
+@contextmanager
+def _writing_parquet(place: Path, tasks: Sequence[str]) -> Iterator[Writer]:
+    """Rows wait in files of their own, which polars joins as a stream: it adds none to a Parquet file."""
+    polars = require("polars", extra="table")
+    whole, number, text = polars.Int64, polars.Float64, polars.String
+    with TemporaryDirectory(dir=place.parent, prefix=f"{place.name}-") as folder:
+        waiting: list[Any] = []
+        parts: list[Path] = []
+
+        def keep() -> None:
+            parts.append(Path(folder, f"{len(parts)}.arrow"))
+            polars.concat(waiting).write_ipc(parts[-1], compression="lz4")
+            waiting.clear()
+
+        def write(first: Sequence[Sequence[Any]], own: dict[str, list[str]], values: Sequence[Any]) -> None:
+            names = [*_FIRST, *own_columns(list(own), tasks), *tasks]
+            kinds = [whole, whole, text, *[text] * len(own), *[number, number, whole] * (len(tasks) // 3)]
+            cells = zip(names, [*first, *own.values(), *values], strict=True)
+            waiting.append(polars.DataFrame(dict(cells), schema=dict(zip(names, kinds, strict=True))))
+            if sum(map(len, waiting)) >= _TOGETHER:
+                keep()
+
+        yield write
+        if waiting:
+            keep()
+        polars.scan_ipc(parts).sink_parquet(place)
 
 
 def _text(value: Any) -> Any:

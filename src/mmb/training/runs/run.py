@@ -130,21 +130,29 @@ class Run:
         """The run whose selected weights branches start from."""
         return self.pretraining() if self.recipe.init_from is None else Run.open(self.recipe.init_from)
 
-    def branches(self, start: Run) -> dict[str, Run]:
-        """The runs of the branches by name, in folders of this one; all but fresh ones begin at `start`."""
-        found = {}
-        for name, recipe in self.recipe.branches.items():
-            path = self.path / "branches" / name
-            if not recipe.fresh:
-                recipe = replace(recipe, init_from=str(start.path.resolve()))
-            if (path / _RECIPE).exists():
-                known = Run.open(path).recipe  # in its time, the start may have had another place
-                if replace(known, init_from=recipe.init_from) != recipe:
-                    raise RunError(f"{path} has a run of another recipe than that branch of {self.path}")
-                found[name] = Run(path, recipe)
-            else:
-                found[name] = Run.create(path, recipe)
-        return found
+    def branch(self, name: str, start: Run, spare: float = 0.0) -> Run:
+        """The run of a branch, in a folder of this one.
+
+        Args:
+            name: Its name in the recipe.
+            start: The run it begins at or, if it is fresh, is measured by.
+            spare: What to add to its length, as a share of it.
+
+        Returns:
+            The run, made or found again.
+
+        Raises:
+            RunError: If its folder has a run of another recipe.
+        """
+        recipe = replace(self.recipe.branches[name], init_from=str(start.path.resolve()))
+        recipe = replace(recipe, training=recipe.training.times(1 + spare))
+        path = self.path / "branches" / name
+        if not (path / _RECIPE).exists():
+            return Run.create(path, recipe)
+        known = Run.open(path).recipe  # in its time, the start may have had another place
+        if replace(known, init_from=recipe.init_from) != recipe:
+            raise RunError(f"{path} has a run of another recipe than that branch of {self.path}")
+        return Run(path, recipe)
 
     @property
     def checkpoints(self) -> Path:

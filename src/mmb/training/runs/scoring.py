@@ -50,9 +50,13 @@ def predict_logits(
 
 
 def autocast(device: torch.device, precision: torch.dtype) -> torch.autocast:
-    """Automatic mixed precision, or nothing with float32."""
+    """Automatic mixed precision, or nothing with float32.
+
+    Without torch's cache of cast weights: it would outlive weights that are loaded into a model inside.
+    """
     enabled = precision != torch.float32
-    return torch.autocast(device.type, dtype=precision if enabled else torch.bfloat16, enabled=enabled)
+    dtype = precision if enabled else torch.bfloat16
+    return torch.autocast(device.type, dtype=dtype, enabled=enabled, cache_enabled=False)
 
 
 def task_metrics(

@@ -84,7 +84,7 @@ def _branch_table(result: dict[str, Any], part: str) -> str:
     rows = [
         [
             name,
-            "stopped" if found.get("stopped_early") else found["share"],
+            "stopped" if found.get("stopped_early") and not found["share"] else found["share"],
             found["steps"],
             found["valid"][select],
             *(found[part][key] for key in shown_metrics(select)),

@@ -66,7 +66,7 @@ def plan_comparison(
 def _controls(recipe: Recipe, fragment: Fragment) -> dict[str, Fragment]:
     """CE with as many steps as a recipe with branches: the average of as many, and one that is as long."""
     count = sum(not branch.fresh for branch in recipe.branches.values())
-    share = sum(map(_length, recipe.branches.values())) / _length(recipe)
+    share = sum(branch.training.length for branch in recipe.branches.values()) / recipe.training.length
     average = {f"ce-{number}": CONTROL for number in range(1, count + 1)}
     soups = {
         "ce-average": {"branches": average, "soup": {"share": share / count, "rule": "uniform"}},
@@ -74,11 +74,6 @@ def _controls(recipe: Recipe, fragment: Fragment) -> dict[str, Fragment]:
     }
     shared = {key: value for key, value in fragment.items() if key not in ("branches", "soup")}
     return {method: {**shared, "method": method, **own} for method, own in soups.items()}
-
-
-def _length(recipe: Recipe) -> float:
-    """In steps if they are stated, else in epochs; phases of one recipe have the same of them."""
-    return recipe.training.steps or recipe.training.epochs
 
 
 def check_fair(recipes: Sequence[Recipe], same_rows: bool = True) -> None:
