@@ -2,10 +2,14 @@
 
     python benchmarks/tables.py                          # 2 million rows x 30 columns, beside polars
     python benchmarks/tables.py --rows 20000000 --skip polars,train --folder /somewhere/large
+    python benchmarks/tables.py --processes 1,2,3 --rows 2000000 # a folder of Parquet files, divided
 
 A CSV file is written: 25 numbers, two columns of names, three label columns with gaps. Each part runs in a
 process of its own, whose time, processor time and peak of memory (files mapped into it count) are measured.
-Training is the same loop, on rows from disk and on a tensor in memory, in turns. Linux and macOS.
+`steps` is a run of the library on the whole table, and `predict` writes Parquet.
+Preparing and polars' own read of the file take turns, and the fastest of three counts. Training is the same
+loop, on rows from disk and on a tensor in memory, in turns. With `--processes`, a folder of Parquet files is
+divided among processes of `torchrun`, which train a run together. Linux and macOS.
 """
 
 from __future__ import annotations
@@ -13,20 +17,25 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+from threading import Event, Thread
 
 import torch
 
 from _timing import lap, machine, print_json, print_table
 
 FEATURES, TASKS, BLOCK = 24, 3, 250_000
-PARTS = ("polars", "prepare", "start", "train", "predict")
+PARTS = ("polars", "prepare", "start", "train", "steps", "predict")
 BATCH, STEPS = 512, 200
+FILES = 12  # of a folder of Parquet files
+TURNS = 3  # of preparing and of polars' own read
 
 
 def write_table(path: Path, rows: int) -> None:
@@ -53,11 +62,24 @@ def write_table(path: Path, rows: int) -> None:
             pl.DataFrame(columns).write_csv(file, include_header=start == 0)
 
 
+def write_parts(folder: Path, rows: int) -> None:
+    """The same table as Parquet files."""
+    import polars as pl
+
+    write_table(folder / "table.csv", rows)
+    (folder / "parts").mkdir()
+    for number, frame in enumerate(pl.read_csv(folder / "table.csv").iter_slices(-(-rows // FILES))):
+        frame.write_parquet(folder / "parts" / f"{number:02d}.parquet")
+
+
+def data_of(path: Path) -> dict:
+    return {"path": path, "labels": [f"y{task}" for task in range(TASKS)]}
+
+
 def load(folder: Path):
     import mmb.data
 
-    labels = [f"y{task}" for task in range(TASKS)]
-    return mmb.data.load("table", folder / "root", path=folder / "table.csv", labels=labels)
+    return mmb.data.load("table", folder / "root", **data_of(folder / "table.csv"))
 
 
 def read_by_polars(folder: Path) -> dict:
@@ -106,11 +128,71 @@ def train_in_turns(folder: Path) -> dict:
     return {"lap": best["disk"], "memory": best["memory"]}
 
 
+def train_some_steps(folder: Path) -> dict:
+    """A run on the whole table, with its validation and test rows."""
+    from mmb.training import Run, resolve, train
+
+    os.environ["MMB_DATA"] = str(folder / "root")
+    data = {"name": "table", **data_of(folder / "table.csv")} | {"path": str(folder / "table.csv")}
+    training = {"steps": STEPS, "evaluate_every": STEPS, "tensorboard": False, "device": "cpu"}
+    recipe = resolve({"method": "pauc", "data": data, "training": training, "sampler": {"batch_size": BATCH}})
+    run = Run.create(folder / "whole", recipe)
+    return {"lap": lap(lambda: train(run) and None)}
+
+
 def predict_all(folder: Path) -> dict:
     from mmb.training import Run, predict_file
 
     run = Run.open(folder / "run")
-    return {"lap": lap(lambda: predict_file(run, folder / "table.csv", folder / "scores.csv") and None)}
+    return {"lap": lap(lambda: predict_file(run, folder / "table.csv", folder / "scores.parquet") and None)}
+
+
+def train_divided(folder: Path) -> dict:
+    """Load a folder of Parquet files and train on it, together with the other processes."""
+    import torch.distributed as dist
+
+    from mmb.training import Run, train
+
+    os.environ["MMB_DATA"] = str(folder / "root")
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    start = time.perf_counter()
+    own = [*load_divided(folder).inputs.own.table.files]
+    loaded = time.perf_counter() - start
+    found = {}
+    taken = lap(lambda: found.update(train(Run.open(folder / f"run-{dist.get_world_size()}"))))
+    result = {"load": loaded, "lap": taken, "files": len(own), "rows": sum(rows for _, rows in own)}
+    result |= {"auc": found["test"]["auc"], "peak": peak_megabytes()}
+    (folder / f"rank-{dist.get_rank()}.json").write_text(json.dumps(result))
+    dist.destroy_process_group()
+    return result
+
+
+def load_divided(folder: Path):
+    import mmb.data
+
+    return mmb.data.load("table", folder / "root", **data_of(folder / "parts"), divide=True)
+
+
+def measure_divided(folder: Path, counts: list[int]) -> list[tuple]:
+    """Rows of a table: for each number of processes, what each of them opened and needed."""
+    from mmb.training import Run, resolve
+
+    rows = []
+    for count in counts:
+        shutil.rmtree(folder / "root", ignore_errors=True)
+        data = {"name": "table", "divide": True, **data_of(folder / "parts")}
+        training = {"steps": STEPS, "evaluate_every": STEPS, "tensorboard": False, "device": "cpu"}
+        parts = {"data": data | {"path": str(data["path"])}, "training": training}
+        parts |= {"sampler": {"batch_size": BATCH}, "model": {"hidden": [256, 256]}}
+        Run.create(folder / f"run-{count}", resolve({"method": "pauc", **parts}))
+        words = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count), __file__]
+        subprocess.run([sys.executable, *words, "--part", "divided", "--folder", str(folder)], check=True)
+        for rank in range(count):
+            one = json.loads((folder / f"rank-{rank}.json").read_text())
+            shown = (f"{one['load']:.1f}", f"{one['lap'][0]:.1f}", f"{one['peak']:,.0f}", f"{one['auc']:.4f}")
+            rows.append((str(count), str(rank), str(one["files"]), f"{one['rows']:,}", *shown))
+    return rows
 
 
 RUNS = {
@@ -118,8 +200,31 @@ RUNS = {
     "prepare": prepare_and_load,
     "start": prepare_and_load,
     "train": train_in_turns,
+    "steps": train_some_steps,
     "predict": predict_all,
+    "divided": train_divided,
 }
+
+
+class OwnMemory(Thread):
+    """The peak of this process's own memory in megabytes, without the files that are mapped into it."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.peak, self.ended = 0.0, Event()
+        self.start()
+
+    def run(self) -> None:
+        """Look now and then."""
+        status = Path("/proc/self/status")
+        while status.exists() and not self.ended.wait(0.05):
+            found = re.search(r"RssAnon:\s+(\d+) kB", status.read_text())
+            self.peak = max(self.peak, int(found[1]) * 1024 / 1e6 if found else 0.0)
+
+
+def peak_megabytes() -> float:
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
 
 
 def measure(part: str, folder: Path) -> dict:
@@ -130,6 +235,17 @@ def measure(part: str, folder: Path) -> dict:
     return {**json.loads(done.stdout.splitlines()[-1]), "process": time.perf_counter() - start}
 
 
+def measure_in_turns(parts: list[str], folder: Path) -> dict[str, dict]:
+    """The fastest of several turns of each part, each from the start; the greatest peak of memory."""
+    found = {part: [] for part in parts}
+    for _ in range(TURNS if len(parts) > 1 else 1):
+        shutil.rmtree(folder / "root", ignore_errors=True)
+        for part in parts:
+            found[part].append(measure(part, folder))
+    best = {part: min(turns, key=lambda one: one["lap"][0]) for part, turns in found.items()}
+    return {part: one | {"peak": max(turn["peak"] for turn in found[part])} for part, one in best.items()}
+
+
 def train_a_run(folder: Path) -> None:
     """A run to predict with, on the first rows of the table."""
     head = folder / "head.csv"
@@ -137,7 +253,7 @@ def train_a_run(folder: Path) -> None:
         file.writelines(line for line, _ in zip(table, range(5000), strict=False))
     from mmb.training import Run, resolve, train
 
-    data = {"name": "table", "path": str(head), "labels": [f"y{task}" for task in range(TASKS)]}
+    data = {"name": "table", **data_of(head)} | {"path": str(head)}
     training = {"steps": 20, "tensorboard": False, "device": "cpu"}
     train(Run.create(folder / "run", resolve({"method": "ce", "data": data, "training": training})))
 
@@ -149,32 +265,49 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--folder", type=Path, help="where to write; by default a temporary one")
     parser.add_argument("--skip", default="", help="parts to leave out, with commas")
-    parser.add_argument("--part", choices=PARTS, help=argparse.SUPPRESS)
+    parser.add_argument("--part", choices=[*RUNS], help=argparse.SUPPRESS)
+    parser.add_argument("--processes", help="numbers of processes, with commas, to divide a folder among")
     options = parser.parse_args()
     if options.part:
+        memory = OwnMemory()
         found = RUNS[options.part](options.folder)
-        unit = 1 if sys.platform == "darwin" else 1024
-        found["peak"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
-        print(json.dumps(found))
+        print(json.dumps(found | {"peak": peak_megabytes(), "own": memory.peak}))
         return
     with tempfile.TemporaryDirectory(dir=options.folder) as place:
         folder = Path(place)
+        if options.processes:
+            write_parts(folder, options.rows)
+            rows = measure_divided(folder, [int(count) for count in options.processes.split(",")])
+            title = (
+                f"{options.rows:,} rows x 30 columns in {FILES} Parquet files; load {os.getloadavg()[0]:.1f}"
+            )
+            columns = ["processes", "process", "files", "rows", "load s", "train s", "peak MB", "AUC"]
+            print_table(title, columns, rows)
+            print_json({"rows": options.rows, "machine": machine(), "results": rows})
+            return
         write_table(folder / "table.csv", options.rows)
         size = (folder / "table.csv").stat().st_size / 1e6
-        results = {}
-        for part in (part for part in PARTS if part not in options.skip.split(",")):
+        chosen = [part for part in PARTS if part not in options.skip.split(",")]
+        results = measure_in_turns([part for part in chosen if part in ("polars", "prepare")], folder)
+        for part in (part for part in chosen if part not in results):
             if part == "predict":
                 train_a_run(folder)
             results[part] = measure(part, folder)
     rows = [
-        (part, *(f"{one['lap'][k]:.1f}" for k in (0, 1)), f"{one['process']:.1f}", f"{one['peak']:,.0f}")
+        (
+            part,
+            *(f"{one['lap'][k]:.1f}" for k in (0, 1)),
+            *(f"{one['process']:.1f}", f"{one['peak']:,.0f}", f"{one['own']:,.0f}"),
+        )
         for part, one in results.items()
     ]
     if "train" in results:
         wall, cpu, _ = results["train"]["memory"]
-        rows.insert(-1, ("train in memory", f"{wall:.1f}", f"{cpu:.1f}", "", ""))
+        rows.insert(
+            list(results).index("train") + 1, ("train in memory", f"{wall:.1f}", f"{cpu:.1f}", "", "", "")
+        )
     title = f"{options.rows:,} rows x 30 columns, {size:,.0f} MB of CSV; load {os.getloadavg()[0]:.1f}"
-    print_table(title, ["part", "s", "processor s", "whole process s", "peak MB"], rows)
+    print_table(title, ["part", "s", "processor s", "whole process s", "peak MB", "without files"], rows)
     print_json({"rows": options.rows, "megabytes": size, "machine": machine(), "results": results})
 
 

@@ -20,6 +20,15 @@ def test_the_seed_decides():
     assert not torch.equal(first["train"], other["train"])
 
 
+@pytest.mark.parametrize("rows", [1, 7, 30, 1001])
+def test_a_random_split_is_that_of_one_stratum(rows):
+    fractions = (0.7, 0.2, 0.1)
+    found = random_split(rows, fractions, torch.Generator().manual_seed(3))
+    expected = stratified_split(torch.zeros(rows).long(), fractions, torch.Generator().manual_seed(3))
+    assert all(torch.equal(found[part], expected[part]) for part in expected)
+    assert all(torch.equal(split_rows(rows, fractions, 3)[part], expected[part]) for part in expected)
+
+
 @pytest.mark.parametrize("fractions", [(1.0,), (0.5, 0.2, 0.2), (1.2, -0.1, -0.1), (0.0, 0.5, 0.5)])
 def test_fractions_must_make_sense(fractions):
     with pytest.raises(ValueError, match="fractions"):

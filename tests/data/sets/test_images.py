@@ -41,6 +41,30 @@ def test_images_and_labels_are_those_of_the_table(own, tmp_path):
     assert load(own, fractions=(0.5, 0.3, 0.2)).split["train"].shape == (15,)
 
 
+def test_a_file_for_each_part(own, tmp_path):
+    whole = load(own, augment=[])
+    table = tmp_path / "mine" / "labels.csv"
+    header, *lines = table.read_text().splitlines()
+    parts = {"path": lines[:20], "valid_path": lines[20:26], "test_path": lines[26:]}
+    files = {key: table.with_name(f"{key}.csv") for key in parts}
+    for key, rows in parts.items():
+        files[key].write_text("\n".join([header, *rows]) + "\n")
+    found = load(own, augment=[], **files)
+    assert [found.split[part].tolist() for part in ("train", "valid", "test")] == [
+        *(list(range(20)), list(range(20, 26)), list(range(26, 30)))
+    ]
+    assert torch.equal(found.labels, whole.labels)
+    rows = torch.arange(30)
+    torch.testing.assert_close(found.batch(rows), whole.batch(rows))
+    only_test = load(own, path=files["path"], test_path=files["test_path"], fractions=(0.8, 0.1, 0.1))
+    assert [len(only_test.split[part]) for part in ("train", "valid", "test")] == [18, 2, 4]
+    files["valid_path"].write_text(files["valid_path"].read_text().replace("22.jpg", "gone.png"))
+    with pytest.raises(DataError, match=r"valid_path.csv(.|\n)*data row 3: .*gone.png is missing"):
+        load(own, **files)
+    with pytest.raises(ValueError, match=r"valid_path.*folds"):
+        load(own, **files, folds=3)
+
+
 def test_columns_folders_and_suffixes_are_options(own, tmp_path):
     table = tmp_path / "mine" / "pictures" / "other.tsv"  # names start from its folder
     lines = ["picture\tpatient\tpart\tsick"]

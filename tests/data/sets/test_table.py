@@ -1,5 +1,6 @@
 import json
 import random
+import statistics
 import warnings
 from datetime import date, timedelta
 
@@ -151,6 +152,19 @@ def test_rows_on_disk_are_those_in_memory(tmp_path, monkeypatch):
     inputs, usable = drawn.encoder.read(path)
     assert torch.equal(inputs, whole.inputs)
     assert usable.all()
+
+
+def test_of_many_training_rows_some_are_looked_at(path, tmp_path, monkeypatch, way):
+    """Evenly; a cell far out is found where it is in the file."""
+    lines = [f"{row % 7},{row % 2}" for row in range(60)]
+    lines[48] = "1e9,0"
+    path.write_text("x,y\n" + "\n".join(lines) + "\n")
+    monkeypatch.setattr("mmb.data.inputs.fit_columns._LOOKED_AT", 30)
+    with pytest.warns(UserWarning, match=r"1000000000 in data row 49"):
+        found = mmb.data.load("table", path=path, labels="y", fractions=(1, 0, 0))
+    assert found.encoder.columns[0].fill == statistics.median_low(
+        [1e9 if row == 48 else row % 7 for row in range(0, 60, 2)]
+    )
 
 
 def test_a_changed_table_is_prepared_again_and_a_damaged_cache_heals(path, tmp_path, way):

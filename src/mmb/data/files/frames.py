@@ -32,10 +32,8 @@ class FrameTable(Table):
     frame: Any
     first: int = 0
 
-    @property
-    def fits(self) -> Tensor:
-        """Which rows have as many cells as the header: all of them."""
-        return torch.ones(len(self.frame), dtype=torch.bool)
+    def __len__(self) -> int:
+        return len(self.frame)
 
     @property
     def column_names(self) -> list[str]:
@@ -59,11 +57,11 @@ class FrameTable(Table):
 
     def names(self, name: str) -> Names:
         """A column as names."""
-        text = self._column(name).cast(_pl.String).str.strip_chars()
+        text = self._column(name).cast(_pl.String)
         found = text.unique(maintain_order=True).drop_nulls()
         codes, names = as_names(found)
-        codes = text.replace_strict(found, codes.tolist(), default=GAP, return_dtype=_pl.Int64)
-        return Names(torch.tensor(codes.fill_null(GAP).to_numpy()), names)
+        place = text.cast(_pl.Enum(found)).to_physical().cast(_pl.Int64).fill_null(len(found))
+        return Names(torch.cat([codes, codes.new_tensor([GAP])])[torch.tensor(place.to_numpy())], names)
 
     def matrix(self, names: Sequence[str]) -> Tensor:
         """Columns side by side, float64 `[n, d]`; see `Table`."""
@@ -75,7 +73,8 @@ class FrameTable(Table):
 
     def cells(self, name: str) -> list[str]:
         """A column as text."""
-        return list(self._column(name).cast(_pl.String).fill_null(""))
+        found: list[str] = self._column(name).cast(_pl.String).fill_null("").to_list()
+        return found
 
     def _column(self, name: str) -> Any:
         self.check_column(name)

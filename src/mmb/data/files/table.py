@@ -1,5 +1,7 @@
 """A table as columns of numbers and names, whatever file it comes from."""
 
+from __future__ import annotations
+
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
@@ -56,19 +58,22 @@ class Table(ABC):
         path: The file.
         first: Number of rows of the file before these.
         files: The files with their numbers of rows, if there are several.
+        taken: The table that these rows were taken from, and which of its rows they are.
     """
 
     path: Path
     first: int
     files: Sequence[tuple[Path, int]] = ()
+    taken: tuple[Table, Tensor] | None = None
 
+    @abstractmethod
     def __len__(self) -> int:
-        return len(self.fits)
+        """Number of rows."""
 
     @property
-    @abstractmethod
     def fits(self) -> Tensor:
         """Which rows have as many cells as the header, bool `[n]`; other rows are blank throughout."""
+        return torch.ones(len(self), dtype=torch.bool)
 
     @property
     @abstractmethod
@@ -83,9 +88,10 @@ class Table(ABC):
     def names(self, name: str) -> Names:
         """A column as names."""
 
-    @abstractmethod
     def cells(self, name: str) -> list[str]:
         """A column as text."""
+        codes, names = self.names(name)
+        return ["" if code == GAP else names[code] for code in codes.tolist()]
 
     def matrix(self, names: Sequence[str]) -> Tensor:
         """Columns side by side, float64 `[n, d]`; see `numbers`."""
@@ -93,22 +99,34 @@ class Table(ABC):
             return torch.empty(len(self), 0, dtype=torch.float64)
         return torch.stack([self.numbers(name) for name in names], 1)
 
+    def take(self, rows: Tensor) -> Table:
+        """Some rows of this table."""
+        return SomeRows(self, rows)
+
     def locate(self, row: int) -> tuple[Path, int]:
         """The file of a row, and its number in that file, from 1 after the header."""
+        if self.taken is not None:
+            whole, chosen = self.taken
+            return whole.locate(int(chosen[row]))
         for path, rows in self.files:
             if row < rows:
                 return path, row + 1
             row -= rows
         return self.path, self.first + row + 1
 
-    def check_column(self, name: str) -> None:
-        """Raise an error that lists all columns, if this is none of them."""
+    def check_column(self, name: str, option: str | None = None) -> None:
+        """Raise an error that lists all columns, if this is none of them, as an option of the data says."""
         if name not in self.column_names:
+            key = "" if option is None else f" (data.{option}=NAME)"
             raise TableError(
                 self.path,
                 f"it has no column {name!r}; its columns are {self.column_names}",
-                "name one of these columns, or add it to the file",
+                f"name one of these columns{key}, or add it to the file",
             )
+
+    def without(self, name: str) -> str:
+        """How to do without a column, for messages."""
+        return f"leave the column out of the features (data.drop={name})"
 
     def refuse_rows(self, bad: Tensor | Sequence[bool], problem: str) -> None:
         """Raise an error that names the first bad rows, if there are any."""
@@ -116,15 +134,46 @@ class Table(ABC):
         if rows:
             path, _ = self.locate(rows[0])
             shown = [row for file, row in map(self.locate, rows[:5]) if file == path]
+            have = "1 row has" if len(rows) == 1 else f"{len(rows)} rows have"
             raise TableError(
                 path,
-                f"{len(rows)} rows have {problem} (data rows {shown}, counted from 1 after the header)",
+                f"{have} {problem} (data rows {shown}, counted from 1 after the header)",
                 "correct or remove those rows",
             )
 
     def refuse_misfits(self) -> None:
         """Raise an error that names the first rows with more or fewer cells than the header."""
         self.refuse_rows(~self.fits, "a different number of cells than the header")
+
+
+class SomeRows(Table):
+    """Some rows of a table."""
+
+    def __init__(self, whole: Table, rows: Tensor) -> None:
+        self.path, self.first, self.taken = whole.path, 0, (whole, rows)
+        self._whole, self._rows = whole, rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def fits(self) -> Tensor:
+        """Which rows have as many cells as the header."""
+        return self._whole.fits[self._rows]
+
+    @property
+    def column_names(self) -> list[str]:
+        """Names of the columns."""
+        return self._whole.column_names
+
+    def numbers(self, name: str) -> Tensor:
+        """A column as float64 `[n]`; see `Table`."""
+        return self._whole.numbers(name)[self._rows]
+
+    def names(self, name: str) -> Names:
+        """A column as names."""
+        codes, names = self._whole.names(name)
+        return Names(codes[self._rows], names)
 
 
 @dataclass(frozen=True)
@@ -136,6 +185,9 @@ class TextTable(Table):
     fitting: Tensor  # which rows fit
     first: int = 0
     files: Sequence[tuple[Path, int]] = ()
+
+    def __len__(self) -> int:
+        return len(self.fitting)
 
     @property
     def fits(self) -> Tensor:

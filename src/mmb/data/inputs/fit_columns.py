@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from mmb._extras import require
+from mmb._threads import one_thread
 from mmb.data.errors import TableError
 from mmb.data.files.table import Table, numbers
 from mmb.data.inputs.columns import Category, ColumnEncoder, Date, Hashed, Number
@@ -20,22 +21,27 @@ _CODES = 20  # with more different cells, most of them numbers, a column is not 
 _DATES = 50  # with more different names, all of them dates, a column is taken for dates
 _MOST_CATEGORIES = 1000  # one-hot; more are hashed to
 _BUCKETS = 256
+_LOOKED_AT = 1 << 20  # training rows
 _MANY = 100_000  # rows, of which columns are fitted side by side
 _THREADS = 2
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
 
 
-def fit_columns(table: Table, names: Sequence[str], rows: Tensor) -> ColumnEncoder:
+def fit_columns(table: Table, names: Sequence[str], rows: Tensor, threads: int = _THREADS) -> ColumnEncoder:
     """Learn how to encode columns from the training rows alone.
 
     A column whose filled cells are all numbers is standardized with its mean and standard deviation (by its
     quartiles, and leveling off, where a cell is so far out that nothing would be left of the others), and
     its median fills gaps. So is a column of many dates. Any other column is one-hot over the names it holds;
-    very many names are hashed. A cell of any row that could not be encoded is an error.
+    very many names are hashed. A cell that could not be encoded is an error. Of more than a million training
+    rows, as many are looked at, evenly. Columns of many rows are fitted side by side by some threads.
     """
-    if len(rows) <= _MANY:
+    if len(rows) > _LOOKED_AT:
+        table = table.take(rows[:: -(-len(rows) // _LOOKED_AT)])
+        rows = torch.arange(len(table))
+    if threads == 1 or len(rows) <= _MANY:
         return ColumnEncoder(tuple(_fit(table, name, rows) for name in names))
-    with ThreadPoolExecutor(_THREADS) as pool:
+    with one_thread(), ThreadPoolExecutor(threads) as pool:
         return ColumnEncoder(tuple(pool.map(lambda name: _fit(table, name, rows), names)))
 
 
@@ -45,7 +51,9 @@ def _fit(table: Table, name: str, rows: Tensor) -> Number | Category | Hashed:
     there = ~values.isnan()
     if not bool(there.any()):
         raise TableError(
-            table.path, f"column {name!r} is blank in every training row", "leave it out of the features"
+            table.path,
+            f"column {name!r} is blank in every training row",
+            table.without(name),
         )
     if not bool(there.all()):
         values, rows = values[there], rows[there]
@@ -74,7 +82,7 @@ def _fit_numbers(table: Table, kind: Number, values: Tensor, rows: Tensor) -> Nu
         raise TableError(
             table.path,
             f"column {name!r} has numbers as large as {float(values.abs().max()):g}",
-            "correct those cells, or leave it out of the features",
+            f"correct those cells, or {table.without(name)}",
         )
     n = len(values)
     low, middle, high = order_statistics(values, [n // 4, (n - 1) // 2, 3 * n // 4])
@@ -111,7 +119,7 @@ def _fit_names(table: Table, name: str, rows: Tensor) -> Category | Hashed | Num
     """Encode a column in which some training cells are not numbers; `rows` are those that are not blank."""
     cells = table.names(name)
     codes = cells.codes[rows]
-    found = [cells.names[code] for code in torch.unique(codes).tolist()]
+    found = [cells.names[code] for code in torch.bincount(codes).nonzero().flatten().tolist()]
     if len(found) > _DATES and bool(Date.lookup(found)[:-1].isfinite().all()):
         values = Date(name).values(table)
         dates = _fit_numbers(table, Date(name), values[rows], rows)
@@ -125,20 +133,20 @@ def _fit_names(table: Table, name: str, rows: Tensor) -> Category | Hashed | Num
         raise TableError(
             path,
             f"column {name!r} has numbers, but {cells.names[int(cells.codes[row])]!r} in data row {place}",
-            "correct such cells or blank them, or leave the column out of the features",
+            f"correct such cells or blank them, or {table.without(name)}",
         )
     if len(found) > _CODES and 2 * sum(map(_has_comma, found)) > len(found):
         raise TableError(
             table.path,
             f"column {name!r} has numbers with commas, such as {max(found, key=_has_comma)!r}",
-            "write them with points, or leave the column out of the features",
+            f"write them with points, or {table.without(name)}",
         )
     if len(found) > 50 and 2 * len(found) > len(rows):
         raise TableError(
             table.path,
             f"column {name!r} has {len(found)} different names in {len(rows)} training rows "
             f"(for example {min(found)!r}), so it looks like an identifier or free text",
-            "leave it out of the features, or correct the cells that should be numbers",
+            f"{table.without(name)}, or correct the cells that should be numbers",
         )
     if len(found) > _MOST_CATEGORIES:
         warnings.warn(

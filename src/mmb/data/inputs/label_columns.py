@@ -1,6 +1,7 @@
 """What the columns of a table say about tasks: their labels, their names, the split of the rows."""
 
 from collections.abc import Collection, Sequence
+from itertools import accumulate
 from pathlib import Path
 
 import torch
@@ -10,7 +11,7 @@ from mmb.data.dataset import SPLITS
 from mmb.data.errors import TableError
 from mmb.data.files.table import GAP, Table
 from mmb.data.inputs.columns import Date
-from mmb.data.splits import random_split, split_rows
+from mmb.data.splits import check_fractions, random_split, split_rows
 from mmb.label_values import MISSING
 
 _WORDS = {"true": 1, "yes": 1, "false": 0, "no": 0}
@@ -33,6 +34,13 @@ def choose_columns(
             f"({', '.join(sorted(reserved)) or 'none is'}), got {chosen}"
         )
     return chosen
+
+
+def check_columns(table: Table, **options: Sequence[str | None]) -> None:
+    """Raise an error that says which option to correct, unless all columns that options name are there."""
+    for option, names in options.items():
+        for name in filter(None, names):
+            table.check_column(name, option)
 
 
 def read_labels(table: Table, tasks: Sequence[str]) -> Tensor:
@@ -108,7 +116,8 @@ def choose_split(
     time: str | None = None,
     folds: int = 0,
     fold: int = 0,
-    rows: int | None = None,
+    sizes: Sequence[int] | None = None,
+    own: Sequence[str] = (),
 ) -> dict[str, Tensor]:
     """Rows of train, valid and test as options of a data set say.
 
@@ -123,10 +132,15 @@ def choose_split(
         time: Column of numbers or dates, by which rows are ordered.
         folds: As in `split_rows`.
         fold: As in `split_rows`.
-        rows: How many rows to split, from the first; all by default.
+        sizes: Rows of each file, if there are several.
+        own: Parts to which the second file and those after it belong. Only the rows of the first are split.
     """
     if split not in ("random", "stratified"):
         raise ValueError(f"split must be 'random' or 'stratified', got {split!r}")
+    if own and (split_column or folds):
+        raise ValueError(
+            "valid_path, test_path: files for parts go together with neither split_column nor folds"
+        )
     if split_column is not None:
         if group or time or folds or split != "random":
             raise ValueError("split_column says all there is to say: leave out split, group, time and folds")
@@ -135,10 +149,14 @@ def choose_split(
     if groups is not None:
         table.refuse_rows(groups == GAP, f"a blank cell in column {group!r}, which says their group")
     times = None if time is None else _times(table, time)
-    rows = len(table) if rows is None else rows
-    return split_rows(
+    sizes = [len(table)] if sizes is None else sizes
+    rows, shares = sizes[0], check_fractions(fractions)
+    if own:
+        left = [0.0 if part in own else share for part, share in zip(SPLITS, shares, strict=True)]
+        shares = check_fractions([share / sum(left) for share in left])
+    parts = split_rows(
         rows,
-        fractions,
+        shares,
         seed,
         labels=labels[:rows] if split == "stratified" else None,
         groups=None if groups is None else groups[:rows],
@@ -146,6 +164,14 @@ def choose_split(
         folds=folds,
         fold=fold,
     )
+    for part, start, size in zip(own, accumulate(sizes), sizes[1:], strict=False):
+        parts[part] = torch.arange(start, start + size)
+    return parts
+
+
+def own_parts(valid_path: str | Path | None, test_path: str | Path | None) -> list[str]:
+    """Parts that have a file of their own."""
+    return [part for part, path in zip(SPLITS[1:], (valid_path, test_path), strict=True) if path is not None]
 
 
 def _times(table: Table, name: str) -> Tensor:

@@ -17,6 +17,8 @@ from torch import Tensor
 
 from mmb._atomic_files import write_whole
 from mmb._checksums import with_checksum, without_checksum
+from mmb._extras import require
+from mmb._threads import one_ahead, one_thread
 from mmb.data.dataset import Progress
 from mmb.data.errors import TableError
 from mmb.data.files import cache
@@ -27,6 +29,7 @@ from mmb.data.inputs.fit_columns import fit_columns
 from mmb.data.inputs.label_columns import LabelReader
 
 _COLUMNS = 8  # copied out of the rows at a time
+_PIECE = 4096  # rows that are copied at a time
 _IN_MEMORY = 1 << 24  # encoded numbers
 _HOST = torch.device("cpu")
 
@@ -43,6 +46,7 @@ class PreparedTable(Table):
     files: Sequence[tuple[Path, int]] = ()  # all of them, with their numbers of rows
     checksums: Sequence[str] = ()  # of values and codes
     first: int = 0
+    taken: tuple[Table, Tensor] | None = None
     _copied: list[Any] = field(default_factory=lambda: [None, None], repr=False)  # a place, columns from it
     _lock: Any = field(default_factory=Lock, repr=False, compare=False)
 
@@ -55,10 +59,8 @@ class PreparedTable(Table):
         values, codes, labels = (arrays[name] for name in ("values", "codes", "labels"))
         return PreparedTable(files[0][0], values, codes, labels, facts, files, checksums)
 
-    @property
-    def fits(self) -> Tensor:
-        """Which rows have as many cells as the header: all of them."""
-        return torch.ones(len(self.values), dtype=torch.bool)
+    def __len__(self) -> int:
+        return len(self.values)
 
     @property
     def column_names(self) -> list[str]:
@@ -74,9 +76,17 @@ class PreparedTable(Table):
         start = place - place % _COLUMNS
         with self._lock:  # columns beside it are asked for next: rows are read once for all of them
             if self._copied[0] != start:
-                self._copied[:] = [start, self.values[:, start : start + _COLUMNS].T.contiguous()]
+                self._copied[:] = [start, self._columns(start, start + _COLUMNS)]
             column: Tensor = self._copied[1][place - start]
             return column
+
+    def _columns(self, start: int, stop: int) -> Tensor:
+        """Some columns of numbers, `[columns, n]`, copied in pieces that a processor keeps at hand."""
+        rows = self.values[:, start:stop].numpy()
+        columns = torch.empty(rows.shape[1], len(rows), dtype=self.values.dtype)
+        for first in range(0, len(rows), _PIECE):
+            columns.numpy()[:, first : first + _PIECE] = rows[first : first + _PIECE].T
+        return columns
 
     def names(self, name: str) -> Names:
         """A column as names; of numbers, as they are written shortest."""
@@ -86,10 +96,10 @@ class PreparedTable(Table):
         found, codes = torch.unique(self.numbers(name), return_inverse=True)
         return Names(torch.where(found.isnan()[codes], GAP, codes), [f"{v:.17g}" for v in found.tolist()])
 
-    def cells(self, name: str) -> list[str]:
-        """A column as text."""
-        codes, names = self.names(name)
-        return ["" if code == GAP else names[code] for code in codes.tolist()]
+    def take(self, rows: Tensor) -> PreparedTable:
+        """Some rows of this table, in memory."""
+        values, codes, labels = (array[rows] for array in (self.values, self.codes, self.labels))
+        return PreparedTable(self.path, values, codes, labels, self.facts, taken=(self, rows))
 
 
 class TableRows:
@@ -156,8 +166,9 @@ def prepare_table(
         progress: Called with the number of rows that are done.
     """
     kept_as_text = set(text)
-    while found := _write(folder, paths, columns, tasks, kept_as_text, progress):
-        kept_as_text |= found
+    with one_thread():
+        while found := _write(folder, paths, columns, tasks, kept_as_text, progress):
+            kept_as_text |= found
     return folder
 
 
@@ -178,23 +189,30 @@ def _write(
     read_labels, places = LabelReader(tasks), {name: dict[str, int]() for name in named}
     files: list[list[Any]] = []  # paths, and numbers of rows
     sizes = []  # rows of each of `paths`
+
+    def arrays(table: Table) -> tuple[Table, dict[str, Any]]:
+        table.refuse_misfits()
+        values = table.matrix(numeric).numpy()
+        infinite = np.isinf(values)
+        if infinite.any():
+            raise _TextFound({numeric[place] for place in infinite.any(0).nonzero()[0]})
+        codes, labels = _codes(table, places), read_labels(table)
+        return table, {"values": values, "codes": codes.numpy(), "labels": labels.numpy()}
+
+    np = require("numpy", extra="training")
     try:
         with cache.writing(folder) as writer:
             for path in paths:
                 before = sum(rows for _, rows in files)
-                for table in read_batches(path, [*columns, *tasks], text):
-                    table.refuse_misfits()
-                    values = table.matrix(numeric)
-                    if bool(values.isinf().any()):
-                        bad = values.isinf().any(0).nonzero().flatten().tolist()
-                        raise _TextFound({numeric[k] for k in bad})
-                    writer.append("values", values.numpy())
-                    writer.append("codes", _codes(table, places).numpy())
-                    writer.append("labels", read_labels(table).numpy())
-                    files += [[str(table.path), 0]] if table.first == 0 else []
-                    files[-1][1] += len(table)
-                    if progress is not None:
-                        progress(sum(rows for _, rows in files), 0)
+                batches = read_batches(path, [*columns, *tasks], text)
+                with one_ahead(batches) as tables, one_ahead(map(arrays, tables)) as prepared:
+                    for table, parts in prepared:
+                        for name, rows in parts.items():
+                            writer.append(name, rows)
+                        files += [[str(table.path), 0]] if table.first == 0 else []
+                        files[-1][1] += len(table)
+                        if progress is not None:
+                            progress(sum(rows for _, rows in files), 0)
                 sizes.append(sum(rows for _, rows in files) - before)
                 if not sizes[-1]:
                     raise TableError(path, "it has a header and no rows", "give it rows to train on")
@@ -231,11 +249,15 @@ def fitted_columns(folder: Path, table: PreparedTable, names: Sequence[str], row
 def encode_rows(
     folder: Path, table: PreparedTable, names: Sequence[str], rows: Tensor
 ) -> tuple[Tensor | TableRows, ColumnEncoder]:
-    """Columns as model inputs, in memory if they are few, and their encoder, fitted to training rows."""
+    """Columns as model inputs, and their encoder, fitted to training rows."""
     encoder = fitted_columns(folder, table, names, rows)
-    if len(table) * len(encoder.feature_names) <= _IN_MEMORY:
-        return encoder.encode(table)[0], encoder
-    return TableRows(table, encoder), encoder
+    return encoded(table, encoder), encoder
+
+
+def encoded(table: PreparedTable, encoder: ColumnEncoder) -> Tensor | TableRows:
+    """The rows of a table as model inputs, in memory if they are few."""
+    few = len(table) * len(encoder.feature_names) <= _IN_MEMORY
+    return encoder.encode(table)[0] if few else TableRows(table, encoder)
 
 
 def remove_old(folder: Path) -> None:

@@ -4,7 +4,7 @@ PNG, JPEG and what else Pillow reads, 16-bit images, and DICOM with the extra `d
 of one size, decoded once by worker processes and cached under the root by their names, sizes and times of
 change. They are augmented on the device. Labels: 1 / 0 (also true / false, yes / no), blank if not known.
 Split at random by the seed, also stratified by labels or with groups, such as patients, kept whole; into
-folds; in order of time; or by a column that says train, valid or test.
+folds; in order of time; by a column that says train, valid or test; or by a file for each part.
 """
 
 import hashlib
@@ -20,14 +20,21 @@ import torch
 from mmb.data.dataset import Dataset, Progress
 from mmb.data.errors import DamagedDataError, DataError, MissingDataError, TableError
 from mmb.data.files import cache
-from mmb.data.files.table import Table, is_blank
+from mmb.data.files.table import Table, TextTable, is_blank, joined
 from mmb.data.files.table_formats import read_training_table
 from mmb.data.inputs.augmentation import check_names
 from mmb.data.inputs.image_cache import CachedImages, build_cache
 from mmb.data.inputs.image_decoder import Decoder, Fit
 from mmb.data.inputs.image_files import ImageEncoder
 from mmb.data.inputs.images import Pixels
-from mmb.data.inputs.label_columns import choose_columns, choose_split, name_list, read_labels
+from mmb.data.inputs.label_columns import (
+    check_columns,
+    choose_columns,
+    choose_split,
+    name_list,
+    own_parts,
+    read_labels,
+)
 
 Files = list[tuple[Path, os.stat_result | None]]
 """The file of each row, with its size and time of change; None for one that is missing."""
@@ -47,11 +54,14 @@ def prepare(
     bits: Literal[8, 16] = 8,
     window: tuple[float, float] | None = None,
     unreadable: Literal["refuse", "skip"] = "refuse",
+    valid_path: str | Path | None = None,
+    test_path: str | Path | None = None,
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Path:
     """Decode every image once; options are those of `load`. A damaged cache is built again."""
-    files = _files(read_training_table(Path(path)), image, root, suffix, unreadable)
+    tables = _read(path, valid_path, test_path)
+    files = _files(tables, image, root, suffix, unreadable)
     decoder = Decoder(size, gray, fit, bits, window)
     folder = _cache_of(store, files, decoder)
     return folder if cache.is_intact(folder) else _build(folder, files, decoder, workers, progress)
@@ -72,6 +82,8 @@ def load(
     time: str | None = None,
     folds: int = 0,
     fold: int = 0,
+    valid_path: str | Path | None = None,
+    test_path: str | Path | None = None,
     fractions: Sequence[float] = (0.8, 0.1, 0.1),
     seed: int = 0,
     size: int = 224,
@@ -99,7 +111,9 @@ def load(
         time: Column of numbers or dates: the earliest rows train, the latest test.
         folds: Divide the rows into so many folds, at least 3; 0 for none.
         fold: Which of the folds tests; the next one is for validation. All others train.
-        fractions: Of train, valid and test.
+        valid_path: A CSV file of its own for the validation rows.
+        test_path: A CSV file of its own for the test rows.
+        fractions: Of train, valid and test. Parts with a file of their own count as nothing.
         seed: Seed of the random split.
         size: Height and width of the images.
         fit: `"crop"` cuts out the largest centered square, `"stretch"` squeezes, `"pad"` adds black bars.
@@ -114,12 +128,14 @@ def load(
             which then belong to no part of the split.
         workers: Number of decoding processes; by default one per core.
     """
-    table = read_training_table(Path(path))
+    tables = _read(path, valid_path, test_path)
+    table = joined(tables, tables[0].column_names)
     changes = check_names(name_list(augment))
     aside = [image, *name_list(drop), *filter(None, (split_column, group, time))]
-    for name in aside:
-        table.check_column(name)
+    check_columns(table, image=[image], drop=name_list(drop))
+    check_columns(table, split_column=[split_column], group=[group], time=[time])
     tasks = choose_columns(table, "labels", labels, aside)
+    check_columns(table, labels=tasks)
     label_matrix = read_labels(table, tasks)
     parts = choose_split(
         table,
@@ -132,8 +148,10 @@ def load(
         time=time,
         folds=folds,
         fold=fold,
+        sizes=[len(one) for one in tables],
+        own=own_parts(valid_path, test_path),
     )
-    files = _files(table, image, root, suffix, unreadable)
+    files = _files(tables, image, root, suffix, unreadable)
     decoder = Decoder(size, gray, fit, bits, window)
     folder = _cache_of(store, files, decoder)
     try:
@@ -166,8 +184,20 @@ def load(
     )
 
 
-def _files(table: Table, image: str, root: str | Path | None, suffix: str, unreadable: str) -> Files:
+def _read(*paths: str | Path | None) -> list[TextTable]:
+    """The tables of the files that are given."""
+    return [read_training_table(Path(path)) for path in paths if path is not None]
+
+
+def _files(
+    tables: Sequence[Table], image: str, root: str | Path | None, suffix: str, unreadable: str
+) -> Files:
     """Find the file of each row, and refuse missing ones if asked to."""
+    found = [_files_of(table, image, root, suffix, unreadable) for table in tables]
+    return [file for files in found for file in files]
+
+
+def _files_of(table: Table, image: str, root: str | Path | None, suffix: str, unreadable: str) -> Files:
     folder = table.path.parent if root is None else Path(root)
     names = table.cells(image)
     blank = [is_blank(name) for name in names]
@@ -211,10 +241,10 @@ def _build(
 
 def _refusal(table: Table, column: str, problems: dict[int, str]) -> DataError:
     """An error that names the first images that cannot be used."""
-    few = [(row + 1, " ".join(text.split())) for row, text in problems.items()][:_FEW]
-    listed = "".join(f"\n  data row {row}: {text}" for row, text in few)
+    few = [(*table.locate(row), " ".join(text.split())) for row, text in problems.items()][:_FEW]
+    listed = "".join(f"\n  data row {row}: {text}" for path, row, text in few if path == few[0][0])
     return TableError(
-        table.path,
+        few[0][0],
         f"{len(problems)} of {len(table)} images in column {column!r} cannot be used "
         f"(rows are counted from 1 after the header):{listed}",
         "correct the files, their names, the folder (data.root=DIR) or the suffix (data.suffix=.png), "

@@ -19,7 +19,7 @@ from mmb.data.files import cache
 from mmb.data.files.archives import checksum_of
 from mmb.data.files.table_formats import read_table, read_training_table
 from mmb.data.inputs.featurize import Features, Featurizer
-from mmb.data.inputs.label_columns import choose_columns, name_list, read_split
+from mmb.data.inputs.label_columns import check_columns, choose_columns, name_list, read_split
 from mmb.data.inputs.molecule_cache import build_cache, open_dataset
 
 
@@ -40,10 +40,9 @@ def prepare(
     path = Path(path)
     featurizer = Featurizer(features, radius, bits, strict=True, scaffolds=True)
     table = read_training_table(path)
-    others = [smiles, *name_list(drop)]
-    for name in others:
-        table.check_column(name)
-    tasks = choose_columns(table, "labels", labels, others)
+    check_columns(table, smiles=[smiles], drop=name_list(drop))
+    tasks = choose_columns(table, "labels", labels, [smiles, *name_list(drop)])
+    check_columns(table, labels=tasks)
     key = json.dumps([checksum_of(path), smiles, tasks, asdict(featurizer), "canonical"])
     folder = root / "molecules" / hashlib.sha256(key.encode()).hexdigest()[:16]
     if cache.is_intact(folder):

@@ -8,27 +8,42 @@ so that new files are encoded identically. Labels: 1 / 0 (also true / false, yes
 whole; into folds; in order of time; by a column that says train, valid or test; or by a file for each part.
 
 A text file of up to 16 MB is read as it is. Other tables are prepared once, in `root/table`, as columns on
-disk, of which training reads only the rows it draws.
+disk, of which training reads only the rows it draws. Of more than a million training rows, features are
+learned from as many, evenly taken.
 """
 
 import hashlib
 import json
-from collections.abc import Sequence
-from itertools import accumulate
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
-import torch
+from torch import Tensor
 
-from mmb.data.dataset import SPLITS, Dataset, Inputs, Progress
+from mmb.data.dataset import Dataset, Inputs, Progress
+from mmb.data.files import cache
 from mmb.data.files.delimited_text import is_compressed
 from mmb.data.files.table import Table, joined
 from mmb.data.files.table_formats import is_text, read_batches, read_training_table, table_files
+from mmb.data.inputs.columns import ColumnEncoder
+from mmb.data.inputs.divided_rows import DividedTable, own_files
 from mmb.data.inputs.fit_columns import fit_columns
-from mmb.data.inputs.label_columns import choose_columns, choose_split, name_list, read_labels
-from mmb.data.splits import check_fractions
+from mmb.data.inputs.label_columns import (
+    check_columns,
+    choose_columns,
+    choose_split,
+    name_list,
+    own_parts,
+    read_labels,
+)
+from mmb.data.inputs.table_cache import PreparedTable, encode_rows, prepare_table, remove_old
 
 _SMALL = 1 << 24  # bytes of text that are read as they are
+Roles = tuple[list[str], list[str], list[str]]
+"""Columns of labels, of features, and those that say how rows are split."""
+Opened = tuple[Table, Tensor, Sequence[int], Callable[[Sequence[str], Tensor], tuple[Inputs, ColumnEncoder]]]
+"""A table, its labels, rows of each of its paths, and how columns are encoded, given training rows."""
 
 
 def prepare(
@@ -49,19 +64,22 @@ def prepare(
     paths = [Path(file) for file in (path, valid_path, test_path) if file is not None]
     if all(map(_is_small, paths)):
         return root
-    from mmb.data.files import cache
-    from mmb.data.inputs.table_cache import prepare_table, remove_old
+    roles = _roles(next(read_batches(paths[0])), labels, features, drop, split_column, group, time)
+    return _prepare(root, paths, roles, [name for name in (split_column, group) if name], progress)
 
-    head = next(read_batches(paths[0]))
-    tasks, columns, others = _roles(head, labels, features, drop, split_column, group, time)
-    as_text = [name for name in (split_column, group) if name is not None]
+
+def _prepare(
+    root: Path, paths: Sequence[Path], roles: Roles, text: Sequence[str], progress: Progress | None = None
+) -> Path:
+    """Prepare tables, with some columns kept as names."""
+    tasks, columns, others = roles
     files = [(str(file.absolute()), file.stat()) for each in paths for file in table_files(each)]
     versions = [[name, stat.st_size, stat.st_mtime_ns] for name, stat in files]
-    what = [[str(file.absolute()) for file in paths], columns, others, tasks, as_text]
+    what = [[str(file.absolute()) for file in paths], columns, others, tasks, text]
     key, version = (hashlib.sha256(json.dumps(part).encode()).hexdigest()[:12] for part in (what, versions))
     folder = root / "table" / f"{key}-{version}"
     if not cache.is_intact(folder):
-        prepare_table(folder, paths, [*columns, *others], tasks, as_text, progress)
+        prepare_table(folder, paths, [*columns, *others], tasks, text, progress)
         remove_old(folder)
     return folder
 
@@ -81,6 +99,7 @@ def load(
     fold: int = 0,
     valid_path: str | Path | None = None,
     test_path: str | Path | None = None,
+    divide: bool = False,
     fractions: Sequence[float] = (0.8, 0.1, 0.1),
     seed: int = 0,
 ) -> Dataset:
@@ -100,47 +119,29 @@ def load(
         fold: Which of the folds tests; the next one is for validation. All others train.
         valid_path: A file of its own for the validation rows.
         test_path: A file of its own for the test rows.
+        divide: Divide the files of a folder among the processes that `torchrun` started: each opens only its
+            own, and rows travel when they are drawn.
         fractions: Of train, valid and test. Parts with a file of their own count as nothing.
         seed: Seed of the random split.
     """
     paths = [Path(file) for file in (path, valid_path, test_path) if file is not None]
-    own = [part for part, file in zip(SPLITS[1:], (valid_path, test_path), strict=True) if file is not None]
-    if own and (split_column or folds):
-        raise ValueError(
-            "valid_path, test_path: files for parts go together with neither split_column nor folds"
-        )
-    head = next(read_batches(paths[0]))
-    tasks, columns, others = _roles(head, labels, features, drop, split_column, group, time)
-    table: Table
-    if small := all(map(_is_small, paths)):
-        texts = [read_training_table(file) for file in paths]
-        table = joined(texts, [*tasks, *columns, *others])
-        matrix, sizes = read_labels(table, tasks), [len(text) for text in texts]
+    own = own_parts(valid_path, test_path)
+    if divide and own:
+        raise ValueError("divide: rows of one folder are divided; leave out valid_path and test_path")
+    paths = own_files(Path(path)) if divide else paths
+    roles = _roles(next(read_batches(paths[0])), labels, features, drop, split_column, group, time)
+    tasks, columns, _ = roles
+    as_text = [name for name in (split_column, group) if name]
+    if divide:
+        table, matrix, sizes, encode = _open_divided(root, Path(path), paths, roles, as_text)
+    elif all(map(_is_small, paths)):
+        table, matrix, sizes, encode = _open_small(paths, roles)
     else:
-        from mmb.data.inputs.table_cache import PreparedTable
-
-        folder = prepare(
-            root,
-            path=path,
-            labels=labels,
-            features=features,
-            drop=drop,
-            split_column=split_column,
-            group=group,
-            time=time,
-            valid_path=valid_path,
-            test_path=test_path,
-        )
-        table = prepared = PreparedTable.open(folder)
-        matrix, sizes = prepared.labels, prepared.facts["sizes"]
-    shares = check_fractions(fractions)
-    if own:
-        left = [0.0 if part in own else share for part, share in zip(SPLITS, shares, strict=True)]
-        shares = check_fractions([share / sum(left) for share in left])
+        table, matrix, sizes, encode = _open_prepared(root, paths, roles, as_text)
     parts = choose_split(
         table,
         matrix,
-        shares,
+        fractions,
         seed,
         split=split,
         split_column=split_column,
@@ -148,18 +149,10 @@ def load(
         time=time,
         folds=folds,
         fold=fold,
-        rows=sizes[0],
+        sizes=sizes,
+        own=own,
     )
-    for part, start, size in zip(own, accumulate(sizes), sizes[1:], strict=False):
-        parts[part] = torch.arange(start, start + size)
-    inputs: Inputs
-    if small:
-        encoder = fit_columns(table, columns, parts["train"])
-        inputs, _ = encoder.encode(table)
-    else:
-        from mmb.data.inputs.table_cache import encode_rows
-
-        inputs, encoder = encode_rows(folder, prepared, columns, parts["train"])
+    inputs, encoder = encode(columns, parts["train"])
     return Dataset(
         name="table",
         inputs=inputs,
@@ -169,6 +162,32 @@ def load(
         encoder=encoder,
         details={"path": str(path), "seed": seed, "features": list(encoder.feature_names)},
     )
+
+
+def _open_small(paths: Sequence[Path], roles: Roles) -> Opened:
+    """Files of text, read as they are."""
+    texts = [read_training_table(file) for file in paths]
+    tasks, columns, others = roles
+    table = joined(texts, [*tasks, *columns, *others])
+
+    def encode(names: Sequence[str], rows: Tensor) -> tuple[Inputs, ColumnEncoder]:
+        encoder = fit_columns(table, names, rows)
+        return encoder.encode(table)[0], encoder
+
+    return table, read_labels(table, tasks), [len(text) for text in texts], encode
+
+
+def _open_prepared(root: Path, paths: Sequence[Path], roles: Roles, text: Sequence[str]) -> Opened:
+    """Tables of any size, prepared on disk."""
+    folder = _prepare(root, paths, roles, text)
+    table = PreparedTable.open(folder)
+    return table, table.labels, table.facts["sizes"], partial(encode_rows, folder, table)
+
+
+def _open_divided(root: Path, path: Path, paths: Sequence[Path], roles: Roles, text: Sequence[str]) -> Opened:
+    """A folder of tables, of which each process prepares some."""
+    table = DividedTable.open(path, lambda more: _prepare(root, paths, roles, sorted({*text, *more})))
+    return table, table.labels, [len(table)], table.encode_rows
 
 
 def _is_small(path: Path) -> bool:
@@ -183,13 +202,11 @@ def _roles(
     split_column: str | None,
     group: str | None,
     time: str | None,
-) -> tuple[list[str], list[str], list[str]]:
-    """Columns of labels, of features, and those that say how rows are split."""
+) -> Roles:
+    """What each column is for."""
     others = [name for name in (split_column, group, time) if name is not None]
-    for name in (*name_list(drop), *others):
-        table.check_column(name)
     tasks = choose_columns(table, "labels", labels)
     columns = choose_columns(table, "features", features, [*tasks, *name_list(drop), *others])
-    for name in (*tasks, *columns):
-        table.check_column(name)
+    check_columns(table, labels=tasks, features=columns, drop=name_list(drop))
+    check_columns(table, split_column=[split_column], group=[group], time=[time])
     return tasks, columns, others
