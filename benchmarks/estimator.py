@@ -1,22 +1,22 @@
-"""Untuned: partial AUC of the estimator beside cross-entropy, logistic regression, boosting and a forest.
+"""Untuned: the estimator beside cross-entropy, logistic regression, boosting and a random forest.
 
 Every method has its defaults, on every data set. Seeds split the data again and seed the methods; differences
-are paired by seed. Partial AUC is McClish's, up to a false positive rate of 0.1, on rows that were held out
-of everything; the mean over the tasks. Logistic regression (on standardized columns), gradient boosting and
-the random forest are fitted task by task on the rows that have a label.
+are paired by seed. Metrics are of rows that were held out of everything, the mean over the tasks; partial AUC
+is McClish's, up to a false positive rate of 0.1. Logistic regression (on standardized columns), gradient
+boosting and the random forest are fitted task by task on the rows that have a label.
 
-    python benchmarks/estimator.py [--root FOLDER-OF-DATA] [--seeds 5] [--sets wine digits]
+    python benchmarks/estimator.py [--root FOLDER-OF-DATA] [--seeds 5] [--sets wine digits] [--jobs 4]
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+import multiprocessing
 import statistics
 import time
 import warnings
-from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +27,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassif
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from torch import Tensor
 
 from _timing import machine, print_json, print_table
 from mmb import metrics
@@ -154,16 +155,11 @@ SETS: dict[str, Callable[[int, Path | None], Split]] = {
 MOLECULES = ("tox21", "sider", "bbbp", "clintox", "hiv")
 
 
-BACK: dict[str, list[bool]] = defaultdict(list)  # whether each fit went back to cross-entropy
-
-
 def by_network(objective: str) -> Callable[[Split, int], np.ndarray]:
     def scores(data: Split, seed: int) -> np.ndarray:
         model = MultiTaskAUCClassifier(objective, max_fpr=MAX_FPR, random_state=seed)
         labels = data.y if data.y.shape[1] > 1 else data.y[:, 0]
-        model.fit(data.x, labels)
-        BACK[objective].append(model.objective_ != objective)
-        return model.decision_function(data.test_x).reshape(len(data.test_x), -1)
+        return model.fit(data.x, labels).decision_function(data.test_x).reshape(len(data.test_x), -1)
 
     return scores
 
@@ -191,14 +187,29 @@ METHODS: dict[str, Callable[[Split, int], np.ndarray]] = {
 }
 
 
-def area(scores: np.ndarray, labels: np.ndarray) -> float:
-    return float(metrics.roc_auc(torch.as_tensor(scores), torch.as_tensor(labels), MAX_FPR).nanmean())
+NETWORKS = ("soup", "pauc", "pauc-pairwise", "auc", "ce")
+METRICS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    f"partial AUC up to {MAX_FPR}": lambda scores, labels: metrics.roc_auc(scores, labels, MAX_FPR),
+    "average precision": metrics.average_precision,
+    "AUC": metrics.roc_auc,
+}
+RATE, SECONDS = "false positive rate of predict", "processor seconds of a fit and its predictions"
 
 
-def false_positive_rate(scores: np.ndarray, labels: np.ndarray) -> float:
-    """Of `predict`, which calls positive what has a decision above zero; the mean over the tasks."""
-    negative = labels == 0
-    return float(np.mean((negative & (scores > 0)).sum(0) / negative.sum(0)))
+def measure(name: str, seed: int, root: Path | None, methods: Sequence[str]) -> dict[str, dict[str, float]]:
+    """Of each method the metrics on test rows, its false positive rate, and the seconds it takes."""
+    torch.set_num_threads(1)
+    warnings.filterwarnings("ignore", module="sklearn")
+    data, found = SETS[name](seed, root), {}
+    for method in methods:
+        started = time.process_time()
+        scores, labels = torch.as_tensor(METHODS[method](data, seed)), torch.as_tensor(data.test_y)
+        seconds = time.process_time() - started
+        negative = labels == 0  # `predict` calls positive what has a decision above zero
+        rate = ((negative & (scores > 0)).sum(0) / negative.sum(0)).mean()
+        values = {title: float(metric(scores, labels).nanmean()) for title, metric in METRICS.items()}
+        found[method] = {**values, RATE: float(rate), SECONDS: seconds}
+    return found
 
 
 def mean_and_error(values: list[float]) -> tuple[float, float]:
@@ -206,11 +217,13 @@ def mean_and_error(values: list[float]) -> tuple[float, float]:
     return statistics.mean(values), error
 
 
-def compare(found: dict[str, dict[str, list[float]]], other: str) -> Iterator[tuple[str, float, float]]:
+def compare(
+    found: dict[str, list[dict[str, dict[str, float]]]], title: str, other: str
+) -> Iterator[tuple[str, float, float]]:
     """How much better `soup` is than another method on each data set, paired by seed, and overall."""
     means = []
-    for name, values in found.items():
-        mean, error = mean_and_error([a - b for a, b in zip(values["soup"], values[other], strict=True)])
+    for name, seeds in found.items():
+        mean, error = mean_and_error([one["soup"][title] - one[other][title] for one in seeds])
         means.append(mean)
         yield name, mean, error
     if len(means) > 1:
@@ -224,82 +237,39 @@ def main() -> None:
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--sets", nargs="+", default=list(SETS), choices=list(SETS))
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
+    parser.add_argument("--jobs", type=int, default=1)
     options = parser.parse_args()
     if options.root is None:
         options.sets = [name for name in options.sets if name not in MOLECULES]
-    warnings.filterwarnings("ignore", module="sklearn")
-    found: dict[str, dict[str, list[float]]] = {}
-    rates: dict[str, dict[str, list[float]]] = {}
-    seconds: dict[str, dict[str, float]] = {}
-    for name in options.sets:
-        found[name], rates[name] = ({m: [] for m in options.methods} for _ in range(2))
-        seconds[name] = dict.fromkeys(options.methods, 0.0)
-        for seed in range(options.first_seed, options.first_seed + options.seeds):
-            data = SETS[name](seed, options.root)
-            for method in options.methods:
-                started = time.process_time()
-                scores = METHODS[method](data, seed)
-                found[name][method].append(area(scores, data.test_y))
-                rates[name][method].append(false_positive_rate(scores, data.test_y))
-                seconds[name][method] += (time.process_time() - started) / options.seeds
-        line = (f"{m} {statistics.mean(values):.4f}" for m, values in found[name].items())
-        print(f"{name} {data.x.shape} {data.y.shape[1]} tasks:", *line, sep="  ", flush=True)
-    cells = {name: {m: mean_and_error(v) for m, v in values.items()} for name, values in found.items()}
-    print_table(
-        f"partial AUC up to {MAX_FPR}, mean (standard error) of {options.seeds} seeds",
-        ["", *options.methods],
-        [
-            [name, *(f"{mean:.4f} ({error:.4f})" for mean, error in row.values())]
-            for name, row in cells.items()
-        ],
-    )
+    seeds = range(options.first_seed, options.first_seed + options.seeds)
+    tasks = [(name, seed, options.root, options.methods) for name in options.sets for seed in seeds]
+    with multiprocessing.get_context("spawn").Pool(options.jobs) as pool:
+        records = pool.starmap(measure, tasks, chunksize=1)
+    found: dict[str, list[dict[str, dict[str, float]]]] = {name: [] for name in options.sets}
+    for (name, *_), record in zip(tasks, records, strict=True):
+        found[name].append(record)
+
+    def show(title: str, methods: Sequence[str], digits: int) -> None:
+        rows = []
+        for name, ones in found.items():
+            cells = (mean_and_error([one[method][title] for one in ones]) for method in methods)
+            rows.append([name, *(f"{mean:.{digits}f} ({error:.{digits}f})" for mean, error in cells)])
+        print_table(f"{title}, mean (standard error) of {options.seeds} seeds", ["", *methods], rows)
+
     others = [m for m in options.methods if m != "soup"] if "soup" in options.methods else []
-    differences = {other: list(compare(found, other)) for other in others}
-    if others:
-        print_table(
-            "soup minus the others, paired by seed: mean (standard error)",
-            ["", *others],
-            [
-                [line[0][0], *(f"{mean:+.4f} ({error:.4f})" for _, mean, error in line)]
-                for line in zip(*differences.values(), strict=True)
-            ],
-        )
-    networks = [method for method in options.methods if method in BACK]
-    print_table(
-        f"false positive rate of predict on the test rows, {MAX_FPR} asked for: mean (standard error)",
-        ["", *networks],
-        [
-            [
-                name,
-                *(f"{mean:.3f} ({error:.3f})" for mean, error in (mean_and_error(row[m]) for m in networks)),
-            ]
-            for name, row in rates.items()
-        ],
-    )
-    print_table(
-        "processor seconds of a fit and its predictions",
-        ["", *options.methods],
-        [[name, *(f"{value:.1f}" for value in row.values())] for name, row in seconds.items()],
-    )
-    for name, fits in BACK.items():
-        print(f"\n{name}: {sum(fits)} of {len(fits)} fits went back to the weights of cross-entropy", end="")
-    print()
-    print_json(
-        {
-            "benchmark": "estimator",
-            "max_fpr": MAX_FPR,
-            "seeds": list(range(options.first_seed, options.first_seed + options.seeds)),
-            "machine": machine(),
-            "partial_auc": found,
-            "differences": {
-                other: {name: [round(mean, 5), round(error, 5)] for name, mean, error in lines}
-                for other, lines in differences.items()
-            },
-            "false_positive_rate": {name: {m: row[m] for m in networks} for name, row in rates.items()},
-            "went_back_to_cross_entropy": {name: sum(fits) for name, fits in BACK.items()},
-            "seconds": seconds,
-        }
-    )
+    for title in METRICS:
+        show(title, options.methods, 4)
+        if others:
+            lines = zip(*(compare(found, title, other) for other in others), strict=True)
+            print_table(
+                f"{title}: soup minus the others, paired by seed: mean (standard error)",
+                ["", *others],
+                [[line[0][0], *(f"{mean:+.4f} ({error:.4f})" for _, mean, error in line)] for line in lines],
+            )
+    show(RATE, [method for method in options.methods if method in NETWORKS], 3)
+    show(SECONDS, options.methods, 1)
+    settings = {"benchmark": "estimator", "max_fpr": MAX_FPR, "seeds": list(seeds), "machine": machine()}
+    print_json({**settings, "found": found})
 
 
 if __name__ == "__main__":

@@ -60,7 +60,7 @@ def test_a_soup_is_the_average_of_its_branches(monkeypatch):
     assert any(not torch.equal(ce, auc) for ce, auc in zip(*found.values(), strict=True))
 
 
-def test_branches_take_a_third_as_many_steps_in_all(monkeypatch):
+def test_a_branch_takes_a_sixth_as_many_steps(monkeypatch):
     steps, train = [], Network.train
 
     def counted(self, part, name, **options):
@@ -69,10 +69,36 @@ def test_branches_take_a_third_as_many_steps_in_all(monkeypatch):
 
     monkeypatch.setattr(Network, "train", counted)
     model = MultiTaskAUCClassifier(**TINY | {"steps": 90, "networks": 1}).fit(*binary(100))
-    assert steps[0] == ("ce", 90)
-    assert len({name for name, _ in steps[1:]}) == len(steps) - 1 > 1
-    assert sum(count for _, count in steps[1:]) == pytest.approx(30, abs=2)
+    assert steps == [("ce", 90), ("fresh", 90), ("pauc", 15)]
     assert sum(model.shares_.values()) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("promising", [True, False])
+def test_fresh_networks_are_trained_if_the_first_of_them_is_promising(promising, monkeypatch):
+    """They start from the random weights of cross-entropy, and are taken if they are better beyond noise."""
+    trained, train = [], Network.train
+
+    def noted(self, part, name, **options):
+        trained.append((name, next(self.model.parameters()).clone()))
+        train(self, part, name, **options)
+
+    def areas(self, scores, labels):  # of the pilot, then of cross-entropy
+        values = [0.5, float(promising)] if [name for name, _ in trained].count("fresh") == 1 else [0.5]
+        asked.append(None)
+        return torch.full((1,), values[len(asked) % len(values)])
+
+    asked = []
+    monkeypatch.setattr(Network, "train", noted)
+    monkeypatch.setattr(soup, "greedy", greedy_that_picks("ce"))
+    monkeypatch.setattr(soup, "jackknife", lambda metric, scores, labels: torch.zeros(4))
+    monkeypatch.setattr(MultiTaskAUCClassifier, "_areas", areas)
+    monkeypatch.setattr(soup, "better", lambda one, other, evaluate, guard: other)
+    model = MultiTaskAUCClassifier(**TINY | {"networks": 3}).fit(*binary(100))
+    starts = {name: [start for one, start in trained if one == name] for name, _ in trained}
+    assert len(starts["fresh"]) == (3 if promising else 1)
+    assert all(torch.equal(*pair) for pair in zip(starts["fresh"], starts["ce"], strict=False))
+    assert model.shares_ == {"fresh" if promising else "ce": 1.0}
+    assert model.objective_ == ("soup" if promising else "ce")
 
 
 def test_an_objective_follows_the_weights_it_goes_on_from(monkeypatch):

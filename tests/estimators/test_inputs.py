@@ -21,11 +21,23 @@ def standardized(x):
 
 def test_standardized_inputs_keep_their_order():
     generator = np.random.default_rng(0)
-    x = np.column_stack([generator.uniform(3, 9, 500), generator.random(500) < 0.1, np.full(500, 7.0)])
+    rare = 2.0 * (generator.random(500) < 0.1)
+    x = np.column_stack([generator.uniform(3, 9, 500), rare, np.full(500, 7.0)])
     found = standardized(x)
     assert (found[:, 2] == 0).all()  # a constant column
     u = StandardScaler().fit_transform(x)
     np.testing.assert_allclose(found, u / np.sqrt(1 + u**2 / 16), atol=1e-12)
+
+
+def test_rare_bits_are_not_loud():
+    """Whatever their share of ones, columns of zeros and ones keep the distance that a fair coin has."""
+    x = (np.random.default_rng(0).random((1000, 4)) < [0.5, 0.2, 0.05, 0.005]).astype(float)
+    for sparse in (False, True):
+        rows = scipy.sparse.csr_array(x) if sparse else x
+        standardize = Standardizer(sparse)
+        standardize.learn(rows, np.ones(1000))
+        u = (x - (0 if sparse else x.mean(0))) / 0.5
+        np.testing.assert_allclose(standardize(rows, torch.float64), u / np.sqrt(1 + u**2 / 16), atol=1e-12)
 
 
 def test_tails_do_not_narrow_the_bulk():

@@ -17,7 +17,7 @@ from mmb.estimators.ensemble import CONTROL, Ensemble
 from mmb.estimators.frames import Columns
 from mmb.estimators.inputs import Rows, Standardizer
 from mmb.estimators.model_mix import PiecewiseLinear
-from mmb.estimators.network import Network, Part, class_mass
+from mmb.estimators.network import FRESH, Network, Part, class_mass
 from mmb.estimators.parameters import check_parameters
 from mmb.estimators.targets import read_targets
 from mmb.estimators.weighted_auc import weighted_auc
@@ -31,8 +31,8 @@ _sparse = require("scipy.sparse", extra="estimators")
 
 Array = np.ndarray[Any, Any]
 _PASSES, _FEWEST_STEPS = 15, 300  # of a fit with `steps=None`
-_TUNING, _TUNING_LR = 1 / 3, 0.1  # steps of all branches and their size, relative to those by cross-entropy
-_POOL = ("ce+auc", "pauc")  # branches of a soup
+_TUNING, _TUNING_LR = 1 / 3, 0.1  # steps after cross-entropy and their size, relative to those by it
+_BRANCH, _BRANCH_STEPS = "pauc", 1 / 6  # of a soup
 _PARTIAL = "ce+auc"  # what a soup is trained for when data comes in parts
 _FIRST_STEPS = 100  # by cross-entropy, when data comes in parts
 
@@ -61,10 +61,11 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     Args:
         objective: What to train for after cross-entropy: `"pauc"` (partial AUC up to `max_fpr`),
             `"pauc-pairwise"` (the same, by pairs), `"auc"` (the whole area), `"ce+auc"` (its sum with
-            cross-entropy), or nothing else, `"ce"`. By default, `"soup"`, several of them, each in a branch
-            of its own. Of the weights by cross-entropy and those of the branches, such are averaged as raise
-            the partial AUC of the held-out rows. The average must be better than cross-entropy beyond noise,
-            or the weights return to where that ended.
+            cross-entropy), or nothing else, `"ce"`. By default, `"soup"`: networks are also trained for
+            partial AUC from random weights, up to three times `max_fpr`, if the first of them is promising,
+            and taken if held-out rows prefer them. If not, a short branch for partial AUC follows
+            cross-entropy, and its weights, or their average with those by cross-entropy, are taken. All must
+            be better than cross-entropy beyond noise, or the weights return to where that ended.
         max_fpr: Largest false positive rate: of the partial AUC that is maximized and that `score` returns,
             and at which `predict` operates. In (0, 1].
         hidden: Widths of the hidden layers; empty for a linear model alone.
@@ -73,8 +74,9 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         alpha: Strength of the squared penalty on the weights, relative to the summed loss of all labels, as
             in `MLPClassifier`: the more labels, the less it matters.
         batch_size: Rows of a step.
-        steps: Number of steps by cross-entropy; None is fifteen passes over the data, and at least 300. A
-            third as many follow, divided among the branches.
+        steps: Number of steps by cross-entropy, and for fresh networks; None is fifteen passes over the
+            data, and at least 300. An objective after cross-entropy has a third of them, or a sixth as the
+            branch of a soup.
         networks: How many networks to train, each without another share of the rows. Their scores are
             averaged; the scores of the held-out rows determine probabilities and thresholds. A single
             network goes without a quarter of the rows.
@@ -87,7 +89,8 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         classes_: The classes, sorted; for `[n, m]` the numbers of the tasks.
         thresholds_: For each task the probability above which `predict` calls a row positive, `[m]`.
         objective_: What the weights were trained for last: `objective`, or `"ce"` if that did better.
-        shares_: The share of each branch in the weights, by its objective.
+        shares_: The share of each branch in the weights, by its objective; `"fresh"` for networks that were
+            trained for partial AUC from random weights.
         validation_score_: The partial AUC of the rows that each network was trained without, averaged over
             tasks and networks; NaN if nothing could be held out.
         n_features_in_: Number of columns of `X`.
@@ -163,12 +166,13 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             )
         steps = self.steps or max(_FEWEST_STEPS, _PASSES * math.ceil(len(labels) / self.batch_size))
         branches = self._branches()
-        each = max(1, round(_TUNING * steps / max(1, len(branches))))
+        each = max(1, round((_BRANCH_STEPS if self.objective == "soup" else _TUNING) * steps))
         stages = [(steps, self.lr), (each, _TUNING_LR * self.lr)]
         self._say(f"{len(labels)} rows, {labels.shape[1]} tasks, {x.shape[1]} inputs")
         tuning = "".join(f", then {each} for {name}" for name in branches)
         self._say(f"{self.networks} networks, each {steps} steps by cross-entropy{tuning}")
-        found = self._ensemble.cross_fit(part, stages, branches, self.batch_size, self._areas)
+        fresh = FRESH if self.objective == "soup" else None
+        found = self._ensemble.cross_fit(part, stages, branches, fresh, self.batch_size, self._areas)
         self.shares_ = found.shares
         self.objective_ = CONTROL if found.shares.keys() == {CONTROL} else self.objective
         self.validation_score_ = float(found.values.nanmean())
@@ -368,7 +372,7 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         seed = int(_utils.check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         options = {name: getattr(self, name) for name in ("max_fpr", "hidden", "dropout", "alpha")}
         objectives = dict.fromkeys(
-            (CONTROL, *self._branches(), *([_PARTIAL] if self.objective == "soup" else []))
+            (CONTROL, *self._branches(), *([_PARTIAL, FRESH] if self.objective == "soup" else []))
         )
         encoding = PiecewiseLinear(part.rows.sample())
         make = partial(
@@ -408,5 +412,5 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     def _branches(self) -> tuple[str, ...]:
         """Objectives of the branches that follow cross-entropy; none if it is all there is."""
         if self.objective == "soup":
-            return _POOL
+            return (_BRANCH,)
         return () if self.objective == CONTROL else (self.objective,)

@@ -11,13 +11,14 @@ from torch import Tensor, nn
 from mmb import soup
 from mmb.estimators.calibration import unseen_logits
 from mmb.estimators.inputs import Rows
-from mmb.estimators.network import Network, Part, both_classes
+from mmb.estimators.network import Network, NetworkState, Part, both_classes
 from mmb.label_values import MISSING
 from mmb.log_odds import fit_log_odds
 
 CONTROL = "ce"
 """The objective of the first steps; their weights are kept unless an average with others is better."""
 _GUARD = 0.5  # standard errors by which an average must be better; all rows are held out by some network
+_FRESH_GUARD = 1.0  # the same for networks from random weights
 _ALONE = 4  # a single fold has one share out of this many
 
 
@@ -74,16 +75,18 @@ class Ensemble:
         part: Part,
         stages: Sequence[tuple[int, float]],
         branches: Sequence[str],
+        fresh: str | None,
         batch_size: int,
         metric: Callable[[Tensor, Tensor], Tensor],
     ) -> CrossFit:
         """Train each network without its fold of the rows: by cross-entropy, then in branches, averaged.
 
-        All branches start from the weights by cross-entropy; each is trained for another objective. Of these
-        weights and those of the branches, the average that the folds value most (`mmb.soup.greedy`) is taken,
-        the same for all networks, if it is better than cross-entropy alone beyond noise. A stage is a number
-        of steps and their size, the second that of each branch. The `metric` values logits by labels, task by
-        task.
+        For the objective `fresh`, networks are trained as by cross-entropy, from the same random weights. If
+        the folds value them more beyond noise, they are taken. If not, branches follow, which start from the
+        weights by cross-entropy, each for another objective. Of these weights and those of the branches, the
+        average that the folds value most (`mmb.soup.greedy`) is taken, the same for all networks, if it is
+        better than cross-entropy alone beyond noise. A stage is a number of steps and their size, the second
+        that of each branch. The `metric` values logits by labels, task by task.
         """
         fold = assign_folds(part.labels, len(self.networks), torch.Generator().manual_seed(self.seed))
         folds = [fold == number for number in range(len(self.networks))]
@@ -91,8 +94,10 @@ class Ensemble:
         first, second = (
             {"steps": steps, "lr": lr, "batch_size": batch_size, "decay": True} for steps, lr in stages
         )
+        for network, own in zip(self.networks, parts, strict=True):
+            network.see(own.labels, own.weights)
+        at_random = [network.state() for network in self.networks]
         for number, own in enumerate(parts):
-            self.networks[number].see(own.labels, own.weights)
             self._train(number, own, CONTROL, **first)
         held_out = torch.where((fold >= 0).unsqueeze(1), part.labels, MISSING)
 
@@ -103,20 +108,43 @@ class Ensemble:
                 found[out] = self._by_kind(part.rows.only(out), [model])
             return found
 
-        def evaluate(models: nn.Module) -> Tensor:
+        def unseen(models: nn.Module, labels: Tensor) -> Tensor:
+            """The same with the kinds of models weighed by some labels, `[n, m]`."""
             assert isinstance(models, nn.ModuleList)
             logits = unseen_by_kind(models)
-            blend, _ = fit_log_odds(logits, held_out, part.weights)
-            return soup.jackknife(metric, (blend * logits).sum(1), held_out)
+            blend, _ = fit_log_odds(logits, labels, part.weights)
+            return (blend * logits).sum(1)
+
+        def evaluate(models: nn.Module) -> Tensor:
+            return soup.jackknife(metric, unseen(models, held_out), held_out)
+
+        def promising() -> bool:
+            """Whether the rows held out of the first network prefer it to that by cross-entropy."""
+            own = torch.where(folds[0].unsqueeze(1), held_out, MISSING)
+            if not bool(both_classes(own).any()):
+                return False
+            now, before = (metric(unseen(one, own), own).nanmean() for one in (self.models, by_ce))
+            return bool(now > before)
 
         shares = {CONTROL: 1.0}
         if branches:
-            trained = {CONTROL: copy.deepcopy(self.models), **self._branch(parts, branches, second)}
+            every = range(len(self.networks))
+            by_ce, after_ce = copy.deepcopy(self.models), [network.state() for network in self.networks]
             known = bool(both_classes(held_out).any())
-            if known:
-                found = soup.greedy(trained, evaluate, fallback=CONTROL, guard=_GUARD)
-            else:
-                found = soup.uniform(trained)
+            found = soup.uniform({CONTROL: by_ce})
+            if known and fresh is not None:
+                self._train_from(at_random, parts, every[:1], fresh, first)
+                if promising():  # most often, it is not
+                    trained = self._train_from(at_random, parts, every[1:], fresh, first)
+                    found = soup.better(found, soup.uniform({fresh: trained}), evaluate, guard=_FRESH_GUARD)
+            if found.picked == (CONTROL,):
+                pool = {CONTROL: by_ce}
+                for name in branches:
+                    pool[name] = self._train_from(after_ce, parts, every, name, second)
+                if known:
+                    found = soup.greedy(pool, evaluate, fallback=CONTROL, guard=_GUARD)
+                else:
+                    found = soup.uniform(pool)
             self.models.load_state_dict(found.model.state_dict())
             for network in self.networks:
                 network.placed = None
@@ -125,25 +153,26 @@ class Ensemble:
         logits = torch.stack(
             [(self.blend * self._by_kind(part.rows, [model])).sum(1) for model in self.models]
         )
-        unseen = unseen_logits(logits, fold)
-        values = [metric(unseen[out], part.labels[out]).nanmean() for out in folds if bool(out.any())]
+        alone = unseen_logits(logits, fold)
+        values = [metric(alone[out], part.labels[out]).nanmean() for out in folds if bool(out.any())]
         for out, model in zip(folds, self.models, strict=True):
             inputs = part.rows.only(out)
-            unseen[out] = (self.blend * self._by_kind(inputs, [model], part.offset(out))).sum(1)
-        return CrossFit(shares, torch.tensor(values), self.blend, logits, unseen, fold)
+            alone[out] = (self.blend * self._by_kind(inputs, [model], part.offset(out))).sum(1)
+        return CrossFit(shares, torch.tensor(values), self.blend, logits, alone, fold)
 
-    def _branch(
-        self, parts: Sequence[Part], branches: Sequence[str], options: dict[str, Any]
-    ) -> dict[str, nn.ModuleList]:
-        """Train all networks for each objective, from where they are; the models of each branch."""
-        starts = [network.state() for network in self.networks]
-        trained = {}
-        for name in branches:
-            for number, (own, start) in enumerate(zip(parts, starts, strict=True)):
-                self.networks[number].restore(start)
-                self._train(number, own, name, **options)
-            trained[name] = copy.deepcopy(self.models)
-        return trained
+    def _train_from(
+        self,
+        starts: Sequence[NetworkState],
+        parts: Sequence[Part],
+        numbers: Iterable[int],
+        objective: str,
+        options: dict[str, Any],
+    ) -> nn.ModuleList:
+        """Train some networks for an objective, from earlier states; the models of all of them."""
+        for number in numbers:
+            self.networks[number].restore(starts[number])
+            self._train(number, parts[number], objective, **options)
+        return copy.deepcopy(self.models)
 
     def train(self, part: Part, objective: str, *, steps: int, first_steps: int, **options: Any) -> None:
         """Train all networks on the same rows, with options of `Network.train`.

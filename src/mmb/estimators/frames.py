@@ -40,15 +40,17 @@ class FrameColumns(Table):
     path: Path = Path("X")
     first: int = 0
 
-    @property
-    def fits(self) -> Tensor:
-        """All rows fit."""
-        return torch.ones(len(self.frame), dtype=torch.bool)
+    def __len__(self) -> int:
+        return len(self.frame)
 
     @property
     def column_names(self) -> list[str]:
         """Names of the columns."""
         return [str(name) for name in self.frame.columns]
+
+    def without(self, name: str) -> str:
+        """How to do without a column, for messages."""
+        return f"leave column {name!r} out of X"
 
     def cells(self, name: str) -> list[str]:
         """A column as text, empty for a gap."""

@@ -17,6 +17,7 @@ _preprocessing = require("sklearn.preprocessing", extra="estimators")
 
 _FARTHEST = 1e100  # spreads; infinity cannot be squashed
 _ROUNDING = 1e-9  # share of a number that may be rounding
+_COIN = 0.5  # deviation of zeros and ones, half of each
 _CHUNK = 1 << 22  # numbers made dense at a time
 
 
@@ -30,8 +31,10 @@ class Standardizer:
     keeps the order, but a rare bit or a heavy tail does not outweigh all else. The center is the mean and the
     spread the standard deviation, except where half of the (first) rows lie closer together than half of a
     normal distribution would. There, tails have widened the deviation: the center is the median, the spread
-    the deviation of a normal distribution with the same quartiles. For sparse rows the center is zero, so
-    that zeros stay zeros. Constant columns become 0.
+    the deviation of a normal distribution with the same quartiles. Columns of zeros and ones (in the first
+    rows) have a spread of one half, that of a fair coin, however rare the ones are: divided by their own
+    deviation, the rarest bits would be the loudest. For sparse rows the center is zero, so that zeros stay
+    zeros. Constant columns become 0.
     """
 
     def __init__(self, sparse: bool) -> None:
@@ -47,14 +50,15 @@ class Standardizer:
         if len(too_large):
             raise ValueError(f"X: column {too_large[0]} has values too large to compute with; rescale it")
         if self._ratio is None:
-            self._ratio = 1.0
+            scale, binary = self._scaler.scale_, _zeros_and_ones(x)
+            self._ratio = np.where(binary, _COIN / scale, 1.0)
             if self._scaler.with_mean:
                 low, middle, high = np.quantile(x, [0.25, 0.5, 0.75], axis=0)
-                ratio = quartile_deviation(low, high) / self._scaler.scale_
+                ratio = quartile_deviation(low, high) / scale
                 rounding = _ROUNDING * np.maximum(np.abs(low), np.abs(high))
-                narrow = (high - low > rounding) & (ratio < 1)
-                self._shift = np.where(narrow, (middle - self._scaler.mean_) / self._scaler.scale_, 0.0)
-                self._ratio = np.where(narrow, ratio, 1.0)
+                narrow = (high - low > rounding) & (ratio < 1) & ~binary
+                self._shift = np.where(narrow, (middle - self._scaler.mean_) / scale, 0.0)
+                self._ratio = np.where(narrow, ratio, self._ratio)
 
     def __call__(self, x: Any, dtype: torch.dtype) -> Tensor:
         """Network inputs `[n, d]` of some rows."""
@@ -62,6 +66,15 @@ class Standardizer:
         mean = self._scaler.mean_ if self._scaler.with_mean else 0.0
         u = ((x.astype(np.float64) - mean) / self._scaler.scale_ - self._shift) / self._ratio
         return squash(torch.as_tensor(np.clip(u, -_FARTHEST, _FARTHEST))).to(dtype)
+
+
+def _zeros_and_ones(x: Any) -> np.ndarray[Any, Any]:
+    """Bool `[d]`: columns that hold nothing else."""
+    if not _sparse.issparse(x):
+        return np.asarray(((x == 0) | (x == 1)).all(0))
+    found = np.ones(x.shape[1], dtype=bool)
+    found[x.indices[(x.data != 0) & (x.data != 1)]] = False
+    return found
 
 
 class Rows:

@@ -31,10 +31,13 @@ OBJECTIVES: dict[
 ] = {  # of labels and the largest false positive rate
     "ce": lambda labels, _: CrossEntropy(labels),
     "auc": lambda labels, _: _auc(labels),
-    "pauc": lambda labels, max_fpr: PartialAUC(labels, max_fpr=max_fpr),
-    "pauc-pairwise": lambda labels, max_fpr: PairwisePartialAUC(labels, max_fpr=max_fpr),
+    "pauc": lambda labels, max_fpr: PartialAUC(labels, max_fpr=max_fpr, anchor=0.0),
+    "pauc-pairwise": lambda labels, max_fpr: PairwisePartialAUC(labels, max_fpr=max_fpr, anchor=0.0),
     "ce+auc": lambda labels, _: Sum([(1.0, CrossEntropy(labels)), (0.5, _auc(labels))]),
 }
+FRESH = "fresh"
+"""Partial AUC from random weights: it serves best if trained for a wider range than is measured."""
+_WIDER = 3.0
 _RICH = 0.5  # share of the rows of a step that are positives of some task
 
 
@@ -59,6 +62,10 @@ class Part(NamedTuple):
         if self.rows.sparse or not bool(chosen.any()):
             return None
         return self.rows.only(chosen).mean(self.weights[chosen]) - self.rows.mean(self.weights)
+
+
+NetworkState = tuple[dict[str, Any], dict[str, Any], int]
+"""Weights, the optimizer's averages, steps done."""
 
 
 class Network:
@@ -86,7 +93,7 @@ class Network:
         self.kinds = len(self.model.models)
         none = torch.zeros(self.kinds * num_tasks)
         unseen = Labels.of_counts(none, none, num_rows=0)  # the true counts come with `see`
-        self.objectives = {name: OBJECTIVES[name](unseen, max_fpr).float() for name in objectives}
+        self.objectives = {name: _objective(name, unseen, max_fpr).float() for name in objectives}
         self.mass = torch.zeros(2, num_tasks, dtype=torch.float64)  # of the negatives, of the positives
         self.num_rows = 0.0
         self.alpha, self.steps_done = alpha, 0
@@ -119,12 +126,12 @@ class Network:
         self.objectives[name].warm_start(scores, part.labels.repeat(1, self.kinds))
         self.placed = name
 
-    def state(self) -> tuple[dict[str, Any], dict[str, Any], int]:
+    def state(self) -> NetworkState:
         """What to go back to with `restore`: weights, the optimizer's averages, steps done."""
         model, optimizer = self.model.state_dict(), self.optimizer.state_dict()
         return copy.deepcopy(model), copy.deepcopy(optimizer), self.steps_done
 
-    def restore(self, state: tuple[dict[str, Any], dict[str, Any], int]) -> None:
+    def restore(self, state: NetworkState) -> None:
         """Go back to an earlier `state`."""
         model, optimizer, self.steps_done = state
         self.placed = None
@@ -161,9 +168,16 @@ class Network:
         self.model.double().eval()  # so that the number of rows does not change predictions
 
 
+def _objective(name: str, labels: Labels, max_fpr: float) -> Objective:
+    """The objective of a name."""
+    if name == FRESH:
+        return PartialAUC(labels, max_fpr=min(1.0, _WIDER * max_fpr), anchor=0.0)
+    return OBJECTIVES[name](labels, max_fpr)
+
+
 def _auc(labels: Labels) -> MinMaxAUC:
     """For the logits of rare tasks, which cross-entropy has left far below zero."""
-    return MinMaxAUC(labels, transform="recentered", margin=4.0)
+    return MinMaxAUC(labels, transform="recentered", margin=4.0, anchor=0.0)
 
 
 def class_mass(labels: Tensor, weights: Tensor) -> Tensor:
