@@ -1,4 +1,4 @@
-"""The problems of `auto.py`: those of `mmb.problems` in many sizes, and two more with known answers."""
+"""The problems of `auto.py`, drawn by seed: those of `mmb.problems`, and two more with known answers."""
 
 from __future__ import annotations
 
@@ -32,9 +32,10 @@ class Case:
     blocks_per_step: int
     batch_size: int = 16
     goal: float = 0.1  # of the gradient norm at the start
+    seed: int = 0
 
     def problem(self) -> KnownProblem:
-        return self.make(self.num_blocks, torch.Generator().manual_seed(self.num_blocks))
+        return self.make(self.num_blocks, torch.Generator().manual_seed(self.seed + self.num_blocks))
 
 
 class _Rows(KnownProblem):
@@ -134,45 +135,106 @@ class Regressions(_Rows):
         return None
 
 
-def _quadratic(num_blocks: int, sampled: int, goal: float = 0.1, **options: Any) -> Case:
-    return Case(partial(Quadratic, **options), num_blocks, sampled, goal=goal)
+def _uniform(generator: torch.Generator, low: float, high: float) -> float:
+    return low + (high - low) * float(torch.rand((), generator=generator))
 
 
-CASES: dict[str, Case] = {
-    **{f"quadratic, condition {c:g}": _quadratic(10, 10, condition=c) for c in (1, 10, 100, 1e3, 1e4)},
-    "quadratic, no noise": _quadratic(10, 10, 0.01, noise=0.0, hessian_noise=0.0),
-    "quadratic, no noise, sampled": _quadratic(100, 10, noise=0.0, hessian_noise=0.0),
-    "quadratic, noise 3": _quadratic(100, 10, noise=3.0),
-    "quadratic, noise 10": _quadratic(100, 10, noise=10.0),
-    "quadratic, one block": _quadratic(1, 1),
-    "quadratic, one block, noise 10": _quadratic(1, 1, noise=10.0),
-    "quadratic, all of 100": _quadratic(100, 100),
-    "quadratic, 10 of 1,000": _quadratic(1000, 10),
-    "quadratic, 10 of 10,000": _quadratic(10_000, 10),
-    "quadratic, 100 of 100,000": _quadratic(100_000, 100),
-    "quadratic, 1,000 of 100,000": _quadratic(100_000, 1000),
-    "quadratic, float32": _quadratic(100, 10, dtype=torch.float32),
-    "quadratic, float32, condition 1e3": _quadratic(10, 10, condition=1e3, dtype=torch.float32),
-    "quadratic, steep": _quadratic(50, 5, curvature=30.0, sensitivity=2.0),
-    "quadratic, flat": _quadratic(50, 5, curvature=0.01, pull_x=0.1, noise=0.05),
-    "saddle": Case(Saddle, 50, 5),
-    "saddle, one block": Case(Saddle, 1, 1),
-    "saddle, 10 of 1,000, noise 3": Case(partial(Saddle, noise=3.0), 1000, 10),
-    "bilevel, one block": Case(BilevelQuadratic, 1, 1),
-    "bilevel, condition 100": Case(partial(BilevelQuadratic, condition=100.0), 50, 10),
-    "bilevel, 60 lower variables": Case(partial(BilevelQuadratic, d_lower=60, condition=10.0), 50, 10),
-    "bilevel, noise 10": Case(partial(BilevelQuadratic, noise=10.0), 50, 10),
-    "thresholds": Case(TopKThreshold, 100, 10),
-    "thresholds, sharp": Case(partial(TopKThreshold, share=0.05, temperature=0.1), 100, 10),
-    "thresholds, 10 of 1,000": Case(TopKThreshold, 1000, 10),
-    "robust tasks (nonconvex)": Case(RobustTasks, 20, 20, goal=0.2),
-    "robust tasks (nonconvex), sampled": Case(RobustTasks, 100, 10, goal=0.2),
-    "robust tasks (nonconvex), wide": Case(partial(RobustTasks, hidden=8, groups=5), 50, 10, goal=0.2),
-    "robust ridge, 500 blocks": Case(RobustRidge, 500, 20),
-    "robust ridge, one block": Case(partial(RobustRidge, groups=20), 1, 1),
-    "regressions": Case(Regressions, 200, 20),
-    "regressions, 40 features": Case(partial(Regressions, features=40), 50, 10),
+def _between(generator: torch.Generator, low: float, high: float) -> float:
+    """A number between two, uniform in its logarithm."""
+    return math.exp(_uniform(generator, math.log(low), math.log(high)))
+
+
+def _whole(generator: torch.Generator, low: float, high: float) -> int:
+    return round(_between(generator, low, high))
+
+
+Made = tuple[Callable[[int, torch.Generator], KnownProblem], dict[str, Any]]
+
+
+def _quadratic(draw: torch.Generator) -> Made:
+    return Quadratic, {
+        "d_x": _whole(draw, 3, 20),
+        "d_lower": _whole(draw, 2, 8),
+        "curvature": _between(draw, 0.03, 10),
+        "condition": _between(draw, 1, 30),
+        "noise": _between(draw, 0.1, 3),
+    }
+
+
+def _conditioned(draw: torch.Generator) -> Made:
+    return Quadratic, {"condition": _between(draw, 100, 1e4), "d_x": _whole(draw, 3, 10)}
+
+
+def _noisy(draw: torch.Generator) -> Made:
+    return Quadratic, {"noise": _uniform(draw, 3, 10), "hessian_noise": _uniform(draw, 0.0, 0.3)}
+
+
+def _exact(draw: torch.Generator) -> Made:
+    return Quadratic, {"noise": 0.0, "hessian_noise": 0.0, "condition": _between(draw, 1, 30)}
+
+
+def _single(draw: torch.Generator) -> Made:
+    options = {"condition": _between(draw, 1, 30), "sensitivity": _between(draw, 0.3, 2)}
+    return Quadratic, {**options, "dtype": torch.float32}
+
+
+def _saddle(draw: torch.Generator) -> Made:
+    return Saddle, {"noise": _between(draw, 0.1, 5)}
+
+
+def _bilevel(draw: torch.Generator) -> Made:
+    return BilevelQuadratic, {"condition": _between(draw, 1, 100), "noise": _between(draw, 0.1, 5)}
+
+
+def _wide(draw: torch.Generator) -> Made:
+    return BilevelQuadratic, {"d_lower": _whole(draw, 33, 80), "condition": _between(draw, 1, 30)}
+
+
+def _thresholds(draw: torch.Generator) -> Made:
+    return TopKThreshold, {"share": _between(draw, 0.05, 0.3), "temperature": _between(draw, 0.1, 1)}
+
+
+def _nonconvex(draw: torch.Generator) -> Made:
+    return RobustTasks, {"hidden": _whole(draw, 3, 8), "groups": _whole(draw, 2, 5)}
+
+
+def _ridge(draw: torch.Generator) -> Made:
+    return RobustRidge, {"groups": _whole(draw, 3, 20), "d_x": _whole(draw, 5, 20)}
+
+
+def _regressions(draw: torch.Generator) -> Made:
+    return Regressions, {"features": _whole(draw, 8, 40)}
+
+
+FAMILIES: dict[str, tuple[Callable[[torch.Generator], Made], list[tuple[int, int]], float]] = {
+    # how options are drawn; numbers of blocks and how many of them in a step; the goal
+    "quadratic": (_quadratic, [(1, 1), (10, 10), (100, 10), (1000, 10), (10_000, 10), (100_000, 100)], 0.1),
+    "quadratic, ill-conditioned": (_conditioned, [(1, 1), (10, 10), (50, 10)], 0.1),
+    "quadratic, noisy": (_noisy, [(1, 1), (100, 10), (1000, 100)], 0.1),
+    "quadratic, exact": (_exact, [(10, 10), (100, 10), (1000, 100)], 0.05),
+    "quadratic, float32": (_single, [(10, 10), (100, 10), (1000, 100)], 0.1),
+    "saddle": (_saddle, [(1, 1), (50, 5), (1000, 10)], 0.1),
+    "bilevel": (_bilevel, [(1, 1), (50, 10), (500, 50)], 0.1),
+    "bilevel, many lower variables": (_wide, [(10, 10), (50, 10)], 0.1),
+    "thresholds": (_thresholds, [(100, 10), (1000, 10)], 0.1),
+    "nonconvex": (_nonconvex, [(20, 20), (100, 10)], 0.2),
+    "robust ridge": (_ridge, [(1, 1), (500, 20)], 0.1),
+    "regressions": (_regressions, [(50, 10), (200, 20)], 0.1),
 }
+
+
+def draw_cases(seed: int) -> dict[str, Case]:
+    """The bank of a seed: every family in all its sizes, with options drawn anew."""
+    draw, cases = torch.Generator().manual_seed(seed), {}
+    for family, (options_of, sizes, goal) in FAMILIES.items():
+        for num_blocks, sampled in sizes:
+            make, options = options_of(draw)
+            own = [
+                f"{name} {value:.3g}" for name, value in options.items() if not isinstance(value, torch.dtype)
+            ]
+            name = f"{family}, {sampled:,} of {num_blocks:,}: {', '.join(own)}"
+            cases[name] = Case(partial(make, **options), num_blocks, sampled, goal=goal, seed=seed)
+    return cases
 
 
 def gradient_norm(known: KnownProblem, x: Any) -> float:

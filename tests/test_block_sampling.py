@@ -56,3 +56,20 @@ def test_the_old_ways_say_the_new_ones():
         mmb.BlockSampler(5, 2, seed=1)
     with pytest.raises(ImportError, match=r"mmb\.block_sampling"):
         _ = mmb.sampling
+
+
+def test_batches_of_a_block_all_come_before_any_returns():
+    order, blocks = mmb.BatchOrder(4, 6, 1), torch.tensor([2, 0])
+    twin = mmb.BatchOrder(4, 6, 2)
+    rounds = []
+    for number in range(3):
+        found = torch.stack([order(blocks) for _ in range(6)])
+        assert torch.equal(found.sort(0).values, torch.arange(6)[:, None].expand(6, 2))
+        order(torch.tensor([3]))  # others do not matter
+        rounds.append(found)
+        if number == 1:
+            twin.load_state_dict(order.state_dict())
+    assert not torch.equal(rounds[0], rounds[1])
+    assert torch.equal(rounds[2], torch.stack([twin(blocks) for _ in range(6)]))
+    with pytest.raises(ValueError, match="batches"):
+        mmb.BatchOrder(4, 0)

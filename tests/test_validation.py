@@ -258,3 +258,75 @@ def test_a_watch_passes_over_steps_without_blocks():
     assert len(lines) == 1
     assert "f 1 " in lines[0]
     assert "broken" not in lines[0]
+
+
+class Square(torch.autograd.Function):
+    """A square with a first derivative alone."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(y):
+        return y**2
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, weight):
+        (y,) = ctx.saved_tensors
+        return 2 * y * weight
+
+
+WITHOUT_CURVATURE = {
+    "absolute value": lambda x, y, b: (y - x).abs(),
+    "linear": lambda x, y, b: y * x,
+    "once": lambda x, y, b: Square.apply(y - x),
+    "detached": lambda x, y, b: (y.detach() - x) ** 2,
+    "concave": lambda x, y, b: -((y - x) ** 2),
+}
+ESTIMATORS = [
+    mmb.MomentumHessian(0.9),
+    mmb.QuadraticSGD(0.1),
+    mmb.ConjugateGradient(5),
+    mmb.Neumann(5, 10.0),
+    mmb.Exact(),
+]
+
+
+@pytest.mark.parametrize("kind", WITHOUT_CURVATURE)
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda one: type(one).__name__)
+def test_lower_problems_without_second_derivatives_say_so_and_change_nothing(kind, estimator):
+    problem = mmb.Problem(lambda x, a, y, b: (y - b) ** 2 + x**2, WITHOUT_CURVATURE[kind], 4)
+    solver = mmb.Solver(problem, estimator, lr=0.1, lr_lower=0.1)
+    state, batch, before = solver.init(torch.tensor(1.0), lower=torch.zeros(4)), torch.ones(4), {}
+
+    def two_steps():
+        for _ in range(2):  # QuadraticSGD multiplies by zero at first
+            before.update(state.state_dict())
+            solver.step(state, torch.arange(4), batch, batch)
+
+    with pytest.raises(
+        mmb.BrokenStepError, match=r"(?s)lower.*strongly convex.*twice.*mu.*second derivatives"
+    ):
+        two_steps()
+    torch.testing.assert_close(state.state_dict(), before, rtol=0, atol=0)
+
+
+def test_batches_nested_another_way_than_functions_take_them():
+    problem = mmb.Problem(lambda x, a, y, b: (y - b) ** 2 + x**2, lambda x, y, b: (y - x) ** 2, 4)
+    solver = mmb.Solver(problem, mmb.QuadraticSGD(0.1), lr=0.1, lr_lower=0.1)
+    state, blocks, batch = (
+        solver.init(torch.tensor(1.0), lower=torch.zeros(4)),
+        torch.arange(4),
+        torch.ones(4),
+    )
+    before = state.state_dict()
+    with pytest.raises(TypeError) as error:
+        solver.step(state, blocks, (batch, batch), batch)
+    assert all(word in error.value.__notes__[0] for word in ("upper", "((), ())", "nesting"))
+    with pytest.raises(ValueError, match=r"lower_batch.*len\(blocks\) = 4.*torch.stack"):
+        solver.step(state, blocks, batch, [torch.ones(3) for _ in range(4)])
+    torch.testing.assert_close(state.state_dict(), before, rtol=0, atol=0)

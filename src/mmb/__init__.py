@@ -12,7 +12,8 @@ from mmb._version import __version__
 if TYPE_CHECKING:
     from mmb import problems, projections, soup, theory
     from mmb.automatic import auto
-    from mmb.block_sampling import BlockSampler
+    from mmb.block_sampling import BatchOrder, BlockSampler
+    from mmb.captured import solve_captured
     from mmb.constraints import constrained
     from mmb.diagnostics import BrokenStepError, Info, Watch
     from mmb.hypergradients import (
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from mmb.variance_reduction import Saga, Storm
 
 __all__ = [
+    "BatchOrder",
     "BlockSampler",
     "BrokenStepError",
     "ConjugateGradient",
@@ -60,6 +62,7 @@ __all__ = [
     "problems",
     "projections",
     "solve",
+    "solve_captured",
     "soup",
     "theory",
     "with_module",
@@ -68,6 +71,8 @@ __all__ = [
 # Names are imported when first used, so that the command line answers without torch: add new ones here.
 _MODULES = {"problems", "projections", "soup", "theory"}
 _HOMES = {
+    "BatchOrder": "block_sampling",
+    "solve_captured": "captured",
     "BlockSampler": "block_sampling",
     **dict.fromkeys(["BrokenStepError", "Info", "Watch"], "diagnostics"),
     **dict.fromkeys(["ConjugateGradient", "Exact", "FirstOrder", "Hypergradient"], "hypergradients"),

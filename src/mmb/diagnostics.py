@@ -117,8 +117,9 @@ _MEANINGS = {
     "values": "upper: the value f",
     "lower_residual": "lower: the gradient of g in the lower variable",
     "dual_residual": "upper: the gradient of f in the dual",
-    "indefinite": "lower: the Hessian of g is not positive definite; expected g strongly convex in the lower "
-    "variable: add a term such as 0.5 * mu * (y ** 2).sum()",
+    "indefinite": "lower: the Hessian of g is not positive definite, or vanishes; expected g strongly convex "
+    "in the lower variable and differentiable twice: add a term such as 0.5 * mu * (y ** 2).sum(), and "
+    "replace what has no second derivatives (abs, relu, detach, once_differentiable)",
     "hypergradient_residual": "the hypergradient estimator",
     "broken_peers": "another process met NaN, infinity or an indefinite Hessian; its message says where",
     "z_norm": "the gradient estimate of x",

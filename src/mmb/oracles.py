@@ -15,7 +15,7 @@ from torch import Tensor
 
 from mmb.derivatives import SecondDerivatives, gradients, second_derivatives
 from mmb.problem import Problem
-from mmb.trees import Tree, block_dot, block_norm, refill, scale_blocks, tree_leaves
+from mmb.trees import Tree, block_dot, block_norm, refill, scale_blocks, tree_leaves, tree_map
 
 
 class UpperDerivatives(NamedTuple):
@@ -133,10 +133,11 @@ class Oracles:
         return self._linearized.hessian()
 
     def negative_curvature(self, v: Tree, hessian_product: Tree) -> Tensor:
-        """Whether `v_i' Hess_i v_i < 0` beyond rounding, per block."""
-        curvature = block_dot(v, hessian_product)
-        rounding = torch.finfo(curvature.dtype).eps * block_norm(v) * block_norm(hessian_product)
-        return curvature < -10 * rounding
+        """Whether `v_i' Hess_i v_i < 0` beyond rounding, per block, or all vanish: no second derivatives."""
+        curvature, length, size = block_dot(v, hessian_product), block_norm(v), block_norm(hessian_product)
+        rounding = torch.finfo(curvature.dtype).eps * length * size
+        flat = ((size == 0) & (length > 0)).all()
+        return (curvature < -10 * rounding) | flat
 
     def with_lower_batch(self, lower_batch: Any) -> Oracles:
         """The same point with another batch for `g`."""
@@ -161,7 +162,13 @@ class Oracles:
 
         def one_block(*leaves: Tensor) -> Tensor:
             own = refill(arguments, leaves)
-            return _scalar(name, function(*own) if self.own_x else function(x, *own))
+            try:
+                found = function(*own) if self.own_x else function(x, *own)
+            except (TypeError, ValueError, KeyError, IndexError, AttributeError, RuntimeError) as error:
+                if not torch.compiler.is_compiling():
+                    error.add_note(_batch_note(name, own[-1]))
+                raise
+            return _scalar(name, found)
 
         leaves = tree_leaves(arguments)
         in_dims = tuple(None if leaf is None else 0 for leaf in leaves)
@@ -171,6 +178,15 @@ class Oracles:
     def _unweighted(self, tree: Tree) -> Tree:
         """Per-block derivatives of the weighted sum, with the weight taken out again."""
         return tree if tree is None or self.weights is None else scale_blocks(tree, 1 / self.weights)
+
+
+def _batch_note(name: str, batch: Any) -> str:
+    """What one block's batch looked like to a function that raised."""
+    shapes = tree_map(lambda leaf: tuple(leaf.shape), batch)
+    return (
+        f"This was raised in {name} of the problem. Its batch of one block has the shapes {shapes}: what was "
+        f"given as {name}_batch, without the axis of blocks. If it expects another nesting, change one"
+    )
 
 
 def _scalar(name: str, value: Any) -> Tensor:

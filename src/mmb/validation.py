@@ -269,7 +269,8 @@ def _check_leading_axis(name: str, tree: Any, size: int, meaning: str) -> None:
         if isinstance(leaf, Tensor):
             if leaf.ndim == 0 or leaf.shape[0] != size:
                 raise ValueError(
-                    f"{name}: expected a leading axis of {meaning} = {size}, got shape {tuple(leaf.shape)}"
+                    f"{name}: expected a leading axis of {meaning} = {size}, got shape {tuple(leaf.shape)}; "
+                    "blocks are the first axis of every tensor: torch.stack what each block has"
                 )
         elif tree is not None:
             raise TypeError(

@@ -97,6 +97,17 @@ def test_step_sizes_that_are_far_too_long_are_survived():
     assert norm(known.gradient(state.x)) < 0.5 * start
 
 
+def test_a_start_where_the_gradient_vanishes_is_no_divergence():
+    """With duals near zero the first gradient is tiny, and estimates grow as duals move."""
+    problem = mmb.Problem(lambda x, a, y, b: a * (x - b) - 0.5 * a**2, None, 4)  # F = mean (x - b)^2 / 2
+    batches = lambda blocks: (torch.tensor([1.0, 2.0, 3.0, 6.0])[blocks], None)  # noqa: E731
+    start = {"dual": torch.full((4,), 1e-6), "batches": batches, "blocks_per_step": 4, "print": None}
+    solver, state = mmb.auto(problem, torch.tensor(0.0), **start)
+    result = mmb.solve(solver, state, sampler=mmb.BlockSampler(4, 4), batches=batches, steps=100)
+    assert result.state.step == 100  # it never went back
+    assert float(state.x) == pytest.approx(3.0, abs=0.05)
+
+
 def test_data_that_are_not_finite_are_still_an_error():
     known = made(Quadratic, {}, 4)
     solver, state, batches = automatic(known, 4)

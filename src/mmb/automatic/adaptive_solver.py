@@ -17,6 +17,7 @@ from mmb.state import State
 from mmb.trees import Tree, blend, norm, tree_leaves, tree_map
 
 GAIN = 4.0  # how fast step sizes follow the agreement of estimates, relative to `memory`
+AGREEMENT = 0.1  # cosine below which step sizes fall: estimates that are mere noise agree by chance
 GROWTH = 20.0  # of the gradient estimate, since the last copy of the state, that counts as diverging
 SHRINK = 0.3  # what step sizes are multiplied by after going back
 RETRIES = 12
@@ -28,7 +29,7 @@ class AdaptiveSolver(Solver):
     Every step size is a fixed number times a scale. After each step the scale of `x` changes by
 
     $$
-    \log s \leftarrow \log s + c\,\omega \cos(\Delta, \bar\Delta), \qquad
+    \log s \leftarrow \log s + c\,\omega (\cos(\Delta, \bar\Delta) - 0.1), \qquad
     \bar\Delta \leftarrow (1-\omega)\bar\Delta + \omega\Delta
     $$
 
@@ -74,7 +75,7 @@ class AdaptiveSolver(Solver):
     def step(self, state: State, blocks: Tensor, *batches: Any, **options: Any) -> Info:
         """Make one step; see `Solver.step`. The scale changes after it."""
         if self._copy is None or state.step % self._copy_every == 0:
-            self._copy, self._usual = state.state_dict(), 0.0
+            self._copy, self._usual = state.state_dict(), self._expected if state.step == 0 else 0.0
         before: dict[str, Any] = {}
         for attempt in range(RETRIES):
             self._scale = float(state.shared["scale"])
@@ -99,6 +100,11 @@ class AdaptiveSolver(Solver):
         return info
 
     @property
+    def _expected(self) -> float:
+        """Size of the gradient once duals and lower variables are right: estimates may grow up to it."""
+        return 0.0 if self.findings is None else self.findings.gradient
+
+    @property
     def _copy_every(self) -> int:
         return math.ceil(10 / self.memory)
 
@@ -107,7 +113,7 @@ class AdaptiveSolver(Solver):
         pairs = zip(tree_leaves(mean), tree_leaves(estimate), strict=True)
         agreement = sum(float((old * new).sum()) for old, new in pairs)
         size = float(norm(mean)) * float(norm(estimate))
-        change = GAIN * self.memory * (agreement / size if size > 0 else 0.0)
+        change = GAIN * self.memory * (agreement / size - AGREEMENT if size > 0 else 0.0)
         state.shared["scale"].mul_(math.exp(change)).clamp_(max=self.largest_scale)
         state.shared["mean_estimate"] = blend(mean, estimate, self.memory)
 

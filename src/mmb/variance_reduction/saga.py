@@ -26,7 +26,8 @@ class Saga(VarianceReduction):
 
     Args:
         upper_batches: Into how many batches the data of `f` are cut in every block.
-        lower_batches: Likewise of `g`. `samples` of [`Solver.step`][mmb.Solver.step] says which they are.
+        lower_batches: Likewise of `g`. `samples` of [`Solver.step`][mmb.Solver.step] says which they are,
+            best in an order that [`BatchOrder`][mmb.BatchOrder] gives.
     """
 
     def __init__(self, upper_batches: int = 1, lower_batches: int = 1) -> None:
