@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 EXTRAS_TEST := training,table,molecules,dicom,vision,estimators,lightning,tune,bench,docs,dev
+ONNXRUNTIME_WEB := 1.30.0
 
 .PHONY: demo test check coverage lint types unit docs clean
 
@@ -23,10 +24,10 @@ lint: $(VENV)/.test
 types: $(VENV)/.test
 	$(BIN)/mypy
 
-unit: $(VENV)/.test  # one thread a worker: the tests are small, and the workers are many
+unit: $(VENV)/.test $(VENV)/.web  # one thread a worker: the tests are small, and the workers are many
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 
-coverage: $(VENV)/.test  ## Lines and branches of src that the tests run, in htmlcov/.
+coverage: $(VENV)/.test $(VENV)/.web  ## Lines and branches of src that the tests run, in htmlcov/.
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal --cov=mmb --cov-branch --cov-report=html --cov-report=term:skip-covered
 
 docs: $(VENV)/.test  ## The documentation, in site/; a broken link or formula fails.
@@ -42,6 +43,10 @@ $(VENV)/.demo: $(BIN)/python pyproject.toml constraints.txt
 $(VENV)/.test: $(BIN)/python pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[$(EXTRAS_TEST)]"
 	touch $@
+
+$(VENV)/.web: $(BIN)/python Makefile  # exported models are tested in a browser; without npm, those tests skip
+	npm install --silent --no-audit --no-fund --prefix $(VENV)/web onnxruntime-web@$(ONNXRUNTIME_WEB) && touch $@ \
+		|| echo "no onnxruntime-web: exported models are not tested in a browser"
 
 clean:
 	rm -rf $(VENV) build dist htmlcov runs site .coverage .mypy_cache .ruff_cache .pytest_cache

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -72,3 +73,12 @@ def test_a_missing_package_names_the_extra():
 
 def test_a_present_package_is_imported():
     assert require("json.decoder", extra="training").JSONDecoder
+
+
+def test_changelog_and_citation_are_of_this_version():
+    root = Path(__file__).parents[1]
+    heading = re.search(r"^## (\S+) \((\d{4}-\d\d-\d\d)\)$", (root / "CHANGELOG.md").read_text("utf-8"), re.M)
+    citation = (root / "CITATION.cff").read_text("utf-8")
+    assert heading is not None
+    assert heading[1] == mmb.__version__
+    assert f"\nversion: {heading[1]}\ndate-released: {heading[2]}\n" in citation

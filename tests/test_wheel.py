@@ -26,7 +26,11 @@ def call(*words, **options):
 
 @pytest.fixture(scope="module")
 def mmb(tmp_path_factory):
-    """The command `mmb` of a new environment, in which only the wheel and what it needs can be imported."""
+    """The command `mmb` of a new environment, in which only the wheel and what it needs can be imported.
+
+    With MMB_EMPTY_ENVIRONMENT=1, as in CI, what it needs is installed as well, which takes 1.5 GB;
+    else it is that of this environment.
+    """
     folder = tmp_path_factory.mktemp("wheel")
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
     building = ["--no-deps", "--no-build-isolation", "--wheel-dir", folder]
@@ -40,10 +44,13 @@ def mmb(tmp_path_factory):
     venv.create(folder / "env", with_pip=False)
     bin_folder = folder / "env" / ("Scripts" if os.name == "nt" else "bin")
     python = bin_folder / ("python.exe" if os.name == "nt" else "python")
-    call(*pip, "--python", python, "install", "--no-deps", "--no-index", wheel)
-    # what the package needs is that of this environment, without the packages that it links to
     packages = Path(call(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip())
-    (packages / "needed.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    if os.environ.get("MMB_EMPTY_ENVIRONMENT"):
+        versions = ["--constraint", ROOT / "constraints.txt"]
+        call(*pip, "--python", python, "install", *versions, f"{wheel}[training]")
+    else:  # without the packages that this environment links to
+        call(*pip, "--python", python, "install", "--no-deps", "--no-index", wheel)
+        (packages / "needed.pth").write_text(sysconfig.get_path("purelib") + "\n")
     assert str(packages) in call(python, "-c", "import mmb; print(mmb.__file__)", cwd=folder)
     return lambda *words: call(bin_folder / "mmb", *words, cwd=folder)
 

@@ -1,5 +1,7 @@
 """What people type works, or is answered with the key."""
 
+import gzip
+import importlib.util
 import os
 import subprocess
 import sys
@@ -100,6 +102,22 @@ def test_it_is_answered_with_what_to_type(words, answer):
     with pytest.raises(UsageError) as error:
         parse(words.split())
     assert answer in str(error.value)
+
+
+def test_columns_of_any_table_are_listed_if_labels_are_missing(folder):
+    (folder / "s.csv").write_text("id;age;sick\n1;2;0\n")
+    (folder / "z.tsv.gz").write_bytes(gzip.compress(b"id\tage\tsick\n1\t2\t0\n"))
+    names = ["s.csv", "z.tsv.gz"]
+    if importlib.util.find_spec("polars"):
+        frame = importlib.import_module("polars").DataFrame({"id": [1], "age": [2], "sick": [0]})
+        frame.write_parquet(folder / "p.parquet")
+        frame.write_ipc(folder / "p.arrow")
+        names += ["p.parquet", "p.arrow"]
+    for name in names:
+        with pytest.raises(UsageError, match=r"id, age, sick.*data\.labels=sick"):
+            parse(["train", name])
+    with pytest.raises(UsageError, match=r"data\.labels=NAME"):
+        parse(["train", "t.parquet"])  # which is damaged
 
 
 def test_a_run_nearby_is_named(folder):

@@ -1,14 +1,15 @@
 """Figures on the pages are those of the logs in `results/`."""
 
+import ast
 import importlib
 import json
 import re
 
 from docs.conftest import ROOT
 
-CHOOSE, README = (
-    (ROOT / "docs" / "choose.md").read_text(encoding="utf-8"),
-    (ROOT / "README.md").read_text(encoding="utf-8"),
+CHOOSE, OBJECTIVES, HYPERGRADIENTS, README = (
+    (ROOT / page).read_text(encoding="utf-8")
+    for page in ("docs/choose.md", "docs/reference/auc.md", "docs/reference/hypergradients.md", "README.md")
 )
 
 
@@ -64,9 +65,13 @@ def test_transfer(monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     transfer = importlib.import_module("transfer")
     page = (ROOT / "results/transfer/README.md").read_text(encoding="utf-8")
-    assert page.endswith(
-        "\n".join(transfer.tables(transfer.read([ROOT / "results/transfer/runs.jsonl"]))) + "\n"
+    small, all_sets = (
+        "\n".join(transfer.tables(transfer.read([ROOT / "results/transfer" / log for log in logs]))) + "\n"
+        for logs in (["runs.jsonl"], ["runs.jsonl", "gpu.jsonl"])
     )
+    assert page.endswith(all_sets)
+    earlier = "\n".join(transfer.tables(transfer.read([ROOT / "results/transfer/fresh.jsonl"]))) + "\n"
+    assert (ROOT / "results/transfer/fresh.md").read_text(encoding="utf-8").endswith(earlier)
     measured = table_rows(page, "| data set | seeds | CE average")
     for name, shown in table_rows(CHOOSE, "| data set | cross-entropy").items():
         assert shown == [measured[name][place] for place in (1, 2, 3, 4, 5)], name
@@ -76,7 +81,12 @@ def test_transfer(monkeypatch):
     assert made in page
     mean = [float(number) / 1000 for number in made.splitlines()[-1].split("|")[4].split(",")]
     assert f"gains {mean[0]:.3f} in partial AUC\n  and {mean[1]:.3f} in average precision" in README
-    gains = [float(cell.strip("*")) / 1000 for cell in measured["**mean**"][2:5]]
+    small_sets = table_rows(small, "| data set | seeds | CE average")
+    means = [
+        [float(cell.strip("*")) / 1000 for cell in rows["**mean**"][2:5]] for rows in (small_sets, measured)
+    ]
+    gains = means[0]
+    assert "mean of sixteen is {:.4f}, {:.4f} and {:.4f}".format(*means[1]) in " ".join(page.split())
     shown = "gains {:.4f} in partial AUC, {:.4f} in average precision and {:.4f} in AUC".format(*gains)
     assert shown in README
     assert shown in page.replace("\n ", "")
@@ -86,10 +96,9 @@ def test_the_picture_on_the_first_page(monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     module = importlib.import_module("gains_figure")
     assert module.FIGURE.read_text(encoding="utf-8") == module.figure()
-    gains = [first for name, (first, _) in module.gains().items() if name != "mean"]
-    words = {9: "nine", 4: "four", 13: "thirteen"}
-    won, lost = (words[sum(test)] for test in ([g > 0 for g in gains], [g < 0 for g in gains]))
-    assert f"gains on {won} of {words[len(gains)]} data sets and\nloses on {lost}" in README
+    (partial, _), (precision, _) = module.gains()["mean"]
+    gains = f"gains {partial / 1000:.3f} in partial AUC and {precision / 1000:.3f} in average precision"
+    assert gains in README.replace("\n", " ")
 
 
 def test_promises():
@@ -130,7 +139,7 @@ def test_costs():
         columns = re.search(rf"^{name}\s+(.*)$", log, re.MULTILINE)[1]
         return re.findall(r"\(([\d.]+)x\)", columns)[2]  # m = 128
 
-    for name, shown in table_rows(CHOOSE, "| | cost | state").items():
+    for name, shown in table_rows(OBJECTIVES, "| | cost | state").items():
         assert name == "CompositionalAUC" or cost(name) == shown[0], name
     assert f"{cost('PartialAUC')} times" in README
 
@@ -169,11 +178,11 @@ def test_metrics_and_solver():
         times = re.search(rf"^mmb {version}, 10 blocks (.*)$", solver, re.MULTILINE)[1].split()[:4]
         (shown,) = {f"{float(time):.1f} ms" for time in times}  # the same for every number of blocks
         assert f"{shown} ({version})" in README
-        assert f"{shown} for {version}" in CHOOSE
+        assert f"{shown} for {version}" in HYPERGRADIENTS
     noise_free = solver.split("m=1,000, noise-free")[1]
     for blocks in ("all", "100", "10"):
         seconds = re.search(rf"^mmb v2, {blocks} blocks, compiled +([\d.]+)", noise_free, re.MULTILINE)[1]
-        assert re.search(rf"on {blocks} blocks (reaches 1 % )?in {seconds} s", CHOOSE)
+        assert re.search(rf"on {blocks} blocks (reaches 1 % )?in {seconds} s", HYPERGRADIENTS)
 
 
 def test_verdicts():
@@ -184,3 +193,69 @@ def test_verdicts():
     assert f"in {len(found['kinds'])} ways" in page
     assert f"advice are right for {found['right']} (" in page
     assert found["right"] >= 0.95 * found["of"]
+
+
+def test_gallery():
+    log = (ROOT / "results/solver/gallery.txt").read_text(encoding="utf-8")
+    found = {}
+    for name, part in re.findall(r"examples/(\w+)\.py\n(.*?)\n\n", log + "\n", re.DOTALL):
+        lines = (line.split(": ", 1) for line in part.splitlines() if not line.startswith("auto"))
+        found[name] = {what: ast.literal_eval(numbers) for what, numbers in lines}
+        assert found[name]["seconds in all"] < 60
+    robust, penalty, fair, wrong = (
+        found[name]
+        for name in ("robust_regression", "penalty_per_task", "fair_classification", "data_reweighting")
+    )
+    worst = fair["wrong test images of the worst digit"]
+    quoted = {
+        "robust_regression": [
+            *(f"{number:.2g}" for number in robust["objective"].values()),
+            *(f"{robust['worst group'][name]:.2f}" for name in ("mmb.auto", "least squares")),
+        ],
+        "penalty_per_task": [
+            *(f"{number:.3f}" for number in penalty["validation loss"].values()),
+            *(f"{number:.1%}" for number in penalty["wrong test images"].values()),
+        ],
+        "fair_classification": [
+            *(f"{number:.0%}" for number in worst.values()),
+            f"{fair['training loss of the worst digit']['mmb.auto']:.2f}",
+            f"{fair['wrong test images']['mmb.auto']:.0%}",
+        ],
+        "data_reweighting": [
+            *(f"{number:.0%}" for number in wrong["recognized test images"].values()),
+            *(f"{number:.3f}" for number in wrong["loss on right rows"].values()),
+        ],
+    }
+    for name, numbers in quoted.items():
+        page = (ROOT / "docs" / "gallery" / f"{name}.md").read_text(encoding="utf-8")
+        assert [number for number in numbers if number not in page] == []
+
+
+def test_large_tables():
+    logs = (ROOT / "results/tables" / f"{name}_million.txt" for name in ("two", "twenty"))
+    two, twenty = (json.loads(log.read_text(encoding="utf-8").splitlines()[-1])["results"] for log in logs)
+    rows = table_rows((ROOT / "docs" / "data.md").read_text(encoding="utf-8"), "| | 2 million rows |")
+
+    def cells(part, of=(two, twenty), seconds=True):
+        return [
+            (f"{one[part]['lap'][1]:.1f} s, " if seconds else "") + f"{one[part]['own'] / 1e3:.1f} GB"
+            for one in of
+        ]
+
+    assert list(rows.values()) == [
+        [*cells("polars", [two]), ""],
+        cells("prepare"),
+        cells("steps", seconds=False),
+        cells("predict", seconds=False),
+    ]
+    assert two["prepare"]["lap"][0] <= 4 * two["polars"]["lap"][0]
+    assert two["prepare"]["peak"] <= 1500
+    assert max(one["predict"]["peak"] for one in (two, twenty)) <= 1000
+
+
+def test_slopes_with_and_without_storm():
+    log = (ROOT / "results/solver/storm_slope.txt").read_text(encoding="utf-8")
+    slopes = json.loads(log.splitlines()[-1])["slopes"]
+    page = (ROOT / "docs" / "reference" / "solver.md").read_text(encoding="utf-8")
+    for number in slopes.values():
+        assert f"varepsilon^{{{number:.1f}}}" in page

@@ -45,12 +45,11 @@ def test_a_folder_without_runs_is_refused(tmp_path):
     assert not (tmp_path / "page.html").exists()
 
 
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.skipif(sys.platform == "win32", reason="no Ctrl-C for one process alone")
 def test_watch_prints_an_address_and_ends_with_ctrl_c(runs):
     words = [sys.executable, "-m", "mmb", "watch", str(runs[0].path), "--json"]
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    signal.signal(signal.SIGINT, before)
     try:
         address = json.loads(process.stdout.readline())["address"]
         with urllib.request.urlopen(address.replace("/?", "/data?"), timeout=30) as answer:

@@ -23,8 +23,11 @@ from mmb.training.runs.tables import result_table
 
 def run_train(options: argparse.Namespace, console: Console) -> None:
     """Train."""
-    recipe = resolve(suited_fragment(options, console))
-    with joined(find_device(recipe.training.device)) as ranks:
+    device = resolve({"method": "ce", **chosen_fragment(options)}).training.device
+    with joined(find_device(device)) as ranks:
+        recipe = resolve(
+            suited_fragment(options, console)
+        )  # processes that divide their data load it together
         made = make_run(options.output, recipe, ranks)
         if ranks.is_main:
             console.say(f"training in {made.path}")

@@ -1,10 +1,9 @@
 """Scores as integers in falling order, and the sort of each task's entries by them."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import torch
 from torch import Tensor
+
+from mmb._threads import one_thread
 
 _LONG = 2**15  # torch sorts shorter lists by comparison
 
@@ -58,22 +57,12 @@ def _radix_is_best(keys: Tensor) -> bool:
 
 def _sort_by_radix(keys: Tensor, positive: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
     found = []
-    with _one_thread():
+    with one_thread():
         for key, mark, count in zip(keys, positive, counts.tolist(), strict=True):
             ordered, order = key.sort()
             found.append((ordered[:count], mark[order[:count]]))
         sorted_keys, marks = zip(*found, strict=True)
         return torch.cat(sorted_keys), torch.cat(marks)
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _flip_negative(bits: Tensor) -> Tensor:

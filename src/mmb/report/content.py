@@ -167,7 +167,7 @@ def _branches(run: Run, average: dict[str, Tensor]) -> list[dict[str, Any]]:
             "method": method_of(branch["method"]).title,
             "share": short(branch["share"]),
             "steps": branch["steps"],
-            "stopped": branch.get("stopped_early", False),
+            "stopped": branch.get("stopped_early", False) and not branch["share"],
             "valid": short(branch["valid"][result["selected_by"]]),
             "test": {metric: short(value) for metric, value in branch.get("test", {}).items()},
         }
