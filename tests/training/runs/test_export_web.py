@@ -23,7 +23,8 @@ WEB = Path(os.environ.get("MMB_WEB", Path(sys.prefix, "web"))) / "node_modules/o
 NEEDED = ("ort.wasm.min.js", "ort-wasm-simd-threaded.mjs", "ort-wasm-simd-threaded.wasm")
 # Scripts run in order: the page says that it is ready after onnxruntime-web is there.
 PAGE = """<!DOCTYPE html><html><head><meta charset="utf-8"><link rel="icon" href="data:,">
-<script src="ort.wasm.min.js"></script><script>document.documentElement.dataset.ready = "yes"</script></head></html>"""
+<script src="ort.wasm.min.js"></script>
+<script>document.documentElement.dataset.ready = "yes"</script></head></html>"""
 
 pytestmark = [
     pytest.mark.skipif(find_browser() is None, reason="there is no Chromium"),
