@@ -1,8 +1,10 @@
 """Which runs a study needs: those that try the choices of its rows, and those of its table."""
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 from mmb.metrics import METRICS
@@ -14,6 +16,8 @@ from mmb.training.studies.compare import check_fair
 from mmb.training.studies.many_runs import PlannedRun
 from mmb.training.studies.reproduce.logs import LoggedRun, failure_of, has_ended
 from mmb.training.studies.reproduce.study import TableStudy
+
+_MAY_DIFFER = {"rows": (), "steps": ("rows per step",), "data": ("rows per step", "steps", "model")}
 
 
 def plan_table(
@@ -126,13 +130,19 @@ def _of_any_seed(recipe: Fragment) -> Fragment:
 
 def _same(recipe: Fragment, other: Fragment) -> bool:
     """Whether two recipes come to the same; they are resolved, which takes long, only if need be."""
-    return recipe == other or resolve(recipe) == resolve(other)
+    return recipe == other or _resolved(json.dumps(recipe)) == _resolved(json.dumps(other))
+
+
+@cache
+def _resolved(recipe: str) -> Recipe:
+    return resolve(json.loads(recipe))
 
 
 def _planned(study: TableStudy, wanted: Mapping[str, Recipe], folder: Path) -> list[PlannedRun]:
     recipes = list(wanted.values())
-    check_fair(recipes, same_rows=study.compare == "rows")
-    if len({str((r.seed, r.pretrain)) for r in recipes}) > len({r.seed for r in recipes}):
+    check_fair(recipes, but=_MAY_DIFFER[study.compare])
+    phases = [r for r in recipes if study.compare == "rows" or r.pretrain is not None]
+    if len({str((r.seed, r.pretrain)) for r in phases}) > len({r.seed for r in phases}):
         raise RunError(f"not a fair comparison: the rows of {study.name} have different first phases")
     found: dict[str, PlannedRun] = {}
     for name, recipe in wanted.items():
