@@ -126,7 +126,8 @@ def _read_about(folder: Path, name: str) -> tuple[dict[str, Any], Path]:
     base, place = _read_about(folder, about.pop("base"))
     change = merge(base.get("change", {}), about.get("change", {}))
     about = {**base, **about, "change": change}
-    about["choices"] = {row: tried for row, tried in about.get("choices", {}).items() if row in about["rows"]}
+    for key in {"choices", "titles", "paper"} & about.keys():
+        about[key] = {row: value for row, value in about[key].items() if row in about["rows"]}
     return about, place
 
 
