@@ -116,7 +116,8 @@ def not_as_chosen(study: TableStudy, row: str, runs: Sequence[LoggedRun], result
     """Of the logs of a row of the table, those whose recipe is not that of the best choice."""
     if not study.choices:
         return []
-    best = _of_any_seed(to_plain(study.choice_recipes[row][chosen(study, row, results)]))
+    change = study.choices[row][chosen(study, row, results)]
+    best = _of_any_seed(to_plain(study.recipe(row, study.choose_seed, change)))
     return [run.path for run in runs if not _same(_of_any_seed(run.recipe), best)]
 
 

@@ -107,10 +107,11 @@ def choices_table(study: TableStudy, results: Path) -> str:
             cells[best] = f"**{cells[best]}**"
             title = study.title_of(row, study.choice_recipes[row][best].method)
             lines.append(f"| {title} | {' | '.join(cells)} |")
+    apart = f", {_describe(study.choosing)}" if study.choosing else ""
     lines += [
         "",
-        f"Validation {METRICS[study.metric].title} of these settings, with seed {study.choose_seed} and "
-        "without test rows. The table above uses those in bold.",
+        f"Validation {METRICS[study.metric].title} of these settings, with seed {study.choose_seed}{apart} "
+        "and without test rows. The table above uses those in bold.",
     ]
     return "\n".join(lines)
 

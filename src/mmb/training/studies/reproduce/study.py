@@ -37,6 +37,7 @@ class TableStudy:
         choices: For each row the changes to its recipe that are tried, as many for each row; the best on the
             validation rows is taken. Nothing is tried if empty.
         choose_seed: Seed of the runs that try them; the table does not use it.
+        choosing: Change to these runs and to their first phases, such as fewer epochs.
         compare: What rows have in common beside data and network: `"rows"`, rows per step and steps; or
             `"steps"`, epochs or steps alone, if the number of rows per step is what is studied, and rows may
             do without the first phase; or `"data"`, neither network nor length.
@@ -53,6 +54,7 @@ class TableStudy:
     paper: Mapping[str, object] = field(default_factory=dict)
     choices: Mapping[str, Sequence[Fragment]] = field(default_factory=dict)
     choose_seed: int = 100
+    choosing: Fragment = field(default_factory=dict)
     compare: str = _COMPARE[0]
     panels: Mapping[str, Sequence[str]] = field(default_factory=dict)
     change: Fragment = field(default_factory=dict)
@@ -102,15 +104,18 @@ class TableStudy:
     def choice_recipes(self) -> dict[str, list[Recipe]]:
         """For each row the recipes that try its choices; nothing is evaluated on test rows."""
         return {
-            row: [self.recipe(row, self.choose_seed, change).untested() for change in changes]
+            row: [self.recipe(row, self.choose_seed, change, self.choosing).untested() for change in changes]
             for row, changes in self.choices.items()
         }
 
-    def recipe(self, row: str, seed: int, change: Mapping[str, Any] | None = None) -> Recipe:
-        """The recipe of a row with a seed, and with changes to its file."""
-        fragment = merge(read_recipe(self.recipes[row]), self.change)
+    def recipe(
+        self, row: str, seed: int, change: Mapping[str, Any] | None = None, both: Fragment | None = None
+    ) -> Recipe:
+        """The recipe of a row with a seed, with changes to its file, and to `both` it and its first phase."""
+        fragment, both = read_recipe(self.recipes[row]), merge(self.change, both or {})
+        fragment = merge(fragment, both)
         if fragment.get("pretrain") is not None:
-            fragment = merge(fragment, {"pretrain": self.change})
+            fragment = merge(fragment, {"pretrain": both})
         return resolve(merge(merge(fragment, change or {}), {"seed": seed}))
 
 
