@@ -97,7 +97,7 @@ def tried(study: TableStudy, row: str, *folders: Path) -> list[float | None]:
         if path is None:
             raise RunError(f"choice {index} of row {row} of {study.name} was not tried: {remedy}")
         log = LoggedRun(path)
-        if not _same(log.recipe, to_plain(study.choice_recipes[row][index])):
+        if not _is_recipe(log.recipe, study.choice_recipes[row][index]):
             raise RunError(f"{path} is the log of another recipe: remove it, and {remedy}")
         values.append(None if failure_of(path) else float(log.result["valid"][study.metric]))
     return values
@@ -117,21 +117,21 @@ def not_as_chosen(study: TableStudy, row: str, runs: Sequence[LoggedRun], result
     if not study.choices:
         return []
     change = study.choices[row][chosen(study, row, results)]
-    best = _of_any_seed(to_plain(study.recipe(row, study.choose_seed, change)))
-    return [run.path for run in runs if not _same(_of_any_seed(run.recipe), best)]
+    best = study.recipe(row, 0, change).untested()
+    return [run.path for run in runs if not _is_recipe(_of_seed_0(run.recipe), best)]
 
 
-def _of_any_seed(recipe: Fragment) -> Fragment:
-    """A recipe with the same seed whatever its seed, and without test rows."""
+def _of_seed_0(recipe: Fragment) -> Fragment:
+    """A recipe with seed 0 whatever its seed, and without test rows."""
     recipe = merge(recipe, {"seed": 0, "training": {"test": False}})
     if recipe.get("pretrain") is not None:
-        recipe["pretrain"] = _of_any_seed(recipe["pretrain"])
+        recipe["pretrain"] = _of_seed_0(recipe["pretrain"])
     return recipe
 
 
-def _same(recipe: Fragment, other: Fragment) -> bool:
-    """Whether two recipes come to the same; they are resolved, which takes long, only if need be."""
-    return recipe == other or _resolved(json.dumps(recipe)) == _resolved(json.dumps(other))
+def _is_recipe(logged: Fragment, recipe: Recipe) -> bool:
+    """Whether what was logged is a recipe; it is resolved, which takes long, only if need be, and once."""
+    return logged == to_plain(recipe) or _resolved(json.dumps(logged)) == recipe
 
 
 @cache
