@@ -492,6 +492,20 @@ def test_rates_of_block_variables_are_set_by_name(name, data):
     assert objective.block_rates() == pytest.approx({key: rate / 2 for key, rate in rates.items()})
 
 
+def test_rates_held_in_tensors_are_set_in_place_and_do_the_same(name, data):
+    plain = make(name, data)
+    held = copy.deepcopy(plain)
+    held.hold_block_rates()
+    halved = {key: rate / 2 for key, rate in plain.block_rates().items()}
+    paths = [key.rpartition(".") for key in halved]
+    places = [getattr(held.get_submodule(prefix), own) for prefix, _, own in paths]
+    for objective in (plain, held):
+        objective.set_block_rates(halved)
+    assert [place.item() for place in places] == pytest.approx([*halved.values()])
+    same(estimate(held, data, data.dense()), estimate(plain, data, data.dense()), 1e-12)
+    same(state(held), state(plain), 1e-12)
+
+
 def test_block_variables_with_rates_of_zero_stay(name, data):
     objective = make(name, data)
     rates = objective.block_rates()

@@ -90,7 +90,6 @@ def test_steps_have_as_many_rows_where_tasks_are_few(method):
     [
         ({}, "cpu", "GPU.*cpu"),
         ({"method": "auc-ct", "objective": {"copies_device": "cpu"}}, "cuda", "copies_device=null"),
-        ({"schedule": {"decay_blocks": True}}, "cuda", r"schedule\.decay_blocks=false"),
     ],
 )
 def test_refused_where_it_cannot_work(changes, device, message):

@@ -40,6 +40,7 @@ def test_a_compiled_encoder_has_the_weights_of_the_model(monkeypatch):
     ("method", "kind"),
     [
         *((name, "rows") for name in ("ce", "auc", "auc-ct-heads", "pauc", "pauc-full", "mb")),
+        *((name, kind) for name in ("sopa", "sopa-s") for kind in ("rows", "tasks")),
         ("pauc", "tasks"),
         ("auc-ct", "tasks"),
     ],
@@ -52,7 +53,7 @@ def test_same_training_as_without(method, kind, optimizer):
             model={"dropout": 0.0},
             sampler={"kind": kind},
             optimizer=optimizer,
-            schedule={"name": "cosine"},
+            schedule={"name": "cosine", "decay_blocks": True},
             training={"capture": capture, "device": "cuda"},
         )
         with torch.random.fork_rng(["cuda"]):

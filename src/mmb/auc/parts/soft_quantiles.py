@@ -117,7 +117,7 @@ class SoftQuantiles(nn.Module):
 
     def step(self, entries: WeightedScores, tracking: Tracking) -> None:
         """Move thresholds and Hessians of the sampled tasks."""
-        entries.scatter_(self.value, torch.sub(tracking.value, tracking.slope, alpha=self.lr).T)
+        entries.scatter_(self.value, (tracking.value - self.lr * tracking.slope).T)
         entries.scatter_(self.hessian, torch.lerp(tracking.hessian, tracking.curvature, self.beta).T)
 
     def through_selection(self, entries: WeightedScores, tracking: Tracking, payoff: Tensor) -> Tensor:

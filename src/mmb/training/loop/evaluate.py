@@ -32,6 +32,16 @@ def evaluate_part(setup: Setup, part: str) -> dict[str, float]:
     return mean_metrics(task_metrics(logits, labels, settings.max_fpr, settings.select))
 
 
+def training_metrics(setup: Setup) -> dict[str, float]:
+    """Mean metrics on some training rows, as `train_NAME`, if the recipe asks for them; those defined."""
+    settings = setup.recipe.training
+    if not settings.train_rows:
+        return {}
+    logits, labels = row_logits(setup, setup.some_training_rows("train_rows", settings.train_rows))
+    means = mean_metrics(task_metrics(logits, labels, settings.max_fpr, settings.select))
+    return {f"train_{name}": value for name, value in means.items() if math.isfinite(value)}
+
+
 def part_logits(setup: Setup, part: str) -> tuple[Tensor, Tensor]:
     """Logits and labels `[n, m]` of a part of the data; raises `TrainingError` if a score is not finite."""
     logits, labels = row_logits(setup, setup.dataset.split[part])

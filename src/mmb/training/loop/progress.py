@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 
 from mmb.metrics import METRICS
 from mmb.training.loop import threshold_log
-from mmb.training.loop.evaluate import evaluate_part, recalibrate
+from mmb.training.loop.evaluate import evaluate_part, recalibrate, training_metrics
 from mmb.training.loop.observer import Observer
 from mmb.training.loop.setup import Setup
 from mmb.training.runs import checkpoint
@@ -49,7 +49,8 @@ def evaluate(run: Run, setup: Setup, progress: Progress, log: RunLog, observer: 
             "no task has both a positive and a negative among the validation rows, so no weights can be "
             "selected: give the data another split"
         )
-    log.write("valid", progress.step, {**valid, "seconds": progress.seconds})
+    found = {**valid, **training_metrics(setup), "seconds": progress.seconds}
+    log.write("valid", progress.step, found)
     threshold_log.record(run.path, setup, progress.step)
     observer.evaluated(progress.step, valid)
     better = value > progress.best

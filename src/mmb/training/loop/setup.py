@@ -159,6 +159,7 @@ def make_setup(recipe: Recipe, ranks: Ranks = ONE) -> Setup:
     sampler = make_sampler(recipe, labels)
     if recipe.training.capture:
         objective.reserve(most_positives(make_sampler(recipe, labels), labels))
+        objective.hold_block_rates()
     steps = recipe.training.steps or max(1, round(recipe.training.epochs * sampler.steps_per_epoch))
     augmentation = torch.Generator().manual_seed(derive_seed(recipe.seed, "augmentation"))
     separate_streams(recipe.seed, ranks.rank, device, augmentation)
@@ -249,8 +250,6 @@ def check_capture(recipe: Recipe, device: torch.device, ranks: Ranks = ONE) -> N
         problem = f"needs a GPU, and the device is {device}: use one"
     elif ranks.size > 1:
         problem = f"needs one process, and there are {ranks.size}: start one"
-    elif recipe.schedule.decay_blocks:
-        problem = "fixes the step sizes of block variables: set schedule.decay_blocks=false"
     if problem is not None:
         raise ValueError(f"training.capture {problem}, or training.capture=false")
 

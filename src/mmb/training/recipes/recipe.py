@@ -132,6 +132,8 @@ class TrainingSettings:
         max_fpr: False positive rate of the partial AUC that is reported, and of the thresholds for decisions.
         test: Whether the selected weights are evaluated on the test rows at the end. Turn it off for runs
             that serve to choose settings: the test rows then stay unseen.
+        train_rows: Training rows, always the same, on which metrics are logged at each evaluation, too, as
+            `train_auc` and so on: how training converges, whatever the loss is.
         patience: Evaluations in a row without a better one after which to stop; null never stops early.
         stop_below: From the middle of the run on, stop at an evaluation this much worse than that of the
             initial weights or, in a fresh branch, of the start of the others; null never does.
@@ -158,6 +160,7 @@ class TrainingSettings:
     select: MetricName = "pauc"
     max_fpr: Rate = 0.1
     test: bool = True
+    train_rows: Annotated[int, AT_LEAST_0] = 0
     patience: Count | None = None
     stop_below: Positive | None = None
     checkpoint_every: Count | None = None

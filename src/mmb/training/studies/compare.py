@@ -76,16 +76,19 @@ def _controls(recipe: Recipe, fragment: Fragment) -> dict[str, Fragment]:
     return {method: {**shared, "method": method, **own} for method, own in soups.items()}
 
 
-def check_fair(recipes: Sequence[Recipe], same_rows: bool = True) -> None:
-    """Refuse to compare runs that differ in data, network, steps, selection or, if asked, rows per step."""
+def check_fair(recipes: Sequence[Recipe], but: Sequence[str] = ()) -> None:
+    """Refuse to compare runs that differ in data, network, rows per step, steps or selection.
+
+    `but` names what may differ: `"model"`, `"rows per step"`, `"steps"`.
+    """
     for name, seen in (
         ("data", {json.dumps(recipe.data) for recipe in recipes}),
         ("model", {json.dumps(recipe.model) for recipe in recipes}),
-        ("rows per step", {str(rows_per_step(recipe)) for recipe in recipes if same_rows}),
+        ("rows per step", {str(rows_per_step(recipe)) for recipe in recipes}),
         ("steps", {str((r.training.steps, r.training.epochs)) for r in recipes}),
         ("selection", {r.training.select for r in recipes}),
     ):
-        if len(seen) > 1:
+        if len(seen) > 1 and name not in but:
             raise RunError(
                 f"not a fair comparison: {name} differs between methods: {'; '.join(sorted(seen))}"
             )

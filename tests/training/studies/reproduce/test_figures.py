@@ -59,6 +59,25 @@ def test_each_panel_shows_its_rows(folder, monkeypatch):
     assert axes[4].lines[0].get_xdata().tolist() == [4, 6]
 
 
+def test_metrics_on_training_rows_are_drawn_where_they_were_logged(tmp_path, monkeypatch):
+    logged = {row: {"method": row, "training": {"train_rows": 40}} for row in ("ce", "pauc")}
+    write_study(tmp_path, changes=logged)
+    assert call(tmp_path, "table2", "--seeds", "1") == call(tmp_path, "--check") == 0
+    header, *lines = (tmp_path / "results/synthetic/table2/curves.csv").read_text().split()
+    assert header == "row,seed,epoch,seconds,auc,pauc,ap,train_pauc"
+    records = read_log(tmp_path / "results/synthetic/table2/ce/seed-0")
+    last = [record for record in records if record["kind"] == "valid"][-1]
+    found = [line.split(",") for line in lines if line.startswith("ce,0,")]
+    assert float(found[-1][-1]) == pytest.approx(last["train_pauc"], rel=1e-5)
+    assert found[0][-1] == ""  # of the first phase, which does not log it
+    kept = []
+    monkeypatch.setattr(figures.require("matplotlib.pyplot", extra="training"), "close", kept.append)
+    study = TableStudy.read(tmp_path / "recipes", "synthetic/table2")
+    figures.plot(study, logged_runs(study, tmp_path / "results"), tmp_path / "figure.png")
+    assert [axis.get_ylabel() for axis in kept[0].axes[::2]] == ["validation pAUC"] * 2 + ["training pAUC"]
+    assert kept[0].axes[4].lines[0].get_ydata()[-1] == last["train_pauc"]
+
+
 def test_by_default_steps_have_equally_many_rows(folder, tmp_path):
     write_study(tmp_path, "ablation", changes=CHANGES, **ABOUT)
     study = TableStudy.read(tmp_path / "recipes", "synthetic/ablation")

@@ -54,6 +54,17 @@ def test_the_table_has_the_best_choice(folder):
     assert (recipe.seed, recipe.training.test) == (0, True)
 
 
+def test_choices_can_be_made_by_shorter_runs(tmp_path):
+    choosing = {"training": {"steps": 2}}
+    write_study(tmp_path, rows=["ce"], choices={"ce": [{}, {"optimizer": {"lr": 0.01}}]}, choosing=choosing)
+    for arguments in (["table2", "--choose"], ["table2", "--seeds", "1"], ["--check"]):
+        assert call(tmp_path, *arguments) == 0
+    steps = {"table2/choices/ce/1": 2, "start/seed-100": 2, "table2/ce/seed-0": 6, "start/seed-0": 4}
+    for path, number in steps.items():
+        assert Run.open(tmp_path / "results/synthetic" / path).result()["steps"] == number
+    assert "with seed 100, training.steps=2 and" in (tmp_path / "results/README.md").read_text()
+
+
 def test_what_was_tried_is_shown(folder):
     shown = [
         f"optimizer.lr={lr}: {value:.4f}" for lr, value in zip((1e-7, 0.01), values(folder), strict=True)

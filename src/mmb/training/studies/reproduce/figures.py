@@ -20,7 +20,7 @@ def plot(study: TableStudy, runs: Runs, path: Path) -> None:
 
     The validation metric of every row against epochs and against seconds, once more from the end of the
     first phase on; of a study with panels, a column for each panel with the validation metric against steps
-    and seconds, and the training loss against steps.
+    and seconds, and the training loss against steps. The same metric on training rows, if it was logged.
     """
     require("matplotlib", extra="training").use("Agg")
     plt = require("matplotlib.pyplot", extra="training")
@@ -33,17 +33,17 @@ def plot(study: TableStudy, runs: Runs, path: Path) -> None:
 
 def _methods(plt: Any, study: TableStudy, runs: Runs) -> Any:
     """Above, the whole course; below, where rows have a first phase in common, what follows it."""
-    lines = 2 if any(run.start is not None for row in runs.values() for run in row) else 1
-    figure, axes = _subplots(plt, lines, 2, 4.2)
-    for index, (row, found) in enumerate(runs.items()):
-        whole = [run.curve for run in found]
-        after = [run.curve[len(run.start.curve) :] if run.start else run.curve for run in found]
-        for line, curves in zip(axes, (whole, after)[:lines], strict=True):
-            for axis, across in zip(line, ("epoch", "seconds"), strict=True):
-                points = [[point for point in curve if study.metric in point] for curve in curves]
-                _draw(axis, index, _title(study, row, found), points, across, study.metric)
-    for line in axes:
-        _label(line[0], "epochs", f"validation {METRICS[study.metric].title}")
+    shown: list[tuple[str, bool]] = [(study.metric, False)]
+    shown += [(study.metric, True)] if any(run.start for row in runs.values() for run in row) else []
+    shown += [(name, True) for name in _on_training_rows(study, runs)]
+    figure, axes = _subplots(plt, len(shown), 2, 4.2)
+    for line, (up, after) in zip(axes, shown, strict=True):
+        for axis, across in zip(line, ("epoch", "seconds"), strict=True):
+            for index, (row, found) in enumerate(runs.items()):
+                curves = [run.curve[len(run.start.curve) if after and run.start else 0 :] for run in found]
+                points = [[point for point in curve if up in point] for curve in curves]
+                _draw(axis, index, _title(study, row, found), points, across, up)
+        _label(line[0], "epochs", _measured(study, up))
         _label(line[1], "seconds", "")
     axes[-1][1].legend(fontsize="small")
     return figure
@@ -52,6 +52,7 @@ def _methods(plt: Any, study: TableStudy, runs: Runs) -> Any:
 def _panels(plt: Any, study: TableStudy, runs: Runs) -> Any:
     """A column for each panel; its rows: the metric over steps and seconds, the loss over steps."""
     shown = [("step", study.metric), ("seconds", study.metric), ("step", "loss")]
+    shown += [("step", name) for name in _on_training_rows(study, runs)]
     figure, axes = _subplots(plt, len(shown), len(study.panels), 3.2)
     for column, (title, rows) in enumerate(study.panels.items()):
         axes[0][column].set_title(title)
@@ -60,11 +61,7 @@ def _panels(plt: Any, study: TableStudy, runs: Runs) -> Any:
             for index, row in enumerate(row for row in rows if row in runs):
                 points = [[point for point in run.by_step if up in point] for run in runs[row]]
                 _draw(axis, index, _title(study, row, runs[row]), points, across, up)
-            _label(
-                axis,
-                "steps" if across == "step" else across,
-                "training loss" if up == "loss" else f"validation {METRICS[study.metric].title}",
-            )
+            _label(axis, "steps" if across == "step" else across, _measured(study, up))
         axes[0][column].legend(fontsize="small")
     return figure
 
@@ -78,6 +75,18 @@ def _subplots(plt: Any, lines: int, columns: int, height: float) -> Any:
         sharey="row",
         squeeze=False,
     )
+
+
+def _on_training_rows(study: TableStudy, runs: Runs) -> list[str]:
+    """The metric of the study on training rows, if it was logged."""
+    name = f"train_{study.metric}"
+    return [name] if any(run.has(name) for found in runs.values() for run in found) else []
+
+
+def _measured(study: TableStudy, up: str) -> str:
+    if up == "loss":
+        return "training loss"
+    return f"{'training' if up.startswith('train_') else 'validation'} {METRICS[study.metric].title}"
 
 
 def _title(study: TableStudy, row: str, runs: Sequence[LoggedRun]) -> str:

@@ -18,6 +18,7 @@ from mmb.training.studies.reproduce.study import TableStudy
 
 _FAILED = "failed.txt"  # stands for the result of a run whose training failed
 _RECIPE, _LOG, _RESULT = "recipe.yaml", "metrics.jsonl", "result.json"
+_METRICS = (*METRICS, *(f"train_{name}" for name in METRICS))
 _REMEDY = "put it back, or move the folder elsewhere and run `mmb reproduce` again"
 
 
@@ -81,6 +82,10 @@ class LoggedRun:
         except (OSError, ValueError) as error:
             raise RunError(f"{file}: cannot be read ({error}): {_REMEDY}") from None
 
+    def has(self, key: str) -> bool:
+        """Whether something was logged at evaluations."""
+        return any(key in point for point in self.by_step)
+
     @property
     def seconds(self) -> float:
         """Time of training, first phase included."""
@@ -104,7 +109,7 @@ class LoggedRun:
         for record in self.records:
             if record["kind"] == "valid":
                 epoch = start["epoch"] + record["step"] / per_epoch
-                metrics: dict[str, float] = {name: record[name] for name in METRICS if name in record}
+                metrics: dict[str, float] = {name: record[name] for name in _METRICS if name in record}
                 points.append({"epoch": epoch, "seconds": start["seconds"] + record["seconds"], **metrics})
         return points
 
@@ -114,7 +119,7 @@ class LoggedRun:
         found: dict[int, dict[str, float]] = {}
         for record in self.records:
             if record["kind"] in ("train", "valid"):
-                kept = {key: record[key] for key in ("seconds", "loss", *METRICS) if key in record}
+                kept = {key: record[key] for key in ("seconds", "loss", *_METRICS) if key in record}
                 found.setdefault(record["step"], {"step": record["step"]}).update(kept)
         return [found[step] for step in sorted(found)]
 

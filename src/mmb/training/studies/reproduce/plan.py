@@ -1,8 +1,10 @@
 """Which runs a study needs: those that try the choices of its rows, and those of its table."""
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 from mmb.metrics import METRICS
@@ -14,6 +16,8 @@ from mmb.training.studies.compare import check_fair
 from mmb.training.studies.many_runs import PlannedRun
 from mmb.training.studies.reproduce.logs import LoggedRun, failure_of, has_ended
 from mmb.training.studies.reproduce.study import TableStudy
+
+_MAY_DIFFER = {"rows": (), "steps": ("rows per step",), "data": ("rows per step", "steps", "model")}
 
 
 def plan_table(
@@ -93,7 +97,7 @@ def tried(study: TableStudy, row: str, *folders: Path) -> list[float | None]:
         if path is None:
             raise RunError(f"choice {index} of row {row} of {study.name} was not tried: {remedy}")
         log = LoggedRun(path)
-        if not _same(log.recipe, to_plain(study.choice_recipes[row][index])):
+        if not _is_recipe(log.recipe, study.choice_recipes[row][index]):
             raise RunError(f"{path} is the log of another recipe: remove it, and {remedy}")
         values.append(None if failure_of(path) else float(log.result["valid"][study.metric]))
     return values
@@ -112,27 +116,34 @@ def not_as_chosen(study: TableStudy, row: str, runs: Sequence[LoggedRun], result
     """Of the logs of a row of the table, those whose recipe is not that of the best choice."""
     if not study.choices:
         return []
-    best = _of_any_seed(to_plain(study.choice_recipes[row][chosen(study, row, results)]))
-    return [run.path for run in runs if not _same(_of_any_seed(run.recipe), best)]
+    change = study.choices[row][chosen(study, row, results)]
+    best = study.recipe(row, 0, change).untested()
+    return [run.path for run in runs if not _is_recipe(_of_seed_0(run.recipe), best)]
 
 
-def _of_any_seed(recipe: Fragment) -> Fragment:
-    """A recipe with the same seed whatever its seed, and without test rows."""
+def _of_seed_0(recipe: Fragment) -> Fragment:
+    """A recipe with seed 0 whatever its seed, and without test rows."""
     recipe = merge(recipe, {"seed": 0, "training": {"test": False}})
     if recipe.get("pretrain") is not None:
-        recipe["pretrain"] = _of_any_seed(recipe["pretrain"])
+        recipe["pretrain"] = _of_seed_0(recipe["pretrain"])
     return recipe
 
 
-def _same(recipe: Fragment, other: Fragment) -> bool:
-    """Whether two recipes come to the same; they are resolved, which takes long, only if need be."""
-    return recipe == other or resolve(recipe) == resolve(other)
+def _is_recipe(logged: Fragment, recipe: Recipe) -> bool:
+    """Whether what was logged is a recipe; it is resolved, which takes long, only if need be, and once."""
+    return logged == to_plain(recipe) or _resolved(json.dumps(logged)) == recipe
+
+
+@cache
+def _resolved(recipe: str) -> Recipe:
+    return resolve(json.loads(recipe))
 
 
 def _planned(study: TableStudy, wanted: Mapping[str, Recipe], folder: Path) -> list[PlannedRun]:
     recipes = list(wanted.values())
-    check_fair(recipes, same_rows=study.compare == "rows")
-    if len({str((r.seed, r.pretrain)) for r in recipes}) > len({r.seed for r in recipes}):
+    check_fair(recipes, but=_MAY_DIFFER[study.compare])
+    phases = [r for r in recipes if study.compare == "rows" or r.pretrain is not None]
+    if len({str((r.seed, r.pretrain)) for r in phases}) > len({r.seed for r in phases}):
         raise RunError(f"not a fair comparison: the rows of {study.name} have different first phases")
     found: dict[str, PlannedRun] = {}
     for name, recipe in wanted.items():

@@ -107,10 +107,11 @@ def choices_table(study: TableStudy, results: Path) -> str:
             cells[best] = f"**{cells[best]}**"
             title = study.title_of(row, study.choice_recipes[row][best].method)
             lines.append(f"| {title} | {' | '.join(cells)} |")
+    apart = f", {_describe(study.choosing)}" if study.choosing else ""
     lines += [
         "",
-        f"Validation {METRICS[study.metric].title} of these settings, with seed {study.choose_seed} and "
-        "without test rows. The table above uses those in bold.",
+        f"Validation {METRICS[study.metric].title} of these settings, with seed {study.choose_seed}{apart} "
+        "and without test rows. The table above uses those in bold.",
     ]
     return "\n".join(lines)
 
@@ -119,14 +120,17 @@ def curves_csv(study: TableStudy, results: Path) -> str:
     """The data of a study's figure.
 
     Validation metrics of every run over epochs and seconds, first phase included; of a study with panels,
-    loss and metrics over steps and seconds, first phase not included.
+    loss and metrics over steps and seconds, first phase not included. With the metric on training rows, if
+    that was logged.
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     columns = [*(["step", "seconds", "loss"] if study.panels else ["epoch", "seconds"])]
     columns += shown_metrics(study.metric)
+    groups, training = logged_runs(study, results), f"train_{study.metric}"
+    columns += [training] if any(run.has(training) for runs in groups.values() for run in runs) else []
     writer.writerow(["row", "seed", *columns])
-    for row, runs in logged_runs(study, results).items():
+    for row, runs in groups.items():
         for run in runs:
             for point in run.by_step if study.panels else run.curve:
                 cells = (f"{point[key]:.6g}" if point.get(key) is not None else "" for key in columns)

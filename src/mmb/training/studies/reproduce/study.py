@@ -18,7 +18,7 @@ from mmb.training.recipes.recipe import Recipe, RecipeError
 from mmb.training.recipes.resolution import resolve
 
 _ABOUT = "study.yaml"
-_COMPARE = ("rows", "steps")
+_COMPARE = ("rows", "steps", "data")
 
 
 @dataclass(frozen=True)
@@ -30,14 +30,17 @@ class TableStudy:
         title: Heading.
         metric: The metric it is about.
         recipes: Recipe file of each row, in the order of the table.
+        change: Change to the recipes of all rows and to their first phases.
         notes: What explains the differences.
         titles: Titles of rows that differ from the title of their method.
         paper: What the paper reports for a row.
         choices: For each row the changes to its recipe that are tried, as many for each row; the best on the
             validation rows is taken. Nothing is tried if empty.
         choose_seed: Seed of the runs that try them; the table does not use it.
+        choosing: Change to these runs and to their first phases, such as fewer epochs.
         compare: What rows have in common beside data and network: `"rows"`, rows per step and steps; or
-            `"steps"`, steps alone, if the number of rows per step is what is studied.
+            `"steps"`, epochs or steps alone, if the number of rows per step is what is studied, and rows may
+            do without the first phase; or `"data"`, neither network nor length.
         panels: Rows to be drawn together, by the title of their panel; drawn over steps. If empty, all rows
             are drawn together, over epochs and seconds.
     """
@@ -51,19 +54,21 @@ class TableStudy:
     paper: Mapping[str, object] = field(default_factory=dict)
     choices: Mapping[str, Sequence[Fragment]] = field(default_factory=dict)
     choose_seed: int = 100
+    choosing: Fragment = field(default_factory=dict)
     compare: str = _COMPARE[0]
     panels: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    change: Fragment = field(default_factory=dict)
 
     @classmethod
     def read(cls, folder: Path, name: str) -> TableStudy:
-        """Read a study from the folder of all; RecipeError if there is none, or something in it is wrong."""
+        """Read a study from the folder of all; RecipeError if there is none, or something in it is wrong.
+
+        With `base`, the name of another study, it is like that one but for what it states itself.
+        """
         path = folder / name / _ABOUT
-        if not path.exists():
-            names = ", ".join(study_names(folder))
-            raise RecipeError(f"there is no study {name} in {folder} (no {path}); it has {names}")
-        about = require("yaml", extra="training").safe_load(path.read_text(encoding="utf-8"))
+        about, place = _read_about(folder, name)
         try:
-            recipes = {row: path.parent / f"{row}.yaml" for row in about.pop("rows")}
+            recipes = {row: place / f"{row}.yaml" for row in about.pop("rows")}
             study = cls(name=name, recipes=recipes, **about)
         except (KeyError, TypeError, AttributeError) as error:
             raise RecipeError(f"{path}: {error}; it needs title, metric, rows and notes") from error
@@ -99,13 +104,36 @@ class TableStudy:
     def choice_recipes(self) -> dict[str, list[Recipe]]:
         """For each row the recipes that try its choices; nothing is evaluated on test rows."""
         return {
-            row: [self.recipe(row, self.choose_seed, change).untested() for change in changes]
+            row: [self.recipe(row, self.choose_seed, change, self.choosing).untested() for change in changes]
             for row, changes in self.choices.items()
         }
 
-    def recipe(self, row: str, seed: int, change: Mapping[str, Any] | None = None) -> Recipe:
-        """The recipe of a row with a seed, and with changes to its file."""
-        return resolve(merge(merge(read_recipe(self.recipes[row]), change or {}), {"seed": seed}))
+    def recipe(
+        self, row: str, seed: int, change: Mapping[str, Any] | None = None, both: Fragment | None = None
+    ) -> Recipe:
+        """The recipe of a row with a seed, with changes to its file, and to `both` it and its first phase."""
+        fragment, both = read_recipe(self.recipes[row]), merge(self.change, both or {})
+        fragment = merge(fragment, both)
+        if fragment.get("pretrain") is not None:
+            fragment = merge(fragment, {"pretrain": both})
+        return resolve(merge(merge(fragment, change or {}), {"seed": seed}))
+
+
+def _read_about(folder: Path, name: str) -> tuple[dict[str, Any], Path]:
+    """What a study states, on top of what the one it is like states, and the folder of the recipes."""
+    path = folder / name / _ABOUT
+    if not path.exists():
+        names = ", ".join(study_names(folder))
+        raise RecipeError(f"there is no study {name} in {folder} (no {path}); it has {names}")
+    about = require("yaml", extra="training").safe_load(path.read_text(encoding="utf-8"))
+    if not isinstance(about, dict) or "base" not in about:
+        return about, path.parent
+    base, place = _read_about(folder, about.pop("base"))
+    change = merge(base.get("change", {}), about.get("change", {}))
+    about = {**base, **about, "change": change}
+    for key in {"choices", "titles", "paper"} & about.keys():
+        about[key] = {row: value for row, value in about[key].items() if row in about["rows"]}
+    return about, place
 
 
 def study_names(folder: Path) -> list[str]:
