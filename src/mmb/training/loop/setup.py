@@ -317,12 +317,14 @@ def make_optimizer(
 ) -> torch.optim.Optimizer:
     """The optimizer of a network, with weight decay, and of an objective's own variables, without.
 
-    An encoder with its own step size is a group of its own. If steps are `captured` in a CUDA graph, step
-    sizes are tensors.
+    An encoder with its own step size is a group of its own. On a GPU, one kernel moves many tensors; if steps
+    are `captured` in a CUDA graph, step sizes are tensors.
     """
+    device = next(model.parameters()).device
+    fused = True if device.type == "cuda" else None
 
     def rate(value: float) -> Any:
-        return torch.tensor(value, device=next(model.parameters()).device) if captured else value
+        return torch.tensor(value, device=device) if captured else value
 
     lr, decay = rate(settings.lr), settings.weight_decay
     encoder = {id(p) for p in encoder_of(model).parameters()} if settings.lr_encoder else set()
@@ -340,6 +342,6 @@ def make_optimizer(
         # dampening = momentum makes it the moving average z <- m z + (1 - m) Delta of the paper, m = 1 - b0;
         # torch starts it at the first Delta, as the paper's analysis does.
         dampening = settings.momentum if settings.name == "momentum" else 0.0
-        return torch.optim.SGD(groups, lr, settings.momentum, dampening, fused=captured or None)
+        return torch.optim.SGD(groups, lr, settings.momentum, dampening, fused=fused)
     kind = torch.optim.AdamW if settings.name == "adamw" else torch.optim.Adam
-    return kind(groups, lr, settings.betas, capturable=captured, fused=captured or None)
+    return kind(groups, lr, settings.betas, capturable=captured, fused=fused)
