@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -87,7 +88,7 @@ class GIN(nn.Module):
         nodes = look_up_rows(self.atoms(batch.atom_table), batch.atom_codes)
         virtual = None if self.virtual is None else self.virtual.expand(graphs, -1).to(nodes.dtype)
         last = len(self.layers) - 1
-        bonds = embed_together([layer.bonds for layer in self.layers], batch.bond_table)
+        bonds = embed_together([cast(GINLayer, layer).bonds for layer in self.layers], batch.bond_table)
         for number, layer in enumerate(self.layers):
             if virtual is not None:
                 nodes = nodes + look_up_rows(virtual, batch.graph)
