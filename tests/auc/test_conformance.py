@@ -492,6 +492,20 @@ def test_rates_of_block_variables_are_set_by_name(name, data):
     assert objective.block_rates() == pytest.approx({key: rate / 2 for key, rate in rates.items()})
 
 
+def test_rates_may_be_tensors_that_a_captured_step_reads(name, data):
+    objective = make(name, data)
+    rates = objective.block_rates()
+    other, half = copy.deepcopy(objective), {key: rate / 2 for key, rate in rates.items()}
+    other.keep_block_rates_as_tensors()
+    assert other.block_rates() == pytest.approx(rates)
+    for rated in (objective, other):
+        rated.set_block_rates(half)
+    assert other.block_rates() == pytest.approx(half)
+    for batch in (data.dense(), data.sampled([0, 3])):
+        same(estimate(objective, data, batch), estimate(other, data, batch), 1e-12)
+        same(state(objective), state(other), 1e-12)
+
+
 def test_block_variables_with_rates_of_zero_stay(name, data):
     objective = make(name, data)
     rates = objective.block_rates()

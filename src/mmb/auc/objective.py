@@ -274,7 +274,7 @@ class Objective(nn.Module):
     def block_rates(self) -> dict[str, float]:
         """The step sizes of block variables, by name."""
         return {
-            f"{prefix}.{name}".lstrip("."): getattr(module, name)
+            f"{prefix}.{name}".lstrip("."): float(getattr(module, name))
             for prefix, module in self.named_modules()
             for name in getattr(module, "rate_names", ())
         }
@@ -283,7 +283,15 @@ class Objective(nn.Module):
         """Set step sizes of block variables, by the names of `block_rates`."""
         for name, rate in rates.items():
             prefix, _, own = name.rpartition(".")
-            setattr(self.get_submodule(prefix), own, rate)
+            module = self.get_submodule(prefix)
+            kept = getattr(module, own)
+            setattr(module, own, kept.fill_(rate) if isinstance(kept, Tensor) else rate)
+
+    def keep_block_rates_as_tensors(self) -> None:
+        """Keep step sizes of block variables on the device, where a captured step reads them."""
+        for name, rate in self.block_rates().items():
+            prefix, _, own = name.rpartition(".")
+            setattr(self.get_submodule(prefix), own, self.task_weight.new_tensor(rate))
 
     def per_positive_state(self) -> list[str]:
         """Entries of the state dict with a row per positive label (by row, then task) instead of per task."""
