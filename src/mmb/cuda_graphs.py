@@ -52,7 +52,11 @@ class CudaGraph:
             finally:
                 torch.cuda.set_sync_debug_mode(mode)
                 torch.cuda.current_stream().wait_stream(self._stream)
-        return found, any(_WAITED in str(warning.message) for warning in seen)
+        messages = [str(warning.message) for warning in seen]
+        for message, warning in zip(messages, seen, strict=True):
+            if "ynchroni" not in message:  # another, for the user; of this mode, torch warns as well
+                warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+        return found, any(_WAITED in message for message in messages)
 
     def record(self, step: Callable[[], Found]) -> tuple[Found, Callable[[], None]]:
         """Record a step as a graph."""

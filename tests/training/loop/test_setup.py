@@ -20,6 +20,7 @@ from mmb.training.loop.setup import (
     most_positives,
     rows_per_step,
 )
+from mmb.training.loop.step import Step
 from mmb.training.processes.group import ONE
 from mmb.training.recipes.recipe import OptimizerSettings
 from mmb.training.recipes.resolution import resolve, to_plain
@@ -152,3 +153,26 @@ def test_refused_before_training(tmp_path, monkeypatch):
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")  # as torchrun says it
     with pytest.raises(NoRoomError, match=r"bfloat16.*648 bytes.*2 processes"):
         make_setup(compositional(copies_dtype="bfloat16"))
+
+
+def test_a_checkpoint_of_captured_steps_goes_on_without_and_the_other_way_round(monkeypatch):
+    """As "auto" does on machines with and without a GPU."""
+    recipe = tiny_recipe("ce", model={"dropout": 0.0}, training={"capture": "auto"})
+    plain = make_setup(recipe)
+    monkeypatch.setattr("mmb.training.loop.setup.decide_capture", lambda *_: (True, None))
+    captured = make_setup(recipe)
+    Step(plain)(next(iter(plain.feed)))
+    rate = captured.optimizer.param_groups[0]["lr"]
+    captured.load_state_dict(plain.state_dict())
+    assert all(group["capturable"] for group in captured.optimizer.param_groups)
+    assert captured.optimizer.param_groups[0]["lr"] is rate
+    monkeypatch.undo()
+    other = make_setup(recipe)
+    other.load_state_dict(captured.state_dict())
+    for setup in (plain, other):
+        assert not any(group["capturable"] for group in setup.optimizer.param_groups)
+        setup.set_step_sizes(1)
+    batch = next(iter(plain.feed))
+    losses = [Step(setup)(batch)["loss"] for setup in (plain, other)]
+    assert losses[0] == losses[1]
+    torch.testing.assert_close(other.model.state_dict(), plain.model.state_dict(), rtol=0, atol=0)

@@ -120,13 +120,20 @@ class Setup:
         state = self.division.own(state, self._own_state())
         self.model.load_state_dict(state["model"])
         self.objective.load_state_dict(state["objective"])
-        step_sizes = [group["lr"] for group in self.optimizer.param_groups]
-        self.optimizer.load_state_dict(state["optimizer"])
-        for group, lr in zip(self.optimizer.param_groups, step_sizes, strict=True):
-            group["lr"] = lr  # a captured step needs the same tensor; its value is set at every step
+        self._load_optimizer(state["optimizer"])
         self.feed.load_state_dict(state["feed"])
         self.window.load_state_dict(state["window"])
         set_random_state(state["random"], self.dataset.device)
+
+    def _load_optimizer(self, state: dict[str, Any]) -> None:
+        """Load its state, which may come from another device, where steps are captured or not."""
+        groups = self.optimizer.param_groups
+        made = [{key: group[key] for key in ("fused", "capturable") if key in group} for group in groups]
+        step_sizes = [group["lr"] for group in groups]
+        saved = [{**group, **own} for group, own in zip(state["param_groups"], made, strict=True)]
+        self.optimizer.load_state_dict({**state, "param_groups": saved})
+        for group, lr in zip(self.optimizer.param_groups, step_sizes, strict=True):
+            group["lr"] = lr  # a captured step needs the same tensor; its value is set at every step
 
     def some_training_rows(self, purpose: str, most: int) -> Tensor:
         """At most `most` training rows, drawn uniformly; always the same ones for a purpose."""
