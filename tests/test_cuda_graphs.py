@@ -7,8 +7,10 @@ import torch
 from torch import nn
 
 import mmb
+import mmb.models
 from mmb.cuda_graphs import WARM_UP, Captured
 from on_host import HostRecorder
+from random_graphs import random_graphs
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -143,3 +145,31 @@ def test_on_a_gpu_training_goes_on_after_a_recording_that_failed():
     assert captured.impossible
     assert all(bool(value.isfinite()) for value in found)
     torch.cuda.synchronize()
+
+
+@needs_gpu
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+def test_on_a_gpu_a_graph_network_is_recorded_without_compiling(precision):
+    """With more nodes than torch looks up by its simplest kernel, whose derivative sorts."""
+    graphs = random_graphs(600, torch.Generator().manual_seed(0), 8, 9).to("cuda")
+    room = tuple(size + 64 for size in graphs.sizes(torch.arange(500)))
+    found = []
+    for wrap in (lambda step: step, mmb.capture):
+        torch.manual_seed(0)
+        model = mmb.models.gin(3, layers=2, width=20, dropout=0.0).cuda()
+        optimizer = torch.optim.Adam(model.parameters(), capturable=True, fused=True)
+
+        def step(batch, model=model, optimizer=optimizer):
+            optimizer.zero_grad()
+            with torch.autocast("cuda", precision, enabled=precision != torch.float32):
+                loss = model(batch).float().square().mean()
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        taken = wrap(step)
+        losses = [taken(graphs.fixed(torch.randperm(500).cuda(), *room)) for _ in range(8)]
+        found.append(torch.stack(losses))
+    assert taken.recorded
+    tolerance = 1e-3 if precision == torch.float32 else 5e-2
+    torch.testing.assert_close(*found, rtol=tolerance, atol=tolerance)

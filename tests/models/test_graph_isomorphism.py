@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 from torch.func import functional_call, grad, jvp, stack_module_state, vmap
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from mmb.data.inputs.graphs import ATOM_DIMS, BOND_DIMS
 from mmb.models.batch_norm import freeze_batch_norm, untracked_batch_norm
@@ -306,3 +307,24 @@ def test_the_operations_of_a_gpu_give_the_same_training(width, monkeypatch):
 def as_one_operation(nodes, bonds, epsilon, batch):
     index = (part.unsqueeze(0) for part in (batch.edges, batch.bond_codes, batch.edge_ptr))
     return messages(epsilon, nodes.unsqueeze(0), bonds.unsqueeze(0), None, None, *index).squeeze(0)
+
+
+@pytest.mark.parametrize("width", [8, 12])
+def test_batch_norm_never_sees_rows_with_gaps(width, monkeypatch):
+    """On a GPU, torch has a kernel for them that takes forty times as long."""
+    monkeypatch.setattr("mmb.models.graph_isomorphism.in_kernels", lambda _: True)
+    monkeypatch.setattr("mmb.models.graph_isomorphism.pass_messages", as_one_operation)
+    seen = []
+
+    class Norms(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            if "batch_norm" in function._schema.name:
+                seen.extend(arg.is_contiguous() for arg in args if isinstance(arg, torch.Tensor))
+            return function(*args, **(kwargs or {}))
+
+    graphs = random_graphs(12, torch.Generator().manual_seed(0))
+    model = gin(3, layers=2, width=width)
+    with Norms():
+        model(graphs[torch.arange(12)]).square().sum().backward()
+    assert len(seen) > 8
+    assert all(seen)

@@ -2,6 +2,7 @@
 
 import math
 import re
+from copy import deepcopy
 from dataclasses import replace
 
 import pytest
@@ -163,12 +164,12 @@ def test_a_checkpoint_of_captured_steps_goes_on_without_and_the_other_way_round(
     captured = make_setup(recipe)
     Step(plain)(next(iter(plain.feed)))
     rate = captured.optimizer.param_groups[0]["lr"]
-    captured.load_state_dict(plain.state_dict())
+    captured.load_state_dict(deepcopy(plain.state_dict()))
     assert all(group["capturable"] for group in captured.optimizer.param_groups)
     assert captured.optimizer.param_groups[0]["lr"] is rate
     monkeypatch.undo()
     other = make_setup(recipe)
-    other.load_state_dict(captured.state_dict())
+    other.load_state_dict(deepcopy(captured.state_dict()))
     for setup in (plain, other):
         assert not any(group["capturable"] for group in setup.optimizer.param_groups)
         setup.set_step_sizes(1)
