@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from mmb.data import Dataset
-from mmb.data.inputs.graphs import ATOM_DIMS, BOND_DIMS, GraphInputs
+from mmb.data.inputs.graphs import ATOM_DIMS, BOND_DIMS
 
 
 def labels_with_nan(labels: Tensor) -> Tensor:
@@ -87,13 +87,11 @@ def pyg_graphs(dataset: Dataset, rows: Tensor) -> list[Any]:
     """Rows of a data set of molecules as PyG has them, on the host."""
     from torch_geometric.data import Data
 
-    inputs = dataset.inputs
-    assert isinstance(inputs, GraphInputs)
-    found = []
-    for row in rows.tolist():
-        batch = inputs[torch.tensor([row])].to("cpu")
-        labels = labels_with_nan(dataset.labels[row].cpu()).unsqueeze(0)
-        found.append(Data(batch.atoms, batch.edges, batch.bonds, labels))
+    dataset = dataset.to("cpu")
+    labels, found = labels_with_nan(dataset.labels), []
+    for row in rows.split(1):
+        graph = dataset.inputs[row]
+        found.append(Data(graph.atoms, graph.edges, graph.bonds, labels[row]))
     return found
 
 
