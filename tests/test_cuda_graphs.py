@@ -1,6 +1,7 @@
 """A captured step computes what the step computes, wherever it runs and whatever fails."""
 
 import warnings
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -86,6 +87,18 @@ def test_on_a_cpu_it_is_the_step():
         step()
     assert [len(call) for call in calls] == [2] * 6 + [0]
     assert not step.recorded
+
+
+class Pair(NamedTuple):
+    left: torch.Tensor
+    right: int
+
+
+def test_named_tuples_may_be_arguments_and_results():
+    captured = Captured(lambda pair: Pair(pair.left * pair.right, 1), recorder=lambda _: HostRecorder(tuple))
+    found = [captured(Pair(torch.tensor(float(number)), 3)) for number in range(6)]
+    assert captured.recorded
+    assert [float(pair.left) for pair in found] == [0, 3, 6, 9, 12, 15]
 
 
 def test_other_constants_are_not_replayed():

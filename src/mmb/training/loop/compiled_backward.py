@@ -21,8 +21,8 @@ class CompiledBackward:
     """`objective.backward(model, batch)` of one batch, whose values change in place, as a compiled graph.
 
     The first call computes as usual and records; later ones run the record on the values that weights, block
-    state and batch have then. Whatever is not a tensor, such as the step size of the copies, stays as it was
-    at the first call.
+    state and batch have then. Whatever is not a tensor, such as a step size that does not decay, stays as it
+    was at the first call.
     """
 
     def __init__(self, objective: Objective, model: nn.Module) -> None:
