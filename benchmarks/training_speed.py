@@ -109,7 +109,7 @@ class Bench:
             path = self.options.kernels / f"{part}-{name.replace(', ', '-').replace(' ', '-')}.txt"
             path.write_text("\n".join(lines) + "\n")
         line = [name, f"{1e3 * seconds:.2f}", f"{rows / seconds:,.0f}", f"{busy:.2f}", f"{launches:.0f}"]
-        print("  ".join(line), flush=True)  # a lease may end in the middle
+        print("  ".join(line), flush=True)  # the rest may take long
         return line
 
 
@@ -171,7 +171,7 @@ def trained(bench: Bench, part: str, title: str, cases: dict[str, dict[str, Any]
                     step = trainer_step(setup, 0 if capture == "auto" else None)  # "auto" without compiling
                     rows = rows_per_step(recipe) or 0
                     lines.append(bench.measured(part, name, rows, step, capture=capture))
-            except Exception as error:  # others may work, and a lease is short
+            except Exception as error:  # others may work
                 print(f"{name}: {type(error).__name__}: {error}", flush=True)
                 bench.results.append({"part": part, "case": name, "error": str(error)[:500]})
     assert first is not None
