@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from mmb.block_sampling import BatchOrder, BlockSampler
     from mmb.captured import solve_captured
     from mmb.constraints import constrained
+    from mmb.cuda_graphs import capture
     from mmb.diagnostics import BrokenStepError, Info, Watch
     from mmb.hypergradients import (
         ConjugateGradient,
@@ -56,6 +57,7 @@ __all__ = [
     "Watch",
     "__version__",
     "auto",
+    "capture",
     "constrained",
     "padded",
     "parameters_of",
@@ -83,6 +85,7 @@ _HOMES = {
     "State": "state",
     **dict.fromkeys(["Saga", "Storm"], "variance_reduction"),
     "auto": "automatic",
+    "capture": "cuda_graphs",
     "constrained": "constraints",
     "padded": "padding",
     **dict.fromkeys(["parameters_of", "with_module"], "modules"),

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from mmb import validation
+from mmb.cuda_graphs import WARM_UP, CudaGraph
 from mmb.solver import Solver, StepSizes
 from mmb.state import State
 from mmb.trees import gather, scatter_, tree_leaves, tree_map
 
-WARM_UP = 3  # plain steps before a step is recorded, which also checks arguments
 AT_A_TIME = 10_000  # steps whose blocks and step sizes lie on the device
 
 
@@ -134,22 +134,21 @@ def _replay(solver: Solver, state: State, blocks: Tensor, batches: Callable[[Ten
 
 
 def _record_and_replay(step: Callable[[], None], place: Tensor, state: State, count: int) -> None:
-    """Warm up on a stream of its own, put everything back, record, and replay."""
+    """Warm up, put everything back, record, and replay."""
     changed = [place, *tree_leaves(_variables(state))]
     before = [leaf.clone() for leaf in changed]
-    stream = torch.cuda.Stream(place.device)  # type: ignore[no-untyped-call]
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
+
+    def warm_up() -> None:
         for _ in range(min(WARM_UP, count)):
             step()
         for leaf, old in zip(changed, before, strict=True):
             leaf.copy_(old)
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=stream):
-        step()
+
+    graph = CudaGraph(place.device)
+    graph.run(warm_up)
+    _, replay = graph.record(step)
     for _ in range(count):
-        graph.replay()
+        replay()
 
 
 def _variables(state: State) -> dict[str, Any]:

@@ -181,10 +181,11 @@ def map_tensors(function: Callable[[Tensor], Tensor], value: Any) -> Any:
     if isinstance(value, Tensor):
         return function(value)
     if is_dataclass(value) and not isinstance(value, type):
-        parts = {field.name: map_tensors(function, getattr(value, field.name)) for field in fields(value)}
-        return replace(value, **parts)
+        found = {field.name: map_tensors(function, getattr(value, field.name)) for field in fields(value)}
+        return replace(value, **found)
     if isinstance(value, Mapping):
         return {key: map_tensors(function, part) for key, part in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(map_tensors(function, part) for part in value)
+        parts = [map_tensors(function, part) for part in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
     return value

@@ -42,6 +42,7 @@ def test_the_table_is_that_of_the_library():
         ("train digits --training.epochs 3 ce", {"overrides": ["training.epochs=3"], "method": "ce"}),
         ("train digits --batch-size 64", {"overrides": ["sampler.batch_size=64"]}),
         ("train digits --capture --seed 2", {"overrides": ["training.capture=true", "seed=2"]}),
+        ("train digits --capture auto --seed 2", {"overrides": ["training.capture=auto", "seed=2"]}),
         ("train digits --max-fpr 0.2", {"overrides": ["training.max_fpr=0.2"]}),
         (
             "train --data csv --path t.csv --labels sick",

@@ -8,10 +8,12 @@ import pytest
 import torch
 from torch import nn
 from torch.func import functional_call, grad, jvp, stack_module_state, vmap
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from mmb.data.inputs.graphs import ATOM_DIMS, BOND_DIMS
 from mmb.models.batch_norm import freeze_batch_norm, untracked_batch_norm
 from mmb.models.graph_isomorphism import GIN, gin
+from mmb.models.message_operators import messages
 from mmb.models.task_graphs import stack_tasks
 from random_graphs import random_graphs
 
@@ -279,3 +281,50 @@ def test_graphs_padded_to_a_fixed_size_give_the_same_features(virtual_node: bool
         features.square().sum().backward()
         results.append([features, *(parameter.grad for parameter in model.parameters())])
     torch.testing.assert_close(*results, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("width", [8, 12])  # 12 is padded to a multiple of 8
+def test_the_operations_of_a_gpu_give_the_same_training(width, monkeypatch):
+    """Padded products and messages in one operation, with all gradients; its kernels have their own test."""
+    graphs = random_graphs(12, torch.Generator().manual_seed(0))
+    rows = torch.arange(12)
+    batches = graphs[rows], graphs.fixed(rows, *(size + 5 for size in graphs.sizes(rows)))
+    torch.manual_seed(0)
+    model = gin(3, layers=2, width=width, dropout=0.0).double()
+    found = []
+    for name in ("plain", "as on a GPU"):
+        if name != "plain":
+            monkeypatch.setattr("mmb.models.graph_isomorphism.in_kernels", lambda _: True)
+            monkeypatch.setattr("mmb.models.graph_isomorphism.pass_messages", as_one_operation)
+        for batch in batches:
+            scores = model(batch)
+            gradients = torch.autograd.grad(scores.square().sum(), list(model.parameters()))
+            found.append([scores, *gradients])
+    for other in found[1:]:
+        torch.testing.assert_close(other, found[0], rtol=1e-8, atol=1e-9)
+
+
+def as_one_operation(nodes, bonds, epsilon, batch):
+    index = (part.unsqueeze(0) for part in (batch.edges, batch.bond_codes, batch.edge_ptr))
+    return messages(epsilon, nodes.unsqueeze(0), bonds.unsqueeze(0), None, None, *index).squeeze(0)
+
+
+@pytest.mark.parametrize("width", [8, 12])
+def test_batch_norm_never_sees_rows_with_gaps(width, monkeypatch):
+    """On a GPU, torch has a kernel for them that takes forty times as long."""
+    monkeypatch.setattr("mmb.models.graph_isomorphism.in_kernels", lambda _: True)
+    monkeypatch.setattr("mmb.models.graph_isomorphism.pass_messages", as_one_operation)
+    seen = []
+
+    class Norms(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            if "batch_norm" in function._schema.name:
+                seen.extend(arg.is_contiguous() for arg in args if isinstance(arg, torch.Tensor))
+            return function(*args, **(kwargs or {}))
+
+    graphs = random_graphs(12, torch.Generator().manual_seed(0))
+    model = gin(3, layers=2, width=width)
+    with Norms():
+        model(graphs[torch.arange(12)]).square().sum().backward()
+    assert len(seen) > 8
+    assert all(seen)

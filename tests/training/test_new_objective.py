@@ -7,7 +7,7 @@ import torch
 
 from mmb.report import write_report
 from mmb.training import METHODS, Method, Observer, Run, evaluate_run, export_run, predict_file, train
-from mmb.training.loop.setup import check_capture, make_setup
+from mmb.training.loop.setup import decide_capture, make_setup
 from mmb.training.runs import checkpoint
 from processes import in_processes
 from tiny_runs import tiny_recipe
@@ -66,7 +66,7 @@ def test_it_may_be_captured():
     """And is, in the conformance suite of objectives."""
     for kind in ("rows", "tasks"):
         recipe = tiny_recipe("centered", **SHORT, sampler={"kind": kind})
-        check_capture(replace(recipe, training=replace(recipe.training, capture=True)), torch.device("cuda"))
+        decide_capture(replace(recipe, training=replace(recipe.training, capture=True)), torch.device("cuda"))
 
 
 def train_here(paths):

@@ -19,7 +19,7 @@ from mmb.training import (
     train,
     with_overrides,
 )
-from mmb.training.loop.setup import check_capture, divided_objective, make_setup
+from mmb.training.loop.setup import decide_capture, divided_objective, make_setup
 from mmb.training.processes.group import ONE
 from mmb.training.recipes.resolution import to_plain
 from mmb.training.runs import checkpoint
@@ -115,7 +115,7 @@ def test_it_trains_logs_predicts_exports_and_is_reported(tmp_path):
 
 def captured(objective, **changes):
     recipe = tiny_recipe("sum", **changes, objective=objective)
-    check_capture(replace(recipe, training=replace(recipe.training, capture=True)), torch.device("cuda"))
+    decide_capture(replace(recipe, training=replace(recipe.training, capture=True)), torch.device("cuda"))
 
 
 def test_it_may_be_captured_if_its_parts_may():

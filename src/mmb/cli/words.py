@@ -49,8 +49,8 @@ def options_as_keys(words: Sequence[str], known: dict[str, argparse.Action]) -> 
             raise UsageError(f"there is no option {name!r}{hint}")
         if not sign:
             follows = bool(waiting) and not waiting[0].startswith("--")
-            if keys[key]["type"] == "true or false":
-                value = waiting.pop(0) if follows and waiting[0] in ("true", "false") else "true"
+            if (allowed := keys[key]["type"].split(" or "))[:2] == ["true", "false"]:
+                value = waiting.pop(0) if follows and waiting[0] in allowed else "true"
             elif follows:
                 value = waiting.pop(0)
             else:

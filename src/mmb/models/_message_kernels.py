@@ -2,14 +2,16 @@
 
 Each program handles some nodes (or edges) and some columns of one task; the loop over neighbors runs as often
 as its node with the most neighbors has them. Tasks lie one after another in memory, and indices count within
-the task.
+the task. Triton would compile a kernel again for sizes that are multiples of 16, in the middle of training.
 """
 
 import triton
 import triton.language as tl
 
+_SIZES = ["count", "edge_count", "known"]
 
-@triton.jit
+
+@triton.jit(do_not_specialize=_SIZES)
 def forward_kernel(
     x, bonds, values, bond_values, epsilon, edges, codes, ptr, out, count, edge_count, known,
     width: tl.constexpr, stride: tl.constexpr, rows: tl.constexpr, columns: tl.constexpr,
@@ -53,7 +55,7 @@ def forward_kernel(
     tl.store(out + out_place, total.to(out.dtype.element_ty), mask=wide)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=_SIZES)
 def backward_kernel(
     grad, x, bonds, epsilon, edges, codes, ptr, grad_x, grad_epsilon, count, edge_count, known,
     width: tl.constexpr, stride: tl.constexpr, rows: tl.constexpr, columns: tl.constexpr,
@@ -90,7 +92,7 @@ def backward_kernel(
     tl.store(grad_x + place, total.to(grad_x.dtype.element_ty), mask=both)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=_SIZES)
 def bonds_kernel(
     grad, x, bonds, edges, codes, ptr, grad_bonds, count, edge_count, known,
     width: tl.constexpr, stride: tl.constexpr, kinds: tl.constexpr, chunk: tl.constexpr,

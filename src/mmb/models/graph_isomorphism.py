@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -87,13 +88,14 @@ class GIN(nn.Module):
         nodes = look_up_rows(self.atoms(batch.atom_table), batch.atom_codes)
         virtual = None if self.virtual is None else self.virtual.expand(graphs, -1).to(nodes.dtype)
         last = len(self.layers) - 1
+        bonds = embed_together([cast(GINLayer, layer).bonds for layer in self.layers], batch.bond_table)
         for number, layer in enumerate(self.layers):
             if virtual is not None:
                 nodes = nodes + look_up_rows(virtual, batch.graph)
                 if number < last:
                     pooled = (sum_rows(nodes, batch.graph, graphs) + virtual).to(nodes.dtype)
                     virtual = self._drop(self.virtual_layers[number](pooled, graph_mask).relu())
-            nodes = layer(nodes, batch, node_mask)
+            nodes = layer(nodes, bonds[number], batch, node_mask)
             nodes = self._drop(nodes.relu() if number < last else nodes)
         counts = batch.graph_ptr.diff().clamp(min=1).unsqueeze(1)
         features = (sum_rows(nodes, batch.graph, graphs) / counts).to(nodes.dtype)
@@ -112,9 +114,8 @@ class GINLayer(nn.Module):
         self.bonds = FeatureEmbedding(BOND_DIMS, width)
         self.mlp = NormedMLP(width)
 
-    def forward(self, nodes: Tensor, batch: GraphBatch, mask: Tensor | None) -> Tensor:
-        """From node features `[N, width]` to the next ones, before their relu."""
-        bonds = self.bonds(batch.bond_table)
+    def forward(self, nodes: Tensor, bonds: Tensor, batch: GraphBatch, mask: Tensor | None) -> Tensor:
+        """From features `[N, width]` of nodes, and of the rows of `bond_table`, to the next of nodes."""
         if in_kernels(nodes):
             gathered = pass_messages(nodes, bonds, self.epsilon, batch)
         else:
@@ -144,13 +145,19 @@ def aligned_linear(rows: Tensor, linear: nn.Linear) -> Tensor:
     The rows, `[n, in_features]`, may be padded with columns of zeros already.
     """
     bias = linear.bias.to(rows.dtype)  # as autocast does, but not under vmap
-    if not rows.is_cuda:
+    if not in_kernels(rows):
         return nn.functional.linear(rows, linear.weight, bias)
     inner, outer = (-size % ALIGNMENT for size in (linear.in_features, linear.out_features))
-    pad = nn.functional.pad
-    rows = pad(rows, (0, linear.in_features + inner - rows.shape[1]))
-    padded = nn.functional.linear(rows, pad(linear.weight, (0, inner, 0, outer)), pad(bias, (0, outer)))
-    return padded[:, : linear.out_features]
+    rows = padded(rows, 0, linear.in_features + inner - rows.shape[1])
+    weight = padded(linear.weight, outer, inner)
+    return nn.functional.linear(rows, weight, padded(bias, 0, outer))[:, : linear.out_features]
+
+
+def padded(tensor: Tensor, rows: int, columns: int) -> Tensor:
+    """The tensor with zeros at the end of its last axes; itself for none, where `pad` would copy it."""
+    if not rows and not columns:
+        return tensor
+    return nn.functional.pad(tensor, (0, columns, 0, rows) if rows else (0, columns))
 
 
 class FeatureEmbedding(nn.Module):
@@ -168,6 +175,17 @@ class FeatureEmbedding(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """Embed `int64 [n, len(dims)]` as `[n, width]`."""
-        hot = self.weight.new_zeros(features.shape[0], self.weight.shape[0])
-        # A product with ones and zeros: unlike that of a lookup, its backward pass is a plain product too.
-        return hot.scatter(1, features + self.offsets, 1.0) @ self.weight
+        return self.hot(features) @ self.weight
+
+    def hot(self, features: Tensor) -> Tensor:
+        """Which rows of the weight are summed for each of the features, as ones and zeros.
+
+        Unlike the backward pass of a lookup, that of a product with it is a plain product, too.
+        """
+        zeros = self.weight.new_zeros(features.shape[0], self.weight.shape[0])
+        return zeros.scatter(1, features + self.offsets, 1.0)
+
+
+def embed_together(parts: Sequence[FeatureEmbedding], features: Tensor) -> tuple[Tensor, ...]:
+    """The same features `[n, len(dims)]` embedded by several of the same size, in a single product."""
+    return torch.matmul(parts[0].hot(features), torch.stack([part.weight for part in parts])).unbind(0)

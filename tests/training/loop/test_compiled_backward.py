@@ -15,13 +15,14 @@ class Penalized(nn.Module):
     def __init__(self):
         super().__init__()
         self.register_buffer("seen", torch.zeros(3))
+        self.rate = torch.tensor(0.5)  # as the step sizes of block variables that decay
 
     def backward(self, model, batch):
         loss = model(batch).pow(3).sum()
         (slope,) = torch.autograd.grad(loss, model.weight, create_graph=True)
         penalty = slope.pow(2).sum()
         penalty.backward()
-        self.seen.mul_(0.5).add_(batch.sum(0))
+        self.seen.add_(self.rate * batch.sum(0))
         return {"loss": loss.detach(), "penalty": penalty.detach()}
 
 
@@ -58,6 +59,8 @@ def check_calls():
             torch.testing.assert_close(one.grad, other.grad)
         assert model.unused.grad is None
         batch.add_(0.1)
+        for rated in (objective, plain):
+            rated.rate.mul_(0.7)
         for one in (model, plain_model):
             with torch.no_grad():
                 one.weight -= 0.01 * one.weight.grad

@@ -101,8 +101,8 @@ def test_bad_weights_do_not_get_into_a_checkpoint(tmp_path, monkeypatch, device)
     run = Run.create(tmp_path / "run", tiny_recipe(sampler={"kind": "rows"}, training=changes))
     steps = []
 
-    def make_poisoned(setup):
-        take_step = make_step(setup)
+    def make_poisoned(setup, *rest):
+        take_step = make_step(setup, *rest)
 
         def poisoned(batch):
             steps.append(batch)

@@ -1,6 +1,9 @@
 """The parts of a run against closed forms; what cannot be trained is refused before anything is made."""
 
 import math
+import re
+from copy import deepcopy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,13 +14,15 @@ from mmb.auc import Labels
 from mmb.memory import NoRoomError
 from mmb.training import Run, train
 from mmb.training.loop.setup import (
-    check_capture,
+    decide_capture,
     make_optimizer,
     make_sampler,
     make_setup,
     most_positives,
     rows_per_step,
 )
+from mmb.training.loop.step import Step
+from mmb.training.processes.group import ONE
 from mmb.training.recipes.recipe import OptimizerSettings
 from mmb.training.recipes.resolution import resolve, to_plain
 from mmb.training.runs import checkpoint
@@ -90,12 +95,31 @@ def test_steps_have_as_many_rows_where_tasks_are_few(method):
     [
         ({}, "cpu", "GPU.*cpu"),
         ({"method": "auc-ct", "objective": {"copies_device": "cpu"}}, "cuda", "copies_device=null"),
+        ({"sampler": {"kind": "own_parts:EveryRow"}}, "cuda", "own sampler"),
     ],
 )
-def test_refused_where_it_cannot_work(changes, device, message):
+def test_capture_is_refused_where_it_cannot_work_and_auto_says_so(changes, device, message):
     recipe = tiny_recipe(**{**changes, "training": {"capture": True}})
     with pytest.raises(ValueError, match=message):
-        check_capture(recipe, torch.device(device))
+        decide_capture(recipe, torch.device(device))
+    found, note = decide_capture(with_capture(recipe, "auto"), torch.device(device))
+    assert not found
+    assert note is None if device == "cpu" else re.search(message, note)
+    assert decide_capture(with_capture(recipe, False), torch.device(device)) == (False, None)
+
+
+@pytest.mark.parametrize("method", ["ce", "pauc", "auc-ct", "auc-ct-heads", "pauc-pairwise"])
+def test_auto_captures_on_a_gpu_and_only_there(method):
+    recipe = tiny_recipe(method, schedule={"decay_blocks": True}, training={"capture": "auto"})
+    assert decide_capture(recipe, torch.device("cuda")) == (True, None)
+    assert decide_capture(recipe, torch.device("cpu")) == (False, None)
+    many = replace(ONE, size=2)
+    assert "one process" in decide_capture(recipe, torch.device("cuda"), many)[1]
+    assert not make_setup(recipe).captured
+
+
+def with_capture(recipe, choice):
+    return replace(recipe, training=replace(recipe.training, capture=choice))
 
 
 @pytest.mark.parametrize("kind", ["rows", "tasks"])
@@ -130,3 +154,26 @@ def test_refused_before_training(tmp_path, monkeypatch):
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")  # as torchrun says it
     with pytest.raises(NoRoomError, match=r"bfloat16.*648 bytes.*2 processes"):
         make_setup(compositional(copies_dtype="bfloat16"))
+
+
+def test_a_checkpoint_of_captured_steps_goes_on_without_and_the_other_way_round(monkeypatch):
+    """As "auto" does on machines with and without a GPU."""
+    recipe = tiny_recipe("ce", model={"dropout": 0.0}, training={"capture": "auto"})
+    plain = make_setup(recipe)
+    monkeypatch.setattr("mmb.training.loop.setup.decide_capture", lambda *_: (True, None))
+    captured = make_setup(recipe)
+    Step(plain)(next(iter(plain.feed)))
+    rate = captured.optimizer.param_groups[0]["lr"]
+    captured.load_state_dict(deepcopy(plain.state_dict()))
+    assert all(group["capturable"] for group in captured.optimizer.param_groups)
+    assert captured.optimizer.param_groups[0]["lr"] is rate
+    monkeypatch.undo()
+    other = make_setup(recipe)
+    other.load_state_dict(deepcopy(captured.state_dict()))
+    for setup in (plain, other):
+        assert not any(group["capturable"] for group in setup.optimizer.param_groups)
+        setup.set_step_sizes(1)
+    batch = next(iter(plain.feed))
+    losses = [Step(setup)(batch)["loss"] for setup in (plain, other)]
+    assert losses[0] == losses[1]
+    torch.testing.assert_close(other.model.state_dict(), plain.model.state_dict(), rtol=0, atol=0)

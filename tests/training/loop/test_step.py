@@ -8,11 +8,14 @@ import torch
 
 from mmb.auc import CompositionalAUC, CrossEntropy, Labels, RichRowSampler, TaskSampler
 from mmb.models.graph_isomorphism import gin
+from mmb.training import Observer, Run, merge, resolve, train
 from mmb.training.loop.feed import Feed
 from mmb.training.loop.setup import Setup, make_optimizer, make_setup
-from mmb.training.loop.step import CapturedStep, Step, compiled_encoder
+from mmb.training.loop.step import WORTH_COMPILING, CapturedStep, Step, compiled_encoder, make_step
 from mmb.training.recipes.recipe import OptimizerSettings
+from mmb.training.recipes.resolution import to_plain
 from mmb.training.runs.log import Window
+from on_host import HostRecorder
 from random_graphs import random_molecules
 from tiny_runs import tiny_recipe
 
@@ -34,6 +37,72 @@ def test_a_compiled_encoder_has_the_weights_of_the_model(monkeypatch):
     assert list(setup.model.state_dict()) == names
 
 
+HOST_CASES = [
+    ("ce", "rows"),
+    ("pauc", "rows"),
+    ("pauc", "tasks"),
+    ("auc-ct", "tasks"),
+    ("auc-ct-heads", "tasks"),
+]
+
+
+def losses_on_the_host(monkeypatch, method, kind, captured, **failures):
+    """Losses and state of some steps, plain or recorded; what was said; and the step."""
+    recipe = tiny_recipe(
+        method,
+        model={"dropout": 0.0},
+        sampler={"kind": kind},
+        optimizer={"name": "sgd", "momentum": 0.0},
+        schedule={"name": "cosine", "decay_blocks": True},
+        training={"capture": "auto"},
+    )
+    monkeypatch.setattr("mmb.training.loop.setup.decide_capture", lambda *_: (captured, None))
+    torch.manual_seed(0)
+    setup, said = make_setup(recipe), []
+
+    def state():
+        return (*setup.model.state_dict().values(), *setup.objective.state_dict().values())
+
+    step = make_step(setup, said.append, recorder=lambda _: HostRecorder(state, **failures))
+    losses = []
+    for number, batch in zip(range(25), setup.feed, strict=False):
+        setup.set_step_sizes(number)
+        losses.append(step(batch)["loss"])
+    return [torch.stack(losses), *state()], said, step
+
+
+@pytest.mark.parametrize(("method", "kind"), HOST_CASES)
+def test_recorded_steps_follow_batches_and_decaying_step_sizes(method, kind, monkeypatch):
+    plain, *_ = losses_on_the_host(monkeypatch, method, kind, captured=False)
+    found, said, step = losses_on_the_host(monkeypatch, method, kind, captured=True)
+    assert step.captured.recorded
+    assert not said
+    torch.testing.assert_close(found, plain, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("fails_at", [1, 4])
+def test_what_cannot_be_recorded_is_said_once_and_trains_the_same(fails_at, monkeypatch):
+    plain, *_ = losses_on_the_host(monkeypatch, "pauc", "rows", captured=False)
+    found, said, step = losses_on_the_host(monkeypatch, "pauc", "rows", captured=True, fails_at=fails_at)
+    assert step.captured.impossible
+    assert len(said) == 1
+    assert "kernel by kernel" in said[0]
+    assert said[0].endswith("no graphs today")
+    torch.testing.assert_close(found, plain, rtol=1e-4, atol=1e-5)
+
+
+def test_only_long_runs_are_compiled(monkeypatch):
+    compiled = []
+    monkeypatch.setattr(torch, "compile", lambda model, **_: compiled.append(model) or model)
+    monkeypatch.setattr("mmb.training.loop.setup.decide_capture", lambda *_: (True, None))
+    setup = make_setup(tiny_recipe("ce", optimizer={"name": "sgd"}, training={"capture": "auto"}))
+    make_step(setup)
+    make_step(setup, steps=WORTH_COMPILING - 1)
+    assert not compiled
+    make_step(setup, steps=WORTH_COMPILING)
+    assert compiled == [setup.model]
+
+
 @needs_gpu
 @pytest.mark.parametrize("optimizer", [{"name": "adam"}, {"name": "momentum", "lr": 0.1, "clip": 1.0}])
 @pytest.mark.parametrize(
@@ -47,7 +116,7 @@ def test_a_compiled_encoder_has_the_weights_of_the_model(monkeypatch):
 )
 def test_same_training_as_without(method, kind, optimizer):
     found = []
-    for capture in (False, True):
+    for capture in (False, True, "auto"):
         recipe = tiny_recipe(
             method,
             model={"dropout": 0.0},
@@ -59,14 +128,51 @@ def test_same_training_as_without(method, kind, optimizer):
         with torch.random.fork_rng(["cuda"]):
             torch.manual_seed(0)
             setup = make_setup(recipe)
-        step = CapturedStep(setup) if capture else Step(setup)
+        step = make_step(setup, pytest.fail)
         losses = []
         for number, batch in zip(range(25), setup.feed, strict=False):
             setup.set_step_sizes(number)
             losses.append(step(batch)["loss"])
+        assert not capture or step.captured.recorded
         found.append([torch.stack(losses), *setup.model.parameters(), *setup.objective.state_dict().values()])
-    for plain, captured in zip(*found, strict=True):
-        torch.testing.assert_close(captured, plain, rtol=1e-4, atol=1e-5)
+    for captured in found[1:]:
+        torch.testing.assert_close(captured, found[0], rtol=1e-4, atol=1e-5)
+
+
+@needs_gpu
+@pytest.mark.parametrize("capture", [False, "auto"])
+@pytest.mark.parametrize(("method", "kind"), [*HOST_CASES, ("auc", "rows"), ("pauc-pairwise", "rows")])
+def test_a_whole_step_never_waits_for_the_device(method, kind, capture):
+    """With its batch and its optimizer; torch's debug mode does not see copies that are asked not to wait."""
+    training = {"capture": capture, "device": "cuda"}
+    setup = make_setup(tiny_recipe(method, sampler={"kind": kind}, training=training))
+    if not setup.captured and method in ("pauc-pairwise", "auc-ct"):
+        pytest.skip("counts its positives, or keeps task numbers on the host, unless it is captured")
+    step, batches = make_step(setup, pytest.fail), iter(setup.feed)
+    for _ in range(6):
+        setup.window.add(step(next(batches)))
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for number in range(4):
+            setup.set_step_sizes(number)
+            setup.window.add(step(next(batches)))
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+@needs_gpu
+def test_auto_trains_own_networks_that_wait_and_says_why(tmp_path):
+    recipe = tiny_recipe("ce", training={"capture": "auto", "device": "cuda", "steps": 20})
+    said = []
+
+    class Listening(Observer):
+        def say(self, message):
+            said.append(message)
+
+    waiting = resolve(merge(to_plain(recipe), {"model": {"name": "own_parts:waiting"}}))
+    train(Run.create(tmp_path / "run", waiting), Listening())
+    assert len([line for line in said if "kernel by kernel" in line and "waits" in line]) == 1
 
 
 @needs_gpu
@@ -76,8 +182,8 @@ def test_the_last_batch_of_an_epoch_is_not_what_is_captured():
     step, batches = CapturedStep(setup), list(islice(setup.feed, setup.steps_per_epoch))
     for batch in (batches[-1], *batches[:6]):  # as after a resumption at the end of an epoch
         step(batch)
-    assert len(batches[-1].labels) < len(step._batch.labels) == 32
-    assert step._numbers
+    assert len(batches[-1].labels) < 32
+    assert step.captured.recorded
 
 
 @needs_gpu

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from mmb.auc.parts.weighted_scores import WeightedScores
+from mmb.trees import blend
 
 _MEMORY = 1000  # negatives that mean and spread remember
 _FASTEST = 0.2  # of the way to the point that the last batch would choose
@@ -82,7 +83,7 @@ class OperatingPoints(nn.Module):
         speed = (count / (first + 0.5 * seen).clamp(max=later)).clamp(max=_FASTEST)
         tail = (point - center) / _spread(variance) + (self.unit * speed * surplus).clamp(-1, 1)
         target = new_center + torch.where(seen > 0, tail, self.start) * _spread(new_variance)
-        point = torch.lerp(point, target, self.lr)
+        point = blend(point, target, self.lr)
         entries.scatter_(self.state, torch.stack([point, new_center, new_variance, seen + count], 1))
 
     @torch.no_grad()

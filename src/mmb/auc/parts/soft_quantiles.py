@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from mmb._numbers import check_positive, check_range
 from mmb.auc.parts.weighted_scores import WeightedScores
 from mmb.quantiles import negative_quantiles
+from mmb.trees import add_scaled
 
 Gradient = Literal["full", "practical"]
 
@@ -117,7 +118,7 @@ class SoftQuantiles(nn.Module):
 
     def step(self, entries: WeightedScores, tracking: Tracking) -> None:
         """Move thresholds and Hessians of the sampled tasks."""
-        entries.scatter_(self.value, (tracking.value - self.lr * tracking.slope).T)
+        entries.scatter_(self.value, add_scaled(tracking.value, -self.lr, tracking.slope).T)
         entries.scatter_(self.hessian, torch.lerp(tracking.hessian, tracking.curvature, self.beta).T)
 
     def through_selection(self, entries: WeightedScores, tracking: Tracking, payoff: Tensor) -> Tensor:

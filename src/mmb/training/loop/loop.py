@@ -95,7 +95,8 @@ def train_together(
             prepare_start(run, setup)
         evaluate_every = settings.evaluate_every or setup.steps_per_epoch
         checkpoint_every = settings.checkpoint_every or evaluate_every
-        take_step, pace = make_step(setup), Pace(evaluate_every)
+        take_step = make_step(setup, observer.say, setup.steps - progress.step)
+        pace = Pace(evaluate_every)
         if note := setup.objective.memory_note():
             observer.note(note)
         observer.begin(run, progress.step, setup.steps)

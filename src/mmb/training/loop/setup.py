@@ -63,6 +63,8 @@ class Setup:
         steps_per_epoch: Steps that count as one epoch.
         window: Means since the last line of the log.
         ranks: The processes that train together.
+        captured: Whether steps are captured as a CUDA graph.
+        capture_note: Why they are not, if `training.capture` is "auto" and there is a GPU.
     """
 
     recipe: Recipe
@@ -75,9 +77,13 @@ class Setup:
     steps_per_epoch: int
     window: Window
     ranks: Ranks = ONE
+    captured: bool = False
+    capture_note: str | None = None
 
     def __post_init__(self) -> None:
         self._block_rates = self.objective.block_rates()  # to be multiplied by the schedule
+        if self.captured and self.recipe.schedule.decay_blocks:
+            self.objective.hold_block_rates()
 
     def set_step_sizes(self, step: int) -> None:
         """Set all step sizes to what the schedule says for a step."""
@@ -114,13 +120,20 @@ class Setup:
         state = self.division.own(state, self._own_state())
         self.model.load_state_dict(state["model"])
         self.objective.load_state_dict(state["objective"])
-        step_sizes = [group["lr"] for group in self.optimizer.param_groups]
-        self.optimizer.load_state_dict(state["optimizer"])
-        for group, lr in zip(self.optimizer.param_groups, step_sizes, strict=True):
-            group["lr"] = lr  # a captured step needs the same tensor; its value is set at every step
+        self._load_optimizer(state["optimizer"])
         self.feed.load_state_dict(state["feed"])
         self.window.load_state_dict(state["window"])
         set_random_state(state["random"], self.dataset.device)
+
+    def _load_optimizer(self, state: dict[str, Any]) -> None:
+        """Load its state, which may come from another device, where steps are captured or not."""
+        groups = self.optimizer.param_groups
+        made = [{key: group[key] for key in ("fused", "capturable") if key in group} for group in groups]
+        step_sizes = [group["lr"] for group in groups]
+        saved = [{**group, **own} for group, own in zip(state["param_groups"], made, strict=True)]
+        self.optimizer.load_state_dict({**state, "param_groups": saved})
+        for group, lr in zip(self.optimizer.param_groups, step_sizes, strict=True):
+            group["lr"] = lr  # a captured step needs the same tensor; its value is set at every step
 
     def some_training_rows(self, purpose: str, most: int) -> Tensor:
         """At most `most` training rows, drawn uniformly; always the same ones for a purpose."""
@@ -143,7 +156,7 @@ class Setup:
 def make_setup(recipe: Recipe, ranks: Ranks = ONE) -> Setup:
     """Make the parts of a run, in all processes that train it; `own_randomness` seeds the initial weights."""
     device = find_device(recipe.training.device)
-    check_capture(recipe, device, ranks)
+    captured, capture_note = decide_capture(recipe, device, ranks)
     if recipe.data.get("divide"):  # each process prepares its own part
         dataset = load_data(recipe.data).to(device)
     else:
@@ -157,9 +170,8 @@ def make_setup(recipe: Recipe, ranks: Ranks = ONE) -> Setup:
         freeze_batch_norm(encoder_of(model).requires_grad_(False))
     objective = divided_objective(recipe, labels, model, ranks).to(device)
     sampler = make_sampler(recipe, labels)
-    if recipe.training.capture:
+    if captured:
         objective.reserve(most_positives(make_sampler(recipe, labels), labels))
-        objective.hold_block_rates()
     steps = recipe.training.steps or max(1, round(recipe.training.epochs * sampler.steps_per_epoch))
     augmentation = torch.Generator().manual_seed(derive_seed(recipe.seed, "augmentation"))
     separate_streams(recipe.seed, ranks.rank, device, augmentation)
@@ -168,12 +180,14 @@ def make_setup(recipe: Recipe, ranks: Ranks = ONE) -> Setup:
         dataset=dataset,
         model=model,
         objective=objective,
-        optimizer=make_optimizer(recipe.optimizer, model, objective, recipe.training.capture),
-        feed=Feed(dataset, sampler, augmentation, objective, one_shape=recipe.training.capture),
+        optimizer=make_optimizer(recipe.optimizer, model, objective, captured),
+        feed=Feed(dataset, sampler, augmentation, objective, one_shape=captured),
         steps=steps,
         steps_per_epoch=sampler.steps_per_epoch,
         window=Window(),
         ranks=ranks,
+        captured=captured,
+        capture_note=capture_note,
     )
 
 
@@ -236,22 +250,40 @@ def find_device(name: str) -> torch.device:
     return device
 
 
-def check_capture(recipe: Recipe, device: torch.device, ranks: Ranks = ONE) -> None:
-    """Refuse `training.capture` where a step cannot be captured."""
-    if not recipe.training.capture:
-        return
+def decide_capture(recipe: Recipe, device: torch.device, ranks: Ranks = ONE) -> tuple[bool, str | None]:
+    """Whether steps are captured, and, if "auto" cannot on a GPU, the line that says why.
+
+    Raises:
+        ValueError: If `training.capture` is true where a step cannot be captured.
+    """
+    choice = recipe.training.capture
+    if choice is False or (choice == "auto" and device.type != "cuda"):
+        return False, None
+    problem = capture_problem(recipe, device, ranks)
+    if problem is None:
+        return True, None
+    if choice == "auto":
+        return False, not_captured(f"that {problem}")
+    raise ValueError(f"training.capture {problem}, or training.capture=false")
+
+
+def not_captured(reason: str) -> str:
+    """The line about a run with `training.capture` of "auto" that is not captured."""
+    return f"steps are computed kernel by kernel, not captured: {reason}"
+
+
+def capture_problem(recipe: Recipe, device: torch.device, ranks: Ranks = ONE) -> str | None:
+    """Why steps of a recipe cannot be captured, as far as that is known beforehand."""
     chosen = chosen_objectives(recipe)
-    problem = next(filter(None, (kind.capture_problem(options) for kind, options in chosen)), None)
-    if len(chosen) > 1 and weights_per_task(recipe):
-        problem = "does not work for compositional training as part of a sum: leave it out"
-    if isinstance(recipe.sampler, OwnSampler):
-        problem = "needs batches of one shape, which an own sampler may not have: use another"
     if device.type != "cuda":
-        problem = f"needs a GPU, and the device is {device}: use one"
-    elif ranks.size > 1:
-        problem = f"needs one process, and there are {ranks.size}: start one"
-    if problem is not None:
-        raise ValueError(f"training.capture {problem}, or training.capture=false")
+        return f"needs a GPU, and the device is {device}: use one"
+    if ranks.size > 1:
+        return f"needs one process, and there are {ranks.size}: start one"
+    if isinstance(recipe.sampler, OwnSampler):
+        return "needs batches of one shape, which an own sampler may not have: use another"
+    if len(chosen) > 1 and weights_per_task(recipe):
+        return "does not work for compositional training as part of a sum: leave it out"
+    return next(filter(None, (kind.capture_problem(options) for kind, options in chosen)), None)
 
 
 def most_positives(sampler: Draws, labels: Labels) -> int:
@@ -316,12 +348,14 @@ def make_optimizer(
 ) -> torch.optim.Optimizer:
     """The optimizer of a network, with weight decay, and of an objective's own variables, without.
 
-    An encoder with its own step size is a group of its own. If steps are `captured` in a CUDA graph, step
-    sizes are tensors.
+    An encoder with its own step size is a group of its own. On a GPU, one kernel moves many tensors; if steps
+    are `captured` in a CUDA graph, step sizes are tensors.
     """
+    device = next(model.parameters()).device
+    fused = True if device.type == "cuda" else None
 
     def rate(value: float) -> Any:
-        return torch.tensor(value, device=next(model.parameters()).device) if captured else value
+        return torch.tensor(value, device=device) if captured else value
 
     lr, decay = rate(settings.lr), settings.weight_decay
     encoder = {id(p) for p in encoder_of(model).parameters()} if settings.lr_encoder else set()
@@ -339,6 +373,6 @@ def make_optimizer(
         # dampening = momentum makes it the moving average z <- m z + (1 - m) Delta of the paper, m = 1 - b0;
         # torch starts it at the first Delta, as the paper's analysis does.
         dampening = settings.momentum if settings.name == "momentum" else 0.0
-        return torch.optim.SGD(groups, lr, settings.momentum, dampening, fused=captured or None)
+        return torch.optim.SGD(groups, lr, settings.momentum, dampening, fused=fused)
     kind = torch.optim.AdamW if settings.name == "adamw" else torch.optim.Adam
-    return kind(groups, lr, settings.betas, capturable=captured, fused=captured or None)
+    return kind(groups, lr, settings.betas, capturable=captured, fused=fused)

@@ -5,6 +5,7 @@ once, as a CUDA graph, and from then on launches them all at once.
 """
 
 import copy
+import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -13,14 +14,14 @@ import torch
 from torch import Tensor, nn
 
 from mmb.auc import Batch, DenseBatch
+from mmb.cuda_graphs import Captured, CudaGraph, Recorder, first_line
 from mmb.training.loop.compiled_backward import CompiledBackward
-from mmb.training.loop.setup import Setup
+from mmb.training.loop.setup import Setup, not_captured
 from mmb.training.recipes.recipe import SamplerSettings
 from mmb.training.runs.scoring import autocast
-from mmb.trees import tensors
 
 BatchEstimate = Callable[[Batch], dict[str, Tensor]]  # adds to `.grad`, returns numbers worth logging
-_WARM_UP = 3  # steps on another stream before capture, to compile kernels and make the optimizer's state
+WORTH_COMPILING = 5_000  # steps: compiling takes up to a minute, and saves some milliseconds of each
 
 
 class Step:
@@ -51,56 +52,51 @@ class Step:
 class CapturedStep(Step):
     """The same step with all its kernels launched as one CUDA graph.
 
-    The kernels are compiled, too: the network for batches of rows; the whole estimate in compositional
-    training, which differentiates the network twice. A graph works on fixed addresses, so each batch is
-    copied over the first one. Batches of another shape (the last of an epoch, graphs that do not fit) take
-    the plain step.
+    A graph works on fixed addresses, so each batch is copied to where the first one was. Batches of another
+    shape (the last of an epoch, graphs that do not fit) take the plain step.
+
+    Args:
+        setup: The parts of the run.
+        compile: Whether kernels are compiled, too: the network for batches of rows; the whole estimate in
+            compositional training, which differentiates the network twice.
+        failed: Called with the error if the step cannot be captured; plain steps follow. None raises it.
+        recorder: Makes what records on the device.
     """
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(
+        self,
+        setup: Setup,
+        compile: bool = True,
+        failed: Callable[[Exception], None] | None = None,
+        recorder: Callable[[torch.device], Recorder] = CudaGraph,
+    ) -> None:
         super().__init__(setup)
-        self._estimate: BatchEstimate
-        if setup.objective.weights_per_task:
-            self._estimate = CompiledBackward(setup.objective, setup.model)
-        else:
-            network: Any = setup.model
-            if setup.recipe.sampler.kind == "rows" and setup.objective.evaluates_model:
-                network = compiled_encoder(setup.model)
-            elif setup.recipe.sampler.kind == "rows":
-                network = torch.compile(setup.model, dynamic=False)
-            self._estimate = partial(setup.objective.backward, network)
-        self._stream = torch.cuda.Stream(setup.dataset.device)  # type: ignore[no-untyped-call]
-        self._warm = 0
-        self._batch: Batch | None = None
+        estimate: BatchEstimate = partial(setup.objective.backward, setup.model)
+        if compile and setup.objective.weights_per_task:
+            estimate = CompiledBackward(setup.objective, setup.model)
+        elif compile and setup.recipe.sampler.kind == "rows":
+            network: Any = (
+                compiled_encoder(setup.model)
+                if setup.objective.evaluates_model
+                else torch.compile(setup.model, dynamic=False)
+            )
+            estimate = partial(setup.objective.backward, network)
         assert isinstance(setup.recipe.sampler, SamplerSettings)  # others are not captured
         self._rows = min(setup.recipe.sampler.batch_size, len(setup.dataset.split["train"]))
-        self._graph = torch.cuda.CUDAGraph()
-        self._numbers: dict[str, Tensor] = {}
+        self.captured = Captured(
+            partial(self._estimate_and_move, estimate),
+            super().__call__,
+            recorder=recorder,
+            failed=failed,
+            state=lambda: (*setup.model.state_dict().values(), *setup.objective.state_dict().values()),
+        )
 
     def __call__(self, batch: Batch) -> dict[str, Tensor]:
         """As the plain step."""
-        if self._batch is None:
-            if isinstance(batch, DenseBatch) and len(batch.labels) != self._rows:
-                return super().__call__(batch)  # the last of an epoch, whose shape is rare
-            self._batch = batch
-        places, values = list(tensors(self._batch)), list(tensors(batch))
-        if [place.shape for place in places] != [value.shape for value in values]:
-            return super().__call__(batch)
-        for place, value in zip(places, values, strict=True):
-            if place is not value:
-                place.copy_(value, non_blocking=True)
-        if self._warm < _WARM_UP:
-            self._warm += 1
-            self._stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(self._stream):
-                numbers = self._estimate_and_move(self._estimate, self._batch)
-            torch.cuda.current_stream().wait_stream(self._stream)
-            return numbers
-        if not self._numbers:  # record a step: nothing is computed, and the graph has its own gradients
-            with torch.cuda.graph(self._graph, stream=self._stream):
-                self._numbers = self._estimate_and_move(self._estimate, self._batch)
-        self._graph.replay()
-        return {name: value.clone() for name, value in self._numbers.items()}
+        if isinstance(batch, DenseBatch) and len(batch.labels) != self._rows:
+            return super().__call__(batch)  # the last of an epoch, whose shape is rare
+        found: dict[str, Tensor] = self.captured(batch)
+        return found
 
 
 def compiled_encoder(model: nn.Module) -> nn.Module:
@@ -111,6 +107,24 @@ def compiled_encoder(model: nn.Module) -> nn.Module:
     return network
 
 
-def make_step(setup: Setup) -> Step:
-    """The step that the recipe chooses."""
-    return CapturedStep(setup) if setup.recipe.training.capture else Step(setup)
+def make_step(
+    setup: Setup,
+    say: Callable[[str], None] = warnings.warn,
+    steps: int | None = None,
+    recorder: Callable[[torch.device], Recorder] = CudaGraph,
+) -> Step:
+    """The step that the recipe chooses, for a number of steps; all of the run by default.
+
+    With `training.capture` of "auto", kernels are compiled if that saves more time than it takes, and what
+    cannot be captured after all is said, once, and computed kernel by kernel.
+    """
+    if setup.capture_note:
+        say(setup.capture_note)
+    if not setup.captured:
+        return Step(setup)
+    if setup.recipe.training.capture != "auto":
+        return CapturedStep(setup, recorder=recorder)
+    worth_compiling = (setup.steps if steps is None else steps) >= WORTH_COMPILING
+    return CapturedStep(
+        setup, worth_compiling, lambda error: say(not_captured(first_line(error))), recorder=recorder
+    )

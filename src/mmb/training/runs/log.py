@@ -92,8 +92,8 @@ class Window:
     def add(self, numbers: dict[str, Tensor]) -> None:
         """Add the numbers of one step."""
         for name, value in numbers.items():
-            value = value.detach().double()
-            self._sums[name] = self._sums[name] + value if name in self._sums else value
+            value = value.detach()
+            self._sums[name] = self._sums[name] + value if name in self._sums else value.double()
         self._count += 1
 
     def take(self) -> dict[str, float]:
