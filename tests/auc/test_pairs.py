@@ -58,7 +58,7 @@ def test_logistic_pairs_of_any_distance_are_finite():
     labels = torch.tensor([[1], [0]])
     entries = auc.CrossEntropy(labels).entries(torch.tensor([[-1e6], [1e6]]), labels)
     losses = Pairs.of(entries).losses(entries.logits, 1.0, "logistic", itself=False)
-    assert losses.slope.tolist() == [[0.0, 1.0]]
+    assert losses.part.tolist() == [[0.0, 1.0]]
     assert 80 < float(losses.loss[0, 1]) < 100  # of a loss, not of its slope, the value has a limit
 
 

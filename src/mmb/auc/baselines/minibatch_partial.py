@@ -1,5 +1,7 @@
 """MiniBatchPartialAUC: partial AUC of the mini-batch itself (MB)."""
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -80,11 +82,19 @@ class MiniBatchPartialAUC(ScoreObjective):
 
 def top_part(score: Tensor, negative: Tensor, share: Tensor | float) -> Tensor:
     """Weights `[rows, k]` of the negatives, cut to the share (`[k]`) of them with the largest scores."""
-    order = torch.where(negative > 0, score, -torch.inf).argsort(0, descending=True)
-    weight = negative.gather(0, order)
-    before = weight.cumsum(0) - weight
-    room = (share * negative.sum(0) - before).clamp(min=0)
-    return torch.zeros_like(negative).scatter(0, order, torch.minimum(weight, room))
+    # below all others are the rows without weight: arithmetic is several times faster than comparisons
+    ranked = torch.add(score, negative.sign().sub_(1), alpha=torch.finfo(score.dtype).max / 2)
+    wanted = share * negative.sum(0)
+    every, looks = len(score), score.device.type == "cpu" and not torch.compiler.is_compiling()
+    few = math.ceil(share * every) + 1 if looks and not isinstance(share, Tensor) else every
+    for number in (min(few, every), every):  # to sort all takes three times as long; few do if weights are alike
+        order = ranked.topk(number, 0).indices
+        weight = negative.gather(0, order)
+        sums = weight.cumsum(0)
+        if number == every or bool((sums[-1] >= wanted).all()):
+            break
+    room = (wanted - (sums - weight)).clamp_(min=0)
+    return torch.zeros_like(negative).scatter_(0, order, torch.minimum(weight, room))
 
 
 def _normalized(weights: Tensor) -> Tensor:
