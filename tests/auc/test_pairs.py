@@ -58,8 +58,10 @@ def test_logistic_pairs_of_any_distance_are_finite():
     labels = torch.tensor([[1], [0]])
     entries = auc.CrossEntropy(labels).entries(torch.tensor([[-1e6], [1e6]]), labels)
     losses = Pairs.of(entries).losses(entries.logits, 1.0, "logistic", itself=False)
-    assert losses.part.tolist() == [[0.0, 1.0]]
-    assert 80 < float(losses.loss[0, 1]) < 100  # of a loss, not of its slope, the value has a limit
+    loss, slope = losses.of_positives(torch.tensor([[0.0, 1.0]]))
+    assert slope.tolist() == [1.0]
+    assert losses.slope_of_entries(torch.ones(1)).tolist() == [[0.0, 1.0]]
+    assert 80 < float(loss) < 100  # of a loss, not of its slope, the value has a limit
 
 
 def test_variables_are_found_though_the_batch_lacks_positives_of_its_rows():

@@ -78,7 +78,8 @@ class AveragePrecision(PerPositiveObjective):
         share = torch.where(met, pairs.weight * pairs.of_task(entries.scale), 0.0) / (p + q)
         value = (share * q).sum()
         up, down = share * q / (p + q), share * p / (p + q)
-        d_score = negative * losses.slope_of_entries(down) - positive * losses.slope_of_entries(up)
+        d_score = losses.slope_of_entries(down).mul_(negative)
+        d_score.addcmul_(positive, losses.slope_of_entries(up), value=-1)
         d_score = pairs.add_own(d_score, up * d_p - down * d_q)
         return self.held(entries, value, d_score, slope)
 

@@ -116,13 +116,13 @@ class PairwisePartialAUC(ThresholdObjective):
         if self.gradient == "full":
             payoff = losses.of_entries(pairs.weight).T  # E+[l(z+ - z)] of every row
             d_logits = d_logits + self.tracked.through_selection(entries, tracking, payoff)
-        d_logits = d_logits * (entries.scale / entries.gather(self.unit))
+        d_logits.mul_(entries.scale / entries.gather(self.unit))
         if self.training:
             self.tracked.step(entries, tracking)
         if self.gradient == "practical":
             pull, d_pull = hold_shift(entries, entries.gather(self.log_odds()), self.shift_pull)
             value = value + (entries.scale * pull).sum()
-            d_logits = torch.addcmul(d_logits, entries.scale, d_pull)
+            d_logits.addcmul_(entries.scale, d_pull)
         return value, [(entries.logits, d_logits)]
 
     def cut(self, entries: WeightedScores) -> Tensor:

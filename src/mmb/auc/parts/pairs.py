@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -31,17 +31,6 @@ def _largest_exponent(dtype: torch.dtype) -> float:
     return math.log2(torch.finfo(dtype).max) - 1
 
 
-def _odds_are_products(score: Tensor, margin: float) -> bool:
-    """Whether `2^(margin - x)`, `2^y` and their product are normal numbers for any two scores.
-
-    Nobody looks on a GPU.
-    """
-    if score.device.type != "cpu" or torch.compiler.is_compiling():
-        return False
-    low, high = (float(end) for end in score.aminmax())
-    return max(high, margin - low) <= _largest_exponent(score.dtype) / 2
-
-
 @dataclass(frozen=True)
 class Pairs:
     """The positives of a batch, by task, each against all rows of its task.
@@ -59,6 +48,7 @@ class Pairs:
     known: Tensor  # bool [e]: false for what is no positive at all
     starts: Tensor  # int64 [k]: where the positives of each task begin
     every: Tensor  # int64 [e]: 0, 1, 2, ...
+    entries: WeightedScores
 
     @staticmethod
     def of(entries: WeightedScores, capacity: int | None = None) -> Pairs:
@@ -79,7 +69,7 @@ class Pairs:
         known = weight > 0
         weight = weight if padding is None else torch.where(padding, 0.0, weight)
         every = torch.arange(len(places), device=places.device)
-        return Pairs(places, columns, rows, weight, known, starts, every)
+        return Pairs(places, columns, rows, weight, known, starts, every, entries)
 
     def of_task(self, values: Tensor) -> Tensor:
         """The values `[k]` or `[k, rows]` of each positive's task, `[e]` or `[e, rows]`: a new tensor."""
@@ -112,18 +102,33 @@ class Pairs:
         # exp2 is thrice as fast as exp on a CPU
         score = score.T.contiguous() if hinge else (score.T / math.log(2)).contiguous()
         margin = margin if hinge else margin / math.log(2)
-        if not hinge and itself and _odds_are_products(score, margin):
-            rival, own = score.exp2(), (margin - self.own(score)).exp2()
+        lead = self.own(score) - margin
+        small = self._small_exponents(score, margin) if itself and not hinge else None
+        if small is not None:  # odds are products: a power for each entry instead of one for each pair
+            own, rival = (-lead).exp2(), small.exp2()
             odds = self.of_task(rival).mul_(own.unsqueeze(1))
-            return PairLosses(self, odds.log1p(), odds.add_(1).reciprocal_(), own, rival)
-        short = self.of_task(score).sub_((self.own(score) - margin).unsqueeze(1))
+            return LogisticLosses(self, odds.log1p(), odds.add_(1).reciprocal_(), own, rival)
+        short = self.of_task(score).sub_(lead.unsqueeze(1))
         if not itself:
             short.scatter_(1, self.rows.unsqueeze(1), -torch.inf)
         if hinge:
-            short = short.clamp_(min=0)
-            return PairLosses(self, short * short, short, 2.0)
+            return SquaredHinges(self, score, lead, short.clamp_(min=0))
         odds = short.clamp_(max=_largest_exponent(short.dtype)).exp2_()
-        return PairLosses(self, odds.log1p(), odds.reciprocal_().add_(1).reciprocal_(), 1.0)
+        return LogisticLosses(self, odds.log1p(), odds.reciprocal_().add_(1).reciprocal_())
+
+    def _small_exponents(self, score: Tensor, margin: float) -> Tensor | None:
+        """Scores `[k, rows]` if powers of any two, and their product, are normal numbers; else None.
+
+        Scores without weight are cut, and do not matter. Nobody looks on a GPU.
+        """
+        if score.device.type != "cpu" or torch.compiler.is_compiling():
+            return None
+        limit = _largest_exponent(score.dtype) / 2 - margin
+        small = score.clamp(-limit, limit)
+        if torch.equal(small, score):
+            return small
+        labeled = (self.entries.positive + self.entries.negative).T > 0
+        return None if bool(((small != score) & labeled).any()) else small
 
     def add_own(self, values: Tensor, own: Tensor) -> Tensor:
         """Add numbers `[e]` at the positives to values `[k, rows]`; the result is `[rows, k]`."""
@@ -131,40 +136,76 @@ class Pairs:
         return values.T.contiguous()
 
 
-@dataclass(frozen=True)
-class PairLosses:
-    """Losses of pairs and their slopes by what the positive lacks: only sums are needed.
+class PairLosses(Protocol):
+    """Losses of pairs and their slopes by what the positive lacks: only sums are needed."""
 
-    The slope is `part`, times a factor of the positive, times one of its rival.
-    """
+    def of_positives(self, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """Loss and slope of each positive, summed over the rows with weights `[k, rows]`: `[e]` each."""
+
+    def of_entries(self, weight: Tensor) -> Tensor:
+        """Loss of each entry, summed over the positives of its task with weights `[e]`: `[k, rows]`."""
+
+    def slope_of_entries(self, weight: Tensor) -> Tensor:
+        """The derivative of `of_entries` by the scores of the entries."""
+
+
+@dataclass(frozen=True)
+class LogisticLosses(PairLosses):
+    """The logistic loss; its slope is `part`, times a factor of the positive, times one of the rival."""
 
     pairs: Pairs
     loss: Tensor  # [e, rows]
     part: Tensor  # [e, rows]
-    of_positive: Tensor | float  # [e]
-    of_rival: Tensor | None = None  # [k, rows]; None is one
+    own: Tensor | None = None  # [e]; None is one
+    rival: Tensor | None = None  # [k, rows]
 
     def of_positives(self, weight: Tensor) -> tuple[Tensor, Tensor]:
-        """Loss and slope of each positive, summed over the rows with weights `[k, rows]`: `[e]` each."""
-        rivals = weight if self.of_rival is None else weight * self.of_rival
-        return self.pairs.sums(weight, self.loss), self.of_positive * self.pairs.sums(rivals, self.part)
+        """Two sums."""
+        slope = self.pairs.sums(_times(weight, self.rival), self.part)
+        return self.pairs.sums(weight, self.loss), _times(slope, self.own)
 
     def of_entries(self, weight: Tensor) -> Tensor:
-        """Loss of each entry, summed over the positives of its task with weights `[e]`: `[k, rows]`."""
+        """One sum."""
         return self.pairs.by_entry(self.loss, weight)
 
     def slope_of_entries(self, weight: Tensor) -> Tensor:
-        """The derivative of `of_entries` by the scores of the entries."""
-        slope = self.pairs.by_entry(self.part, weight * self.of_positive)
-        return slope if self.of_rival is None else slope * self.of_rival
+        """One sum."""
+        return _times(self.pairs.by_entry(self.part, _times(weight, self.own)), self.rival)
+
+
+@dataclass(frozen=True)
+class SquaredHinges(PairLosses):
+    """The squared hinge of `short`, which is zero or `score - lead`: nobody writes down the squares."""
+
+    pairs: Pairs
+    score: Tensor  # [k, rows]
+    lead: Tensor  # [e]
+    short: Tensor  # [e, rows]
+
+    def of_positives(self, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """The sum of `short`, and that of `short * (score - lead)`."""
+        first = self.pairs.sums(weight, self.short)
+        return self.pairs.sums(weight * self.score, self.short) - self.lead * first, 2 * first
+
+    def of_entries(self, weight: Tensor) -> Tensor:
+        """The sum of `short * (score - lead)`."""
+        first = self.pairs.by_entry(self.short, weight)
+        return self.score * first - self.pairs.by_entry(self.short, weight * self.lead)
+
+    def slope_of_entries(self, weight: Tensor) -> Tensor:
+        """Twice the sum of `short`."""
+        return self.pairs.by_entry(self.short, 2 * weight)
+
+
+def _times(values: Tensor, factor: Tensor | None) -> Tensor:
+    return values if factor is None else values * factor
 
 
 @dataclass(frozen=True)
 class PairsAbove:
     r"""Squared hinges above a level of each positive, $(\max(s, 0)^2 - l_i)_+$ with what it lacks, `s`."""
 
-    pairs: Pairs
-    short: Tensor  # s where the pair is above, [e, rows]; zero elsewhere
+    hinges: SquaredHinges  # of the pairs above
     mass: Tensor  # weight of the pairs above the level, [e]
     excess: Tensor  # sum of the excess, [e]
     d_own: Tensor  # its derivative by what the positive lacks, [e]
@@ -172,22 +213,22 @@ class PairsAbove:
     @staticmethod
     def of(pairs: Pairs, score: Tensor, margin: float, level: Tensor, weight: Tensor) -> PairsAbove:
         """Sums over the rows, of scores and weights `[k, rows]` and levels `[e]`."""
+        lead = pairs.own(score) - margin
         root = level.clamp(min=0).sqrt()  # above a level below zero are all pairs
-        over = pairs.of_task(score).sub_((pairs.own(score) - margin + root).unsqueeze(1)).clamp_(min=0)
+        over = pairs.of_task(score).sub_((lead + root).unsqueeze(1)).clamp_(min=0)
         above = over.sign()
         mass = pairs.sums(weight, above)
-        short = over.addcmul_(above, root.unsqueeze(1))
-        square = torch.mul(short, short, out=above)
+        hinges = SquaredHinges(pairs, score, lead, over.addcmul_(above, root.unsqueeze(1)))
+        squares, d_own = hinges.of_positives(weight)
         all_mass = pairs.of_task(weight.sum(1))
         return PairsAbove(
-            pairs,
-            short,
+            hinges,
             mass=torch.where(level < 0, all_mass, mass),
-            excess=pairs.sums(weight, square) - root * root * mass - level.clamp(max=0) * all_mass,
-            d_own=2 * pairs.sums(weight, short),
+            excess=squares - root * root * mass - level.clamp(max=0) * all_mass,
+            d_own=d_own,
         )
 
     def d_score(self, share: Tensor, weight: Tensor) -> Tensor:
         """Derivative by the scores `[rows, k]` of the excess, summed with the positives' shares `[e]`."""
-        by_entry = self.pairs.by_entry(self.short, 2 * share)
-        return self.pairs.add_own(weight * by_entry, -share * self.d_own)
+        by_entry = self.hinges.slope_of_entries(share).mul_(weight)
+        return self.hinges.pairs.add_own(by_entry, -share * self.d_own)
