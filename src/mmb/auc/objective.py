@@ -198,7 +198,7 @@ class Objective(nn.Module):
             scores, signs, weights, tasks, self.bad_values, self.can_raise
         )
         # signs are new here; in place, because new tensors cost more than their arithmetic
-        positive, negative = signs.clamp(min=0), signs.square_().neg_().add_(1)
+        positive, negative = signs.clamp(min=0), 1 - signs.square_()
         if tasks is None:
             # importance / (n * rate), with rate = count / N
             per_row = self.num_rows / labels.shape[0]
@@ -215,7 +215,7 @@ class Objective(nn.Module):
             task_weight = task_weight if weights is None else task_weight * weights.squeeze(1)
         negative_mass = negative.sum(0)
         sampled = (positive.sum(0) + negative_mass > 0) & (task_weight > 0)
-        scale = torch.where(sampled, task_weight / count, 0.0)
+        scale = sampled * (task_weight / count)
         return WeightedScores(scores, positive, negative, negative_mass, scale, sampled, tasks, rows, broken)
 
     def watch_first_step(self, model: nn.Module) -> None:
