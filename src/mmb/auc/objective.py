@@ -201,11 +201,9 @@ class Objective(nn.Module):
         positive, negative = signs.clamp(min=0), 1 - signs.square_()
         if tasks is None:
             # importance / (n * rate), with rate = count / N
-            per_row = self.num_rows / labels.shape[0]
-            per_positive, per_negative = per_row / self.positives, per_row / self.negatives
-            positive, negative = positive.mul_(per_positive), negative.mul_(per_negative)
-            if weights is not None:
-                positive, negative = positive.mul_(weights), negative.mul_(weights)
+            importance = self.num_rows / labels.shape[0] * (1.0 if weights is None else weights)
+            positive = positive.div_(self.positives).mul_(importance)
+            negative = negative.div_(self.negatives).mul_(importance)
             task_weight, count = self.task_weight, self.num_usable
             rows = None if rows is None else rows.unsqueeze(1)
         else:
