@@ -186,8 +186,8 @@ PEERS = {
     "AveragePrecision": "LibAUC mAP + SOAP",
 }  # what LibAUC has for the same end
 NOTES = """\
-Of what PairwisePartialAUC adds to cross-entropy, a third is the exponential and the logarithm of its logistic
-loss, for every pair. MSVRAveragePrecision evaluates the model twice, so no limit applies to it."""
+Of what PairwisePartialAUC adds to cross-entropy, a quarter is the logarithm of its logistic loss, for every
+pair. MSVRAveragePrecision evaluates the model twice, so no limit applies to it."""
 COMPOSITIONAL = {
     "CompositionalAUC, exact": {"gradient": "exact"},
     "CompositionalAUC, first order": {"gradient": "first_order"},

@@ -58,8 +58,10 @@ def test_logistic_pairs_of_any_distance_are_finite():
     labels = torch.tensor([[1], [0]])
     entries = auc.CrossEntropy(labels).entries(torch.tensor([[-1e6], [1e6]]), labels)
     losses = Pairs.of(entries).losses(entries.logits, 1.0, "logistic", itself=False)
-    assert losses.slope.tolist() == [[0.0, 1.0]]
-    assert 80 < float(losses.loss[0, 1]) < 100  # of a loss, not of its slope, the value has a limit
+    loss, slope = losses.of_positives(torch.tensor([[0.0, 1.0]]))
+    assert slope.tolist() == [1.0]
+    assert losses.slope_of_entries(torch.ones(1)).tolist() == [[0.0, 1.0]]
+    assert 80 < float(loss) < 100  # of a loss, not of its slope, the value has a limit
 
 
 def test_variables_are_found_though_the_batch_lacks_positives_of_its_rows():
@@ -78,3 +80,42 @@ def test_variables_are_found_though_the_batch_lacks_positives_of_its_rows():
     entries = objective.entries(torch.zeros(1, 3), torch.tensor([[1, 0, 0]]), rows=torch.tensor([9]))
     with pytest.raises(ValueError, match="row 9"):
         values.find(entries, Pairs.of(entries))
+
+
+def single(spread=1.0, shift=0.0):
+    """Entries in single precision, with scores of any spread, and their positives."""
+    data = make_data(seed=4, rows=12, tasks=4, dtype=torch.float32)
+    scores = spread * data.rand(12, 4) + shift
+    entries = auc.CrossEntropy(data.labels).entries(scores, data.labels)
+    return entries, Pairs.of(entries)
+
+
+@pytest.mark.parametrize(("spread", "products"), [(8.0, True), (200.0, False)])
+def test_odds_are_products_if_they_stay_finite_and_the_same(spread, products, monkeypatch):
+    entries, pairs = single(spread)
+    weight = entries.negative.T.contiguous()
+
+    def sums():
+        losses = pairs.losses(entries.logits, 1.0, "logistic", itself=True)
+        assert (losses.own is not None) == products
+        return *losses.of_positives(weight), losses.slope_of_entries(pairs.weight)
+
+    fast = sums()
+    monkeypatch.setattr(Pairs, "_small_exponents", lambda *_: None)
+    products = False
+    for found, expected in zip(fast, sums(), strict=True):  # relative: also where slopes are tiny
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("shift", [0.0, 100.0])
+def test_sums_of_hinges_are_those_of_written_squares(shift):
+    entries, pairs = single(3.0, shift)
+    losses = pairs.losses(entries.logits, 1.0, "squared_hinge", itself=False)
+    weight = entries.negative.T.contiguous()
+    written = losses.short.double()  # the squares, and their products with the weights
+    squares = (written**2 * weight[pairs.columns]).sum(1), (2 * written * weight[pairs.columns]).sum(1)
+    for found, expected in zip(losses.of_positives(weight), squares, strict=True):
+        torch.testing.assert_close(found.double(), expected, rtol=1e-6 * (1 + shift), atol=1e-5)
+    of_positive = torch.zeros(4, 12).double().index_add(0, pairs.columns, pairs.weight[:, None] * written**2)
+    found = losses.of_entries(pairs.weight).double()
+    torch.testing.assert_close(found, of_positive, rtol=1e-6 * (1 + shift), atol=1e-4 * (1 + shift / 10))

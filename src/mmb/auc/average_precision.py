@@ -69,16 +69,17 @@ class AveragePrecision(PerPositiveObjective):
         losses, positive, negative, slope = self.compare(entries, pairs)
         p, d_p = losses.of_positives(positive)
         q, d_q = losses.of_positives(negative)
-        old = self.above.value.index_select(0, slots).to(p.dtype).T
-        new = self.follow(old, self.count(p, q, entries, pairs), entries, pairs)
+        old = self.above.read(slots)
+        new = self.follow(old.to(p.dtype).T, self.count(p, q, entries, pairs), entries, pairs)
         met = pairs.of_task(entries.sampled & (entries.negative_mass > 0)) & pairs.known
         if self.training:
-            self.above.store(slots, new.T, met)
+            self.above.store(slots, old, new.T, met)
         p, q = torch.where(met, new, 1.0)
         share = torch.where(met, pairs.weight * pairs.of_task(entries.scale), 0.0) / (p + q)
         value = (share * q).sum()
         up, down = share * q / (p + q), share * p / (p + q)
-        d_score = negative * losses.slope_of_entries(down) - positive * losses.slope_of_entries(up)
+        d_score = losses.slope_of_entries(down).mul_(negative)
+        d_score.addcmul_(positive, losses.slope_of_entries(up), value=-1)
         d_score = pairs.add_own(d_score, up * d_p - down * d_q)
         return self.held(entries, value, d_score, slope)
 

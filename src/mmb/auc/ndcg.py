@@ -106,11 +106,11 @@ class NDCG(PerPositiveObjective):
         weight = every.negative.T.contiguous()
         others, d_others = losses.of_positives(weight)
         now = others / self.own_loss + 1 / labeled
-        old = self.rank_share.value.index_select(0, slots).to(now.dtype)
-        new = torch.where(old > 0, torch.lerp(old, now, self.beta), now)
+        old = self.rank_share.read(slots)
+        new = torch.where(old > 0, torch.lerp(old.to(now.dtype), now, self.beta), now)
         met = pairs.of_task(entries.sampled) & pairs.known
         if self.training:
-            self.rank_share.store(slots, new, met)
+            self.rank_share.store(slots, old, new, met)
         log_rank = torch.log1p(labeled * new)
         share = torch.where(met, pairs.weight * pairs.of_task(entries.scale), 0.0)
         gain = pairs.of_task(entries.gather(self.per_ideal)) * math.log(2) / log_rank

@@ -197,26 +197,23 @@ class Objective(nn.Module):
         scores, signs, weights, broken, self._skipped = screen(
             scores, signs, weights, tasks, self.bad_values, self.can_raise
         )
-        positive, not_negative = signs.clamp(min=0), signs * signs
+        # signs are new here; in place, because new tensors cost more than their arithmetic
+        positive, negative = signs.clamp(min=0), 1 - signs.square_()
         if tasks is None:
             # importance / (n * rate), with rate = count / N
-            per_row = self.num_rows / labels.shape[0]
-            per_positive, per_negative = per_row / self.positives, per_row / self.negatives
-            positive = positive * per_positive
-            negative = torch.addcmul(per_negative, not_negative, per_negative, value=-1)
-            if weights is not None:
-                positive, negative = positive * weights, negative * weights
+            importance = self.num_rows / labels.shape[0] * (1.0 if weights is None else weights)
+            positive = positive.div_(self.positives).mul_(importance)
+            negative = negative.div_(self.negatives).mul_(importance)
             task_weight, count = self.task_weight, self.num_usable
             rows = None if rows is None else rows.unsqueeze(1)
         else:
             scores, rows = scores.T, None if rows is None else rows.T
-            kinds = positive, 1 - not_negative
-            positive, negative = (kind.T / kind.sum(1).clamp(min=1) for kind in kinds)
+            positive, negative = (kind.T / kind.sum(1).clamp(min=1) for kind in (positive, negative))
             task_weight, count = self.task_weight.index_select(0, tasks), tasks.numel()
             task_weight = task_weight if weights is None else task_weight * weights.squeeze(1)
         negative_mass = negative.sum(0)
         sampled = (positive.sum(0) + negative_mass > 0) & (task_weight > 0)
-        scale = torch.where(sampled, task_weight / count, 0.0)
+        scale = sampled * (task_weight / count)
         return WeightedScores(scores, positive, negative, negative_mass, scale, sampled, tasks, rows, broken)
 
     def watch_first_step(self, model: nn.Module) -> None:

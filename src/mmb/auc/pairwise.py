@@ -110,19 +110,19 @@ class PairwisePartialAUC(ThresholdObjective):
         pairs = Pairs.of(entries, self.capacity)
         losses = pairs.losses(score, self.margin, self.surrogate, itself=True)
         selected = self.tracked.select(entries, tracking).T.contiguous()
-        payoff = losses.of_entries(pairs.weight)  # E+[l(z+ - z)] of every row
-        value = (entries.scale * (selected * payoff).sum(1)).sum()
-        d_own = -pairs.weight * losses.slope_of_positives(selected)
-        d_logits = pairs.add_own(selected * losses.slope_of_entries(pairs.weight), d_own)
+        loss, d_own = losses.of_positives(selected)
+        value = (pairs.weight * pairs.of_task(entries.scale) * loss).sum()
+        d_logits = pairs.add_own(selected * losses.slope_of_entries(pairs.weight), -pairs.weight * d_own)
         if self.gradient == "full":
-            d_logits = d_logits + self.tracked.through_selection(entries, tracking, payoff.T)
-        d_logits = d_logits * (entries.scale / entries.gather(self.unit))
+            payoff = losses.of_entries(pairs.weight).T  # E+[l(z+ - z)] of every row
+            d_logits = d_logits + self.tracked.through_selection(entries, tracking, payoff)
+        d_logits.mul_(entries.scale / entries.gather(self.unit))
         if self.training:
             self.tracked.step(entries, tracking)
         if self.gradient == "practical":
             pull, d_pull = hold_shift(entries, entries.gather(self.log_odds()), self.shift_pull)
             value = value + (entries.scale * pull).sum()
-            d_logits = torch.addcmul(d_logits, entries.scale, d_pull)
+            d_logits.addcmul_(entries.scale, d_pull)
         return value, [(entries.logits, d_logits)]
 
     def cut(self, entries: WeightedScores) -> Tensor:

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from mmb import auc
+from mmb.auc.baselines.minibatch_partial import top_part
 from mmb.metrics import roc_auc
 from mmb.models import mlp
 from objective_bank import make_data
@@ -26,6 +27,20 @@ def test_minibatch_is_the_pair_loss_with_the_top_negatives():
         parts.append((((0.8 - up[:, None] + down) ** 2).mean(0) * weight).sum() / share)
     torch.stack(parts).mean().backward()
     torch.testing.assert_close(scores.grad, plain.grad, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("skew", [0.0, 0.5, 4.0])
+def test_few_rows_give_the_top_part_of_all(skew):
+    """With a large skew the highest negatives weigh so little that a few are not enough."""
+    data = make_data(rows=40, tasks=3)
+    scores = data.model(data.inputs).detach()
+    entries = (
+        auc.CrossEntropy(data.labels).double().entries(scores, data.labels, weights=(-skew * scores).exp())
+    )
+    expected = top_part(scores, entries.negative, 0.1)
+    torch.testing.assert_close(auc.MiniBatchPartialAUC._top(entries, scores, 0.1), expected)
+    few = top_part(scores, entries.negative, 0.1, among=7)
+    assert torch.equal(few, expected) == (skew < 4)
 
 
 def test_minibatch_share_falls_from_all_negatives_with_every_visit():

@@ -1,5 +1,7 @@
 """MiniBatchPartialAUC: partial AUC of the mini-batch itself (MB)."""
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -62,7 +64,7 @@ class MiniBatchPartialAUC(ScoreObjective):
         """$L_k$ averaged over the tasks of the batch; tasks that lack a class here count zero."""
         score, slope = self.squash(entries)
         share = entries.gather(self.current_share) if self.anneal else self.max_fpr
-        positive, top = _normalized(entries.positive), _normalized(top_part(score, entries.negative, share))
+        positive, top = _normalized(entries.positive), _normalized(self._top(entries, score, share))
         both = (positive.sum(0) > 0) & (top.sum(0) > 0)
         mean_positive, mean_top = (positive * score).sum(0), (top * score).sum(0)
         shortfall = self.margin + mean_top - mean_positive
@@ -77,10 +79,27 @@ class MiniBatchPartialAUC(ScoreObjective):
             )
         return self.held(entries, value, d_score * (2 * scale), slope)
 
+    @staticmethod
+    def _top(entries: WeightedScores, score: Tensor, share: Tensor | float) -> Tensor:
+        """`top_part`; on a CPU among a few rows, if they do: to sort all takes three times as long."""
+        looks = score.device.type == "cpu" and not torch.compiler.is_compiling()
+        if looks and not isinstance(share, Tensor):
+            few = math.ceil(1.5 * share * len(score)) + 1  # weights differ
+            if few < len(score):
+                top = top_part(score, entries.negative, share, among=few)
+                if bool((top.sign().sum(0) < few).all()):  # and those below get nothing
+                    return top
+        return top_part(score, entries.negative, share)
 
-def top_part(score: Tensor, negative: Tensor, share: Tensor | float) -> Tensor:
-    """Weights `[rows, k]` of the negatives, cut to the share (`[k]`) of them with the largest scores."""
-    order = torch.where(negative > 0, score, -torch.inf).argsort(0, descending=True)
+
+def top_part(score: Tensor, negative: Tensor, share: Tensor | float, among: int | None = None) -> Tensor:
+    """Weights `[rows, k]` of the negatives, cut to the share (`[k]`) of them with the largest scores.
+
+    With `among`, only so many of the largest are looked at.
+    """
+    # below all others are the rows without weight: arithmetic is several times faster than comparisons
+    ranked = torch.add(score, negative.sign() - 1, alpha=torch.finfo(score.dtype).max / 2)
+    order = ranked.argsort(0, descending=True) if among is None else ranked.topk(among, 0).indices
     weight = negative.gather(0, order)
     before = weight.cumsum(0) - weight
     room = (share * negative.sum(0) - before).clamp(min=0)

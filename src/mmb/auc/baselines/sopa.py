@@ -65,13 +65,13 @@ class SOPA(PerPositiveObjective):
         slots = self.level.find(entries, pairs)
         score, slope = self.squash(entries)
         negative = (entries.negative / self.max_fpr).T.contiguous()
-        level = self.level.value.index_select(0, slots)
+        level = self.level.read(slots)
         top = PairsAbove.of(pairs, score.T.contiguous(), self.margin, level, negative)
         mass = pairs.of_task(entries.negative_mass)  # one, or one in expectation
         share = pairs.weight * pairs.of_task(entries.scale)
         value = (share * (level * mass + top.excess)).sum()
         if self.training:
-            self.level.store(slots, level - self.lr_positive * (mass - top.mass), pairs.known)
+            self.level.store(slots, level, level - self.lr_positive * (mass - top.mass), pairs.known)
         return self.held(entries, value, top.d_score(share, negative), slope)
 
 
@@ -127,25 +127,27 @@ class SOPAs(PerPositiveObjective):
         # in units in which the exponent is the square, to base two: exp2 is thrice as fast as exp on a CPU
         unit = math.sqrt(_LOG2_E / self.temperature)
         negative = entries.negative.T.contiguous()
-        rivals = torch.where(negative > 0, unit * score.T, -math.inf)
-        lead = unit * (pairs.own(score.T.contiguous()) - self.margin)
+        score = (unit * score).T.contiguous()
+        lead = pairs.own(score) - unit * self.margin
+        # below all others are the rows without weight: arithmetic is several times faster than comparisons
+        rivals = score.add_(negative.sign().sub_(1), alpha=torch.finfo(score.dtype).max / 2)
         short = pairs.of_task(rivals).sub_(lead.unsqueeze(1)).clamp_(min=0)
         # the largest exponent is that of the highest negative: no pass over pairs looks for it
         peak = (pairs.of_task(rivals.amax(1)) - lead).clamp(min=0).square()
         terms = torch.addcmul(-peak.unsqueeze(1), short, short).exp2_()
-        terms.mul_(pairs.of_task(negative))
         peak = peak / _LOG2_E
-        now, old = peak + terms.sum(1).log(), self.log_mean.value.index_select(0, slots)
+        now, old = peak + pairs.sums(negative, terms).log(), self.log_mean.read(slots)
         mixed = torch.logaddexp(old + _log(1 - self.beta), now + _log(self.beta))
         new = torch.where(old == -math.inf, now, torch.where(now == -math.inf, old, mixed))
         met = now != -math.inf  # there are negatives of the task in the batch (and NaN stays NaN)
         share = torch.where(met, pairs.weight * pairs.of_task(entries.scale), 0.0)
         value = self.temperature * (share * torch.where(met, new, 0.0)).sum()
         if self.training:
-            self.log_mean.store(slots, new, pairs.known)
+            self.log_mean.store(slots, old, new, pairs.known)
         per_term = (2 / unit) * share * torch.exp(torch.where(met, peak - new, 0.0))
         terms.mul_(short)
-        d_score = pairs.add_own(pairs.by_entry(terms, per_term), -per_term * terms.sum(1))
+        d_own = -per_term * pairs.sums(negative, terms)
+        d_score = pairs.add_own(negative * pairs.by_entry(terms, per_term), d_own)
         return self.held(entries, value, d_score, slope)
 
 

@@ -74,7 +74,8 @@ class STACO(PerPositiveObjective):
         slots = self.own.find(entries, pairs)
         score, slope = self.squash(entries)
         negative = (entries.negative / self.max_fpr).T.contiguous()
-        own, dual = self.own.value.index_select(0, slots).unbind(1)
+        old = self.own.read(slots)
+        own, dual = old.unbind(1)
         top = PairsAbove.of(pairs, score.T.contiguous(), self.margin, own, negative)
         mass = pairs.of_task(entries.negative_mass)  # one, or one in expectation
         inner = own * mass + top.excess  # g
@@ -87,7 +88,7 @@ class STACO(PerPositiveObjective):
         if self.training:
             moved = own - self.lr_positive * dual / self.worst * (mass - top.mass)
             met = pairs.known & pairs.of_task(entries.sampled)
-            self.own.store(slots, torch.stack([moved, dual], 1), met)
+            self.own.store(slots, old, torch.stack([moved, dual], 1), met)
             slope_of_level = pairs.weight * mass * (1 - dual / self.worst)
             total = torch.zeros_like(entries.scale).index_add_(0, pairs.columns, slope_of_level)
             entries.scatter_(self.level, level - self.lr_level * total)

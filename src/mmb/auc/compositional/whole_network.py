@@ -220,7 +220,8 @@ class CompositionalAUC(MinMaxAUC):
 
     def _finite(self, steps: Weights, entries: WeightedScores) -> Tensor:
         """Which tasks `[k]` have finite steps; where a batch can be refused, all that are sampled must."""
-        sums = torch.stack([part.reshape(len(part), -1).sum(1) for part in steps])
+        # to reshape transposed matrices would copy them
+        sums = torch.stack([part.unsqueeze(1).sum(tuple(range(1, part.dim() + 1))) for part in steps])
         finite = sums.isfinite().all(0)
         known = finite.device.type == "cpu" and self.can_raise and self.bad_values == "refuse"
         if known and not bool((finite | ~entries.sampled).all()):

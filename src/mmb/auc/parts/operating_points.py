@@ -66,7 +66,7 @@ class OperatingPoints(nn.Module):
         """Move the points of the sampled tasks that have negatives in the batch."""
         point, center, variance, seen = entries.gather(self.state).to(entries.logits.dtype).unbind(1)
         negative = entries.negative
-        per_mass = 1 / entries.negative_mass  # without negatives, nothing below is finite, nor written
+        per_mass = entries.negative_mass.reciprocal()  # without negatives, nothing is finite, nor written
         from_center = entries.logits - center
         pull = negative * from_center
         mean, square = pull.sum(0) * per_mass, pull.mul_(from_center).sum(0) * per_mass
@@ -78,10 +78,10 @@ class OperatingPoints(nn.Module):
         new_variance = torch.lerp(variance, square, share).addcmul_(moved, moved, value=-1).clamp_(min=0)
         # the share above is half of one plus the mean sign: several times faster than comparisons
         mean_sign = (entries.logits - point).sign_().mul_(negative).sum(0) * per_mass
-        surplus = 0.5 * mean_sign + (0.5 - self.rate)
+        surplus = mean_sign + (1 - 2 * self.rate)  # twice
         first, later = (number / self.rate for number in _PASSED)
         speed = (count / (first + 0.5 * seen).clamp(max=later)).clamp(max=_FASTEST)
-        tail = (point - center) / _spread(variance) + (self.unit * speed * surplus).clamp(-1, 1)
+        tail = (point - center) / _spread(variance) + (speed * surplus).mul_(0.5 * self.unit).clamp_(-1, 1)
         target = new_center + torch.where(seen > 0, tail, self.start) * _spread(new_variance)
         point = blend(point, target, self.lr)
         entries.scatter_(self.state, torch.stack([point, new_center, new_variance, seen + count], 1))

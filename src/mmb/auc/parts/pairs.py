@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -36,8 +36,9 @@ class Pairs:
     """The positives of a batch, by task, each against all rows of its task.
 
     Values of entries come as `[k, rows]`, task by task; those of pairs are `[e, rows]`. What such a step
-    costs is memory traffic, so tensors of pairs are few, and what depends on the entry alone is multiplied
-    after the sum over positives.
+    costs is memory traffic, so tensors of pairs are few, no sum writes down its products, and what depends on
+    the entry alone is multiplied after the sum over positives. (To sort the rows of every task and take sums
+    up to each positive takes as long as thirty passes over the pairs of a batch that is a tenth positive.)
     """
 
     places: Tensor  # int64 [e]: where the positives are in [k, rows], flat; ascending
@@ -46,25 +47,29 @@ class Pairs:
     weight: Tensor  # [e]; zero for padding
     known: Tensor  # bool [e]: false for what is no positive at all
     starts: Tensor  # int64 [k]: where the positives of each task begin
+    every: Tensor  # int64 [e]: 0, 1, 2, ...
+    entries: WeightedScores
 
     @staticmethod
     def of(entries: WeightedScores, capacity: int | None = None) -> Pairs:
         """Find the positives: all, or `capacity`, padded with the first one to a number that is not data."""
-        positive = entries.positive.T.flatten()
-        every, num_rows = len(positive), len(entries.positive)
+        num_rows, num_tasks = entries.positive.shape
+        there, nothing = entries.positive.bool().T.flatten(), entries.positive.numel()
         if capacity is None:
-            places = (positive > 0).nonzero().squeeze(1)
+            places = there.nonzero().squeeze(1)
         else:
-            places = torch.nonzero_static(positive, size=capacity, fill_value=every).squeeze(1)
-        starts = torch.searchsorted(places, torch.arange(0, every, num_rows, device=places.device))
-        padding = None if capacity is None else places == every
+            places = torch.nonzero_static(there, size=capacity, fill_value=nothing).squeeze(1)
+        starts = torch.searchsorted(places, torch.arange(0, nothing, num_rows, device=places.device))
+        padding = None if capacity is None else places == nothing
         if padding is not None:
-            places = torch.where(padding, places[:1], places).clamp(max=every - 1)
-        weight = positive.index_select(0, places)
+            places = torch.where(padding, places[:1], places).clamp(max=nothing - 1)
+        columns = places // num_rows
+        rows = places - columns * num_rows
+        weight = entries.positive.flatten().index_select(0, rows * num_tasks + columns)
         known = weight > 0
         weight = weight if padding is None else torch.where(padding, 0.0, weight)
-        columns = places // num_rows
-        return Pairs(places, columns, places - columns * num_rows, weight, known, starts)
+        every = torch.arange(len(places), device=places.device)
+        return Pairs(places, columns, rows, weight, known, starts, every, entries)
 
     def of_task(self, values: Tensor) -> Tensor:
         """The values `[k]` or `[k, rows]` of each positive's task, `[e]` or `[e, rows]`: a new tensor."""
@@ -74,15 +79,18 @@ class Pairs:
         """The values `[k, rows]` at the positives themselves, `[e]`."""
         return values.flatten().index_select(0, self.places)
 
-    def sums(self, weight: Tensor, *factors: Tensor) -> list[Tensor]:
-        """Sums over the rows with weights `[k, rows]`: of each factor `[e, rows]` times those before it."""
-        product = self.of_task(weight)
-        return [product.mul_(factor).sum(1) for factor in factors]
+    def sums(self, weight: Tensor, values: Tensor) -> Tensor:
+        """Sum values `[e, rows]` over the rows with weights `[k, rows]`: `[e]`."""
+        # the derivative of `by_entry` by its weights is this sum, in one pass and without its products
+        sums = torch.ops.aten._embedding_bag_per_sample_weights_backward
+        found: Tensor = sums(values, weight, self.columns, self.starts, self.every, 0)
+        return found
 
     def by_entry(self, values: Tensor, weight: Tensor) -> Tensor:
         """Sum values `[e, rows]` with weights `[e]` over the positives of each task, `[k, rows]`."""
-        every = torch.arange(len(values), device=values.device)
-        return functional.embedding_bag(every, values, self.starts, mode="sum", per_sample_weights=weight)
+        return functional.embedding_bag(
+            self.every, values, self.starts, mode="sum", per_sample_weights=weight
+        )
 
     def losses(self, score: Tensor, margin: float, surrogate: Surrogate, *, itself: bool) -> PairLosses:
         """`pair_loss` of each positive with all rows of its task, of scores `[rows, k]`.
@@ -91,17 +99,36 @@ class Pairs:
         positives have no weight as rivals.
         """
         hinge = surrogate == "squared_hinge"
-        # the slope of the squared hinge is twice what is lacking; exp2 is thrice as fast as exp on a CPU
-        unit = 2.0 if hinge else 1 / math.log(2)
-        score = (unit * score).T.contiguous()
-        short = self.of_task(score).sub_((self.own(score) - unit * margin).unsqueeze(1))
+        # exp2 is thrice as fast as exp on a CPU
+        score = score.T.contiguous() if hinge else (score.T / math.log(2)).contiguous()
+        margin = margin if hinge else margin / math.log(2)
+        lead = self.own(score) - margin
+        small = self._small_exponents(score, margin) if itself and not hinge else None
+        if small is not None:  # odds are products: a power for each entry instead of one for each pair
+            own, rival = (-lead).exp2(), small.exp2()
+            odds = self.of_task(rival).mul_(own.unsqueeze(1))
+            return LogisticLosses(self, odds.log1p(), odds.add_(1).reciprocal_(), own, rival)
+        short = self.of_task(score).sub_(lead.unsqueeze(1))
         if not itself:
             short.scatter_(1, self.rows.unsqueeze(1), -torch.inf)
         if hinge:
-            return PairLosses(self, None, short.clamp_(min=0))
+            return SquaredHinges(self, score, lead, short.clamp_(min=0))
         odds = short.clamp_(max=_largest_exponent(short.dtype)).exp2_()
-        loss = odds.log1p()
-        return PairLosses(self, loss, odds.reciprocal_().add_(1).reciprocal_())
+        return LogisticLosses(self, odds.log1p(), odds.reciprocal_().add_(1).reciprocal_())
+
+    def _small_exponents(self, score: Tensor, margin: float) -> Tensor | None:
+        """Scores `[k, rows]` if powers of any two, and their product, are normal numbers; else None.
+
+        Scores without weight are cut, and do not matter. Nobody looks on a GPU.
+        """
+        if score.device.type != "cpu" or torch.compiler.is_compiling():
+            return None
+        limit = _largest_exponent(score.dtype) / 2 - margin
+        small = score.clamp(-limit, limit)
+        if torch.equal(small, score):
+            return small
+        labeled = (self.entries.positive + self.entries.negative).T > 0
+        return None if bool(((small != score) & labeled).any()) else small
 
     def add_own(self, values: Tensor, own: Tensor) -> Tensor:
         """Add numbers `[e]` at the positives to values `[k, rows]`; the result is `[rows, k]`."""
@@ -109,46 +136,76 @@ class Pairs:
         return values.T.contiguous()
 
 
-@dataclass(frozen=True)
-class PairLosses:
-    """Losses of pairs and their slopes by what the positive lacks, `[e, rows]`: only sums are needed."""
-
-    pairs: Pairs
-    loss: Tensor | None  # None of the squared hinge: it is a quarter of the square of its slope
-    slope: Tensor
+class PairLosses(Protocol):
+    """Losses of pairs and their slopes by what the positive lacks: only sums are needed."""
 
     def of_positives(self, weight: Tensor) -> tuple[Tensor, Tensor]:
         """Loss and slope of each positive, summed over the rows with weights `[k, rows]`: `[e]` each."""
-        if self.loss is None:
-            slope, square = self.pairs.sums(weight, self.slope, self.slope)
-            return 0.25 * square, slope
-        return self.pairs.sums(weight, self.loss)[0], self.slope_of_positives(weight)
-
-    def slope_of_positives(self, weight: Tensor) -> Tensor:
-        """The second of `of_positives` alone."""
-        return self.pairs.sums(weight, self.slope)[0]
 
     def of_entries(self, weight: Tensor) -> Tensor:
         """Loss of each entry, summed over the positives of its task with weights `[e]`: `[k, rows]`."""
-        loss = 0.25 * self.slope * self.slope if self.loss is None else self.loss
-        return self.pairs.by_entry(loss, weight)
 
     def slope_of_entries(self, weight: Tensor) -> Tensor:
         """The derivative of `of_entries` by the scores of the entries."""
-        return self.pairs.by_entry(self.slope, weight)
+
+
+@dataclass(frozen=True)
+class LogisticLosses(PairLosses):
+    """The logistic loss; its slope is `part`, times a factor of the positive, times one of the rival."""
+
+    pairs: Pairs
+    loss: Tensor  # [e, rows]
+    part: Tensor  # [e, rows]
+    own: Tensor | None = None  # [e]; None is one
+    rival: Tensor | None = None  # [k, rows]
+
+    def of_positives(self, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """Two sums."""
+        slope = self.pairs.sums(_times(weight, self.rival), self.part)
+        return self.pairs.sums(weight, self.loss), _times(slope, self.own)
+
+    def of_entries(self, weight: Tensor) -> Tensor:
+        """One sum."""
+        return self.pairs.by_entry(self.loss, weight)
+
+    def slope_of_entries(self, weight: Tensor) -> Tensor:
+        """One sum."""
+        return _times(self.pairs.by_entry(self.part, _times(weight, self.own)), self.rival)
+
+
+@dataclass(frozen=True)
+class SquaredHinges(PairLosses):
+    """The squared hinge of `short`, which is zero or `score - lead`: nobody writes down the squares."""
+
+    pairs: Pairs
+    score: Tensor  # [k, rows]
+    lead: Tensor  # [e]
+    short: Tensor  # [e, rows]
+
+    def of_positives(self, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """The sum of `short`, and that of `short * (score - lead)`."""
+        first = self.pairs.sums(weight, self.short)
+        return self.pairs.sums(weight * self.score, self.short) - self.lead * first, 2 * first
+
+    def of_entries(self, weight: Tensor) -> Tensor:
+        """The sum of `short * (score - lead)`."""
+        first = self.pairs.by_entry(self.short, weight)
+        return self.score * first - self.pairs.by_entry(self.short, weight * self.lead)
+
+    def slope_of_entries(self, weight: Tensor) -> Tensor:
+        """Twice the sum of `short`."""
+        return self.pairs.by_entry(self.short, 2 * weight)
+
+
+def _times(values: Tensor, factor: Tensor | None) -> Tensor:
+    return values if factor is None else values * factor
 
 
 @dataclass(frozen=True)
 class PairsAbove:
-    r"""Squared hinges above a level of each positive, $(\max(s, 0)^2 - l_i)_+$ with what it lacks, `s`.
+    r"""Squared hinges above a level of each positive, $(\max(s, 0)^2 - l_i)_+$ with what it lacks, `s`."""
 
-    They are positive where `s` exceeds the root `r` of the level, by `y`: there they are $y^2 + 2 r y$.
-    """
-
-    pairs: Pairs
-    over: Tensor  # y, [e, rows]; zero elsewhere
-    above: Tensor  # one where the pair is above, [e, rows]; zero elsewhere
-    root: Tensor  # r, [e]; zero for a level below zero, above which all pairs are
+    hinges: SquaredHinges  # of the pairs above
     mass: Tensor  # weight of the pairs above the level, [e]
     excess: Tensor  # sum of the excess, [e]
     d_own: Tensor  # its derivative by what the positive lacks, [e]
@@ -156,24 +213,22 @@ class PairsAbove:
     @staticmethod
     def of(pairs: Pairs, score: Tensor, margin: float, level: Tensor, weight: Tensor) -> PairsAbove:
         """Sums over the rows, of scores and weights `[k, rows]` and levels `[e]`."""
-        root = level.clamp(min=0).sqrt()
-        over = pairs.of_task(score).sub_((pairs.own(score) - margin + root).unsqueeze(1)).clamp_(min=0)
+        lead = pairs.own(score) - margin
+        root = level.clamp(min=0).sqrt()  # above a level below zero are all pairs
+        over = pairs.of_task(score).sub_((lead + root).unsqueeze(1)).clamp_(min=0)
         above = over.sign()
-        mass, first, second = pairs.sums(weight, above, over, over)
-        below_zero = level.clamp(max=0)
+        mass = pairs.sums(weight, above)
+        hinges = SquaredHinges(pairs, score, lead, over.addcmul_(above, root.unsqueeze(1)))
+        squares, d_own = hinges.of_positives(weight)
         all_mass = pairs.of_task(weight.sum(1))
         return PairsAbove(
-            pairs,
-            over,
-            above,
-            root,
+            hinges,
             mass=torch.where(level < 0, all_mass, mass),
-            excess=second + 2 * root * first - below_zero * all_mass,
-            d_own=2 * (first + root * mass),
+            excess=squares - root * root * mass - level.clamp(max=0) * all_mass,
+            d_own=d_own,
         )
 
     def d_score(self, share: Tensor, weight: Tensor) -> Tensor:
         """Derivative by the scores `[rows, k]` of the excess, summed with the positives' shares `[e]`."""
-        by_entry = self.pairs.by_entry(self.over, 2 * share)
-        by_entry = by_entry + self.pairs.by_entry(self.above, 2 * share * self.root)
-        return self.pairs.add_own(weight * by_entry, -share * self.d_own)
+        by_entry = self.hinges.slope_of_entries(share).mul_(weight)
+        return self.hinges.pairs.add_own(by_entry, -share * self.d_own)

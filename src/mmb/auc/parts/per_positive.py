@@ -69,11 +69,15 @@ class PerPositive(nn.Module):
     def _wrong(self, slots: Tensor, keys: Tensor, pairs: Pairs) -> Tensor:
         return pairs.known & (self.keys.index_select(0, slots) != keys)
 
-    def store(self, slots: Tensor, values: Tensor, known: Tensor) -> None:
-        """Keep new values `[e, ...]`, of any precision, in slots that `find` gave, unless NaN or infinite.
+    def read(self, slots: Tensor) -> Tensor:
+        """The values `[e, ...]` in slots that `find` gave."""
+        return self.value.index_select(0, slots)
+
+    def store(self, slots: Tensor, old: Tensor, new: Tensor, known: Tensor) -> None:
+        """Replace values `[e, ...]` that were read by new ones, of any precision, unless NaN or infinite.
 
         Those not `known` `[e]` stay.
         """
-        new, old = values.to(self.value.dtype), self.value.index_select(0, slots)
+        new = new.to(old.dtype)
         kept = known.reshape(-1, *(1,) * (new.dim() - 1)) & (new < torch.inf)
         self.value.index_copy_(0, slots, torch.where(kept, new, old))

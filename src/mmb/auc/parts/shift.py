@@ -20,6 +20,6 @@ def hold_shift(entries: WeightedScores, center: Tensor, pull: float = PULL) -> t
     are pulled alike, so that the ranking does not feel it.
     """
     both = entries.positive + entries.negative
-    offset = 0.5 * (both * (entries.logits - center)).sum(0)
+    offset = 0.5 * (entries.logits - center).mul_(both).sum(0)
     force = 0.5 * pull * offset
     return force * offset, force * both

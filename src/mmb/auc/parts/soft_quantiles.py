@@ -90,12 +90,12 @@ class SoftQuantiles(nn.Module):
         soft = self._sigmoid(z, value, self.tau1)
         phi = soft if self.temperature == self.tau1 else self._sigmoid(z, value, self.temperature)
         above = entries.negative * soft
-        bell = torch.addcmul(above, above, soft, value=-1)  # w- soft (1 - soft)
+        rate = above.sum(1)
+        bell = above.addcmul_(above, soft, value=-1)  # w- soft (1 - soft)
         return Tracking(
             value,
             hessian,
-            slope=torch.addcmul(self.tau2 * value, self.rates_of(entries), entries.negative_mass)
-            - above.sum(1),
+            slope=torch.addcmul(self.tau2 * value, self.rates_of(entries), entries.negative_mass) - rate,
             curvature=bell.sum(1) / self.tau1 + self.tau2,
             bell=bell,
             phi=phi,

@@ -60,7 +60,8 @@ class WeightedScores:
 
     def gather(self, state: Tensor) -> Tensor:
         """A copy of the state of the tasks here: `[k, ...]` out of `[m, ...]`, detached."""
-        found = state.detach() if self.tasks is None else state.detach().index_select(0, self.tasks)
+        state = state.detach() if state.requires_grad else state
+        found = state if self.tasks is None else state.index_select(0, self.tasks)
         if torch.compiler.is_compiling():  # or the backward pass would read state that has moved
             return cast(Tensor, keep(found))
         return found.clone() if self.tasks is None else found
@@ -70,7 +71,8 @@ class WeightedScores:
 
         What is not finite is not written.
         """
-        sampled = self.sampled.reshape(-1, *(1,) * (new.dim() - 1)) & (new.abs() < torch.inf)
+        sampled = self.sampled if new.dim() == 1 else self.sampled.reshape(-1, *(1,) * (new.dim() - 1))
+        sampled = sampled & (new.abs() < torch.inf)
         if self.tasks is None:
             state.copy_(torch.where(sampled, new, state))
         else:
