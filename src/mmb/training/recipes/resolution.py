@@ -8,7 +8,9 @@ import inspect
 import json
 import re
 from argparse import ArgumentError
+from ast import literal_eval
 from collections.abc import Callable, Container, Iterable, Mapping
+from copy import deepcopy
 from dataclasses import asdict, replace
 from functools import cache, lru_cache
 from pathlib import Path
@@ -317,6 +319,27 @@ def _parsed(parser: Any, fragment: Fragment) -> Fragment:
                 raise RecipeError(no_such_key(name, list(defaults)))
         if value is None and defaults.get(key) is not None:  # jsonargparse takes null for any type
             raise RecipeError(f"{key}: expected a value, got null; its default is {defaults[key]}")
+    try:
+        return deepcopy(_checked_before(parser, repr(fragment)))
+    except _NotPlainError:
+        return _checked(parser, fragment)
+
+
+class _NotPlainError(Exception):
+    """A fragment has values other than texts, numbers, lists and the like."""
+
+
+@lru_cache(maxsize=1024)  # checking takes 20 ms, and studies compare hundreds of logs with a few recipes
+def _checked_before(parser: Any, text: str) -> Fragment:
+    try:
+        fragment = literal_eval(text)
+    except (ValueError, SyntaxError):
+        raise _NotPlainError from None
+    return _checked(parser, fragment)
+
+
+def _checked(parser: Any, fragment: Fragment) -> Fragment:
+    """A fragment with all defaults, after jsonargparse checked its types."""
     try:
         values: Fragment = parser.parse_object(_parts_renamed(fragment, "-", _HYPHEN)).as_dict()
     except ArgumentError as error:
