@@ -5,9 +5,11 @@ from __future__ import annotations
 import multiprocessing
 import socket
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -32,6 +34,16 @@ def fork_server() -> Any:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(_PRELOADED)
     return context
+
+
+@contextmanager
+def quick_workers() -> Iterator[None]:
+    """Let `mmb.training.processes.workers` start its processes by the fork server, not by importing all."""
+    from mmb.training.processes import workers  # not needed by tests of the core
+
+    context = fork_server()
+    with mock.patch.object(workers.multiprocessing, "get_context", return_value=context):
+        yield
 
 
 def in_processes(world: int, worker: Callable[..., Any], *arguments: Any, timeout: float = 60) -> list[Any]:
