@@ -16,11 +16,11 @@ import torch.distributed as dist
 
 _PRELOADED = [
     "torch",
-    "torch._dynamo",
     "torch.nn.parallel",
     "torch._dynamo",  # optimizers import it in their first step
     "torch.distributed.checkpoint",
     "jsonargparse",
+    "optuna",
     "safetensors.torch",
     "mmb.auc.sharded",
     "mmb.cli.training_commands",

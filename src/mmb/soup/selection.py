@@ -126,8 +126,8 @@ def greedy(
         evaluate: From a module in evaluation mode to a number or several, larger is better; NaN where there
             is none, as for a task without positives. Several are compared one by one; their mean is what is
             raised. The module holds another average in every call.
-        fallback: The model to return unless the average is better; the first by default. Take the one that
-            you would use if there were no others: training that just goes on.
+        fallback: The model to return unless the average is better; the first by default. Choose the one
+            that you would use if there were no others, such as training that just continues.
         guard: How many standard errors the gain must have; 0 for any gain. A single number has no standard
             error: any gain is then enough.
         batches: As for `uniform`; read again for every average, so not an iterator.
