@@ -84,6 +84,7 @@ def _answer(pipe) -> tuple[str, Any]:
 
 def _entry(pipe, rank, world, port, timeout, worker, arguments):
     torch.set_num_threads(1)
+    mock.patch("os.fsync").start()  # as in conftest.py
     dist.init_process_group(
         "gloo", f"tcp://127.0.0.1:{port}", rank=rank, world_size=world, timeout=timedelta(seconds=timeout)
     )
