@@ -10,14 +10,11 @@ and it is unchanged, bit for bit, if the batch was refused.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from pathlib import Path
 
-import torch
-
-from _timing import print_json, print_table
+from _cases import case_options, report_cases
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
@@ -25,13 +22,7 @@ from bad_batches import NAMES, Fuzz
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--cases", type=int, default=100_000)
-    parser.add_argument("--start", type=int, default=0, help="number of the first case")
-    options = parser.parse_args()
-    torch.set_num_threads(1)
+    options = case_options(__doc__, 100_000)
     fuzz, failures, start = Fuzz(), [], time.monotonic()
     for number in range(options.start, options.start + options.cases):
         try:
@@ -39,13 +30,8 @@ def main() -> None:
         except Exception as error:  # every failure is of interest, not only the first
             failures.append(f"{type(error).__name__}: {error}")
             fuzz.forget()
-    counts = {**fuzz.outcomes, "failed": len(failures)}
     title = f"{options.cases:,} cases, {len(NAMES)} objectives, {time.monotonic() - start:.0f} s"
-    print_table(title, ["what happened", "cases"], [(name, f"{count:,}") for name, count in counts.items()])
-    for failure in failures[:20]:
-        print(failure)
-    print_json({"cases": options.cases, "start": options.start, "outcomes": counts})
-    sys.exit(bool(failures))
+    report_cases(title, options, fuzz.outcomes, failures)
 
 
 if __name__ == "__main__":

@@ -9,15 +9,12 @@ that a plain reading gives.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-import torch
-
-from _timing import print_json, print_table
+from _cases import case_options, report_cases
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
@@ -25,13 +22,7 @@ from table_mutations import Mutations
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--cases", type=int, default=5000)
-    parser.add_argument("--start", type=int, default=0, help="number of the first case")
-    options = parser.parse_args()
-    torch.set_num_threads(1)
+    options = case_options(__doc__, 5000)
     failures, start = [], time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         mutations = Mutations(Path(folder))
@@ -42,13 +33,8 @@ def main() -> None:
                 if isinstance(error, KeyboardInterrupt):
                     raise
                 failures.append(f"case {number}: {type(error).__name__}: {str(error)[:300]}")
-    counts = {**mutations.outcomes, "failed": len(failures)}
     title = f"{options.cases:,} mutations, {time.monotonic() - start:.0f} s"
-    print_table(title, ["what happened", "cases"], [(name, f"{count:,}") for name, count in counts.items()])
-    for failure in failures[:20]:
-        print(failure)
-    print_json({"cases": options.cases, "start": options.start, "outcomes": counts})
-    sys.exit(bool(failures))
+    report_cases(title, options, mutations.outcomes, failures)
 
 
 if __name__ == "__main__":

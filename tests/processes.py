@@ -5,20 +5,22 @@ from __future__ import annotations
 import multiprocessing
 import socket
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.distributed as dist
 
 _PRELOADED = [
     "torch",
-    "torch._dynamo",
     "torch.nn.parallel",
     "torch._dynamo",  # optimizers import it in their first step
     "torch.distributed.checkpoint",
     "jsonargparse",
+    "optuna",
     "safetensors.torch",
     "mmb.auc.sharded",
     "mmb.cli.training_commands",
@@ -32,6 +34,16 @@ def fork_server() -> Any:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(_PRELOADED)
     return context
+
+
+@contextmanager
+def quick_workers() -> Iterator[None]:
+    """Let `mmb.training.processes.workers` start its processes by the fork server, not by importing all."""
+    from mmb.training.processes import workers  # not needed by tests of the core
+
+    context = fork_server()
+    with mock.patch.object(workers.multiprocessing, "get_context", return_value=context):
+        yield
 
 
 def in_processes(world: int, worker: Callable[..., Any], *arguments: Any, timeout: float = 60) -> list[Any]:
@@ -72,6 +84,7 @@ def _answer(pipe) -> tuple[str, Any]:
 
 def _entry(pipe, rank, world, port, timeout, worker, arguments):
     torch.set_num_threads(1)
+    mock.patch("os.fsync").start()  # as in conftest.py
     dist.init_process_group(
         "gloo", f"tcp://127.0.0.1:{port}", rank=rank, world_size=world, timeout=timedelta(seconds=timeout)
     )

@@ -5,11 +5,12 @@ import os
 import shutil
 import subprocess
 import sys
-import sysconfig
 import venv
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[1]
 
@@ -24,12 +25,45 @@ def call(*words, **options):
     return found.stdout
 
 
+def needed(requirements, found):
+    """Add the distributions that requirements of an environment lead to, as pip would install them."""
+    for text in requirements:
+        requirement = Requirement(text)
+        distribution = metadata.distribution(requirement.name)
+        assert requirement.specifier.contains(distribution.version, prereleases=True), text
+        extras = requirement.extras - found.get(distribution.name, (None, set()))[1]
+        if extras or distribution.name not in found:
+            known = found.setdefault(distribution.name, (distribution, set()))[1]
+            known |= extras
+            needed(chosen(distribution, extras), found)
+
+
+def chosen(distribution, extras):
+    """Requirements of a distribution with some of its extras on this machine."""
+    for text in distribution.requires or []:
+        marker = Requirement(text).marker
+        if marker is None or any(marker.evaluate({"extra": extra}) for extra in ("", *extras)):
+            yield text
+
+
+def link(distribution, packages):
+    """Link the packages of a distribution, and its files outside of packages, into another environment."""
+    root = Path(str(distribution.locate_file("")))
+    for file in distribution.files:
+        if file.parts[0] == "..":  # scripts
+            continue
+        folders = (Path(*file.parts[:depth]) for depth in range(1, len(file.parts)))
+        place = next((folder for folder in folders if (root / folder / "__init__.py").exists()), Path(file))
+        if not (packages / place).exists():
+            (packages / place).parent.mkdir(parents=True, exist_ok=True)
+            (packages / place).symlink_to(root / place)
+
+
 @pytest.fixture(scope="module")
 def mmb(tmp_path_factory):
-    """The command `mmb` of a new environment, in which only the wheel and what it needs can be imported.
+    """The command `mmb` of a new environment that has only the wheel and what it says it needs.
 
-    With MMB_EMPTY_ENVIRONMENT=1, as in CI, what it needs is installed as well, which takes 1.5 GB;
-    else it is that of this environment.
+    The wheel is installed; what it needs is linked from this environment, which saves a second copy.
     """
     folder = tmp_path_factory.mktemp("wheel")
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
@@ -45,13 +79,15 @@ def mmb(tmp_path_factory):
     bin_folder = folder / "env" / ("Scripts" if os.name == "nt" else "bin")
     python = bin_folder / ("python.exe" if os.name == "nt" else "python")
     packages = Path(call(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip())
-    if os.environ.get("MMB_EMPTY_ENVIRONMENT"):
-        versions = ["--constraint", ROOT / "constraints.txt"]
-        call(*pip, "--python", python, "install", *versions, f"{wheel}[training]")
-    else:  # without the packages that this environment links to
-        call(*pip, "--python", python, "install", "--no-deps", "--no-index", wheel)
-        (packages / "needed.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    call(*pip, "--python", python, "install", "--no-deps", "--no-index", wheel)
+    (installed,) = metadata.distributions(name="mmb", path=[str(packages)])
+    found = {}
+    needed(chosen(installed, {"training"}), found)
+    for distribution, _ in found.values():
+        link(distribution, packages)
     assert str(packages) in call(python, "-c", "import mmb; print(mmb.__file__)", cwd=folder)
+    missing = "import importlib.util as u; print(u.find_spec('torch') is None, u.find_spec('pytest') is None)"
+    assert call(python, "-c", missing) == "False True\n"
     return lambda *words: call(bin_folder / "mmb", *words, cwd=folder)
 
 

@@ -1,4 +1,4 @@
-"""The interface of every objective, and the step they share: from a batch to weighted scores."""
+"""The interface of every objective, and what they share: a batch becomes weighted scores."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast
@@ -48,9 +48,9 @@ class Objective(nn.Module):
     Args:
         labels: The training labels: a [`Labels`][mmb.auc.Labels], or a matrix to make one from.
         task_weighting: `g` in [-1, 1]. Zero weighs tasks equally, a positive `g` gives rare tasks more
-            weight, a negative one common tasks. Objectives that average over each class separately, such as
-            those for AUC, already give a rare task's few positives as much weight as a common task's many,
-            and the estimate of a rare task is noisier: a negative `g` can help.
+            weight, and a negative one gives it to common tasks. Objectives that average over each class
+            separately, such as those for AUC, already give the few positives of a rare task as much weight as
+            the many of a common one. Since the estimate of a rare task is noisier, a negative `g` can help.
 
     Attributes:
         by_entry: Whether the loss is a sum over single entries, such as cross-entropy. Processes then share
@@ -60,14 +60,14 @@ class Objective(nn.Module):
         weights_per_task: Whether every task is evaluated with its own weights (compositional training).
             Task-sampled batches then keep tasks apart and have a second set of rows for the lower level.
         rate_names: Names of the attributes that are step sizes of block variables.
-        anchor: Weight of cross-entropy after `warm_start`, relative to the objective's; 0 for none.
+        anchor: Weight of cross-entropy after `warm_start`, relative to that of the objective; 0 adds none.
         bad_values: What to do with scores and weights that are not finite, too large to compute with, or
-            negative (weights). `"refuse"`: the batch raises `BadValueError`, and nothing has changed; on a
-            GPU, where looking would make every step wait, it has no effect and its loss is NaN. `"skip"`:
-            such entries count as missing, and `skipped` is among the logged numbers. At missing labels,
-            values never matter.
-        can_raise: Whether a refused batch raises. Not in one of several processes, for which the others
-            would wait: there it does what it does on a GPU.
+            negative (weights). `"refuse"`: the batch raises `BadValueError` and changes nothing. On a GPU,
+            where a check would make every step wait, a bad batch changes nothing and has a loss of NaN.
+            `"skip"`: such entries count as missing, and their number is logged as `skipped`. Values at
+            missing labels never matter.
+        can_raise: Whether a refused batch raises. False in one of several processes, since the others would
+            wait for it forever: a bad batch is then treated as on a GPU.
     """
 
     bad_values: BadValues = "refuse"
@@ -117,13 +117,13 @@ class Objective(nn.Module):
     adjust: Callable[[WeightedScores, Result], Result] | None = None
 
     def adjusted_estimate(self, entries: WeightedScores) -> Result:
-        """`estimate`, scaled if this is part of a [`Sum`][mmb.auc.Sum]; for those that evaluate the model."""
+        """`estimate`, rescaled in a [`Sum`][mmb.auc.Sum]; for objectives that evaluate the model."""
         return (
             self._anchored(entries) if self.adjust is None else self.adjust(entries, self.estimate(entries))
         )
 
     def _anchored(self, entries: WeightedScores) -> Result:
-        """`estimate`, held near cross-entropy if it goes on from trained weights."""
+        """`estimate`, with cross-entropy added if training continues from trained weights."""
         result = self.estimate(entries)
         if self.anchored is None:
             return result
@@ -138,7 +138,7 @@ class Objective(nn.Module):
         weights: Tensor | None = None,
         rows: Tensor | None = None,
     ) -> Tensor:
-        """The loss of a batch; differentiate it for the estimate.
+        """The loss of a batch, whose gradient is the estimate.
 
         Args:
             scores: Raw logits: `[n, m]` (or `[n]` for one task), or `[k, r]` with `tasks`.
@@ -161,9 +161,9 @@ class Objective(nn.Module):
         """Add the estimate to `.grad` of the model's and the objective's parameters, and move block state.
 
         Args:
-            model: Maps inputs to logits `[n, m]`, or to something that has them (`.logits`, a dict with
-                `"logits"`, a tuple that begins with them). If it has `task_scores(inputs, tasks)`,
-                task-sampled batches compute the sampled heads alone.
+            model: Maps inputs to logits `[n, m]`, or to something that contains them (an object with
+                `.logits`, a dict with `"logits"`, a tuple that begins with them). If it has
+                `task_scores(inputs, tasks)`, task-sampled batches compute only the sampled heads.
             batch: A [`TaskBatch`][mmb.auc.TaskBatch] or [`DenseBatch`][mmb.auc.DenseBatch].
 
         Returns:
@@ -217,7 +217,7 @@ class Objective(nn.Module):
         return WeightedScores(scores, positive, negative, negative_mass, scale, sampled, tasks, rows, broken)
 
     def watch_first_step(self, model: nn.Module) -> None:
-        """See that the optimizer of the model moves the objective's own parameters, too; it warns if not."""
+        """Warn if the optimizer of the model does not move the objective's own parameters, too."""
         if not self._watched and next(self.parameters(), None) is not None:
             self._watched = True
             watch_first_step(self, model)
@@ -227,7 +227,7 @@ class Objective(nn.Module):
     # -- What the labels say -----------------------------------------------------------------------------
 
     def set_class_counts(self, positives: Tensor, negatives: Tensor, num_rows: float) -> None:
-        """Use other class counts `[m]` and weight of all rows than the labels', as for data in parts."""
+        """Replace the class counts `[m]` and the total weight of rows, for data that arrives in parts."""
         usable = (positives > 0) & (negatives > 0)
         self.num_rows, self.num_usable = num_rows, int(usable.sum())
         for state, counts in ((self.positives, positives), (self.negatives, negatives)):
@@ -248,22 +248,22 @@ class Objective(nn.Module):
     # -- Block state -------------------------------------------------------------------------------------
 
     def warm_start(self, scores: Tensor, labels: Tensor) -> None:
-        """Put block variables, if any, at their optimum for logits and labels `[n, m]` of a trained model.
+        """Set block variables, if any, to their optimum for logits and labels `[n, m]` of a trained model.
 
-        Training goes on from there: with an `anchor`, tasks with labels here stay near cross-entropy.
+        Training continues from there. With an `anchor`, tasks that have labels here stay near cross-entropy.
         """
         if self.anchor > 0:
             self.anchored = self.anchored or Anchor(self.anchor, self.task_weight)
             self.anchored.hold(self.entries(scores, labels).sampled)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        """Also after a warm start that this objective has not seen."""
+        """Make room for an anchor, which the state has after a warm start, before loading it."""
         there = any(name.startswith(f"{prefix}anchored.") for name in state_dict)
         self.anchored = self.anchored or Anchor(self.anchor, self.task_weight) if there else None
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def start_at(self, model: nn.Module) -> None:
-        """Put block state that follows the model's weights at these weights, if there is any."""
+        """Set block state that follows the model's weights, if there is any, to these weights."""
 
     def prefetch(self, tasks: Tensor) -> None:
         """Start bringing the block state of the next batch's tasks (`[k]`, on the host) to the device."""
@@ -295,7 +295,7 @@ class Objective(nn.Module):
         return self._values_of(PerPositive)
 
     def shared_state(self) -> list[str]:
-        """Entries of the state dict that belong to no task; several processes cannot divide such state."""
+        """Entries of the state dict that belong to no single task, which processes cannot divide."""
         return self._values_of(PreviousWeights)
 
     def _values_of(self, kind: type[nn.Module]) -> list[str]:
@@ -305,7 +305,7 @@ class Objective(nn.Module):
     # -- Memory and capture ------------------------------------------------------------------------------
 
     def memory_bytes(self) -> int:
-        """Size of the state, nearly all of which belongs to blocks: duals, thresholds, copies."""
+        """Size of the state, nearly all of it block state: duals, thresholds, copies of weights."""
         return sum(state.numel() * state.element_size() for state in self.state_dict().values())
 
     def memory_note(self) -> str | None:
@@ -314,9 +314,9 @@ class Objective(nn.Module):
 
     @classmethod
     def check_memory(cls, model: nn.Module, options: Mapping[str, Any], sharers: int = 1) -> None:
-        """Refuse block state that cannot fit in memory, before it is made; by default everything fits.
+        """Refuse block state that cannot fit in memory, before it is created; by default everything fits.
 
-        `options` are those of the constructor; `sharers` is the number of processes here that need as much.
+        `options` are those of the constructor; `sharers` is how many processes on this machine need as much.
         """
 
     @classmethod
@@ -333,7 +333,7 @@ class Objective(nn.Module):
     # -- What is logged and reported ---------------------------------------------------------------------
 
     def loss_parts(self) -> dict[str, Tensor]:
-        """What the last loss is made of, if anything; over processes, it adds up as the loss does.
+        """The terms of the last loss, if it has several; they add up over processes, as the loss does.
 
         With `bad_values` of "skip", `skipped` is the number of entries that were left out.
         """
@@ -353,10 +353,10 @@ class Objective(nn.Module):
         return None
 
     def threshold_report(self, scores: Tensor, labels: Tensor) -> ThresholdReport | None:
-        """Tracked thresholds beside what they should be for the logits and labels `[n, m]` of some rows."""
+        """Tracked thresholds next to what they should be for the logits and labels `[n, m]` of some rows."""
         return None
 
-    # -- Many processes: an objective has all tasks, unless it is sharded ------------------------------------
+    # -- Many processes: these defaults are for an objective that has all tasks ----------------------------
 
     @property
     def own_tasks(self) -> slice:
@@ -385,14 +385,14 @@ class Objective(nn.Module):
 
 
 def as_objective_class(found: Any, name: str) -> type[Objective]:
-    """Something that was found under a name, if it is a class of objectives; ValueError if not."""
+    """What was found under a name, if it is a class derived from Objective; ValueError if not."""
     if not (isinstance(found, type) and issubclass(found, Objective)):
         raise ValueError(f"{name} is not a class derived from mmb.auc.Objective")
     return found
 
 
 def model_scores(model: nn.Module, batch: Batch, num_tasks: int) -> Tensor:
-    """Logits of a batch: `[n, m]`, or `[k, r]` of the sampled tasks; the model needs an output per task."""
+    """Logits of a batch: `[n, m]`, or `[k, r]` of the sampled tasks."""
     if not isinstance(batch, TaskBatch):
         return logits_of(model(batch.inputs))
     check_tasks(batch.tasks, num_tasks)

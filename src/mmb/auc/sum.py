@@ -38,7 +38,7 @@ class Sum(Objective):
     parameters of a part, move as without the others.
 
     Parts that evaluate the model themselves (compositional training) are given the batch in turn, and each
-    evaluates the model anew.
+    evaluates the model once more.
 
     Args:
         parts: Pairs of a weight, positive, and an objective. All are made from the same labels, and each is

@@ -1,4 +1,4 @@
-"""The one shape that every data set has: inputs, labels with gaps, a split, and the names of the tasks."""
+"""What every data set has: inputs, labels (some may be missing), a split, and the names of the tasks."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ Progress = Callable[[int, int], None]
 
 
 class Inputs(Protocol):
-    """What a model takes, one entry per row; a plain tensor `[n, ...]` is one.
+    """What a model takes, with one entry per row; a plain tensor `[n, ...]` will do.
 
-    Inputs may have two more methods: `augmented(rows, generator)`, the model input of rows, randomly changed
-    as is usual in training; and `stream(batches, generator)`, as in `Dataset`, if workers read ahead.
+    Inputs may have two more methods: `augmented(rows, generator)` returns the model input of rows after
+    random augmentation, for training; `stream(batches, generator)` is as in `Dataset`, if workers read ahead.
     """
 
     def __len__(self) -> int:
@@ -62,18 +62,18 @@ class Encoder(Protocol):
 
 @dataclass(frozen=True)
 class Dataset:
-    """Rows on a device, labels with gaps, and which rows train, select and test.
+    """Inputs and labels of all rows, and which rows are for training, validation and testing.
 
     Attributes:
         name: Name of the data set.
         inputs: What a model takes; `inputs[rows]` is the model input of some rows.
         labels: `int8 [n, m]`: 1 positive, 0 negative, -1 missing.
         split: Row indices of `"train"`, `"valid"` and `"test"`. They stay on the host, where rows are
-            sampled: host rows index tensors on any device, and ragged inputs are sized without waiting for
-            the device.
+            sampled: indices on the host work for tensors on any device, and the sizes of ragged inputs are
+            known without waiting for the device.
         task_names: One name per column of `labels`.
         encoder: How new files become inputs of the same kind, if that is defined.
-        details: Plain facts about this copy (options, counts, source) to be logged with a run.
+        details: Facts about this data set (options, counts, source) in plain types, logged with a run.
     """
 
     name: str
@@ -108,7 +108,7 @@ class Dataset:
 
     @property
     def device(self) -> torch.device:
-        """Where labels are, and where model inputs are made."""
+        """Where the labels are, and where model inputs are created."""
         return self.labels.device
 
     def to(self, device: torch.device | str) -> Self:
@@ -124,7 +124,7 @@ class Dataset:
             generator: If given, and if the inputs define an augmentation, the rows are augmented with it.
 
         Returns:
-            What the model is called with, on `device`.
+            What to call the model with, on `device`.
         """
         if generator is not None and hasattr(self.inputs, "augmented"):
             return self.inputs.augmented(rows, generator)
@@ -137,8 +137,8 @@ class Dataset:
     ) -> Iterator[tuple[Tensor, Any]]:
         """Model inputs of many batches, in order; images on disk are decoded ahead by worker processes.
 
-        Reading ahead takes rows from `batches` before they are used, so what yields them should be able to
-        resume at a given step. Augmentation draws from `generator` only when a batch is handed out.
+        Reading ahead takes rows from `batches` before they are used, so `batches` should be able to resume at
+        a given step. Augmentation draws from `generator` only when a batch is handed out.
 
         Args:
             batches: Row indices of each batch.
@@ -154,7 +154,7 @@ class Dataset:
                 yield rows, self.batch(rows, generator)
 
     def describe(self) -> dict[str, Any]:
-        """Counts of positives, negatives and gaps for each task in each part of the split, as plain JSON."""
+        """Counts of positives, negatives and missing labels by task and part of the split, as plain JSON."""
         return {
             "name": self.name,
             "rows": len(self),

@@ -66,7 +66,7 @@ def split_rows(
         groups: `int64 [n]`. If given, rows of a group are in the same part.
         times: `float64 [n]`. If given, the earliest rows train and the latest test. Nothing is random, and
             rows of the same time stay together; a group counts as its latest row.
-        folds: If not 0, rows are divided into so many equal folds.
+        folds: If not 0, rows are divided into this many equal folds.
         fold: Which fold tests; the next one is for validation, and all others train.
 
     Raises:

@@ -38,19 +38,20 @@ _FIRST_STEPS = 100  # by cross-entropy, when data comes in parts
 
 
 class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    r"""A neural network for rare events: one or many tasks, gaps in the labels, few false alarms.
+    r"""A neural network for rare events: one or many tasks, missing labels, few false alarms.
 
-    It maximizes the area under each task's ROC curve up to a false positive rate, calls rows positive whose
-    score is above the one at which that rate is reached, and gives calibrated probabilities. It should work
-    untuned: inputs are standardized (outliers leveled off), and a few networks are averaged, each trained
-    without another share of the rows; those rows determine probabilities and thresholds. A network is several
-    models side by side, which the held-out rows weigh for each task: a perceptron, a linear model, and three
-    that see columns through cosines or through ranges between their quantiles.
+    It maximizes the area under each task's ROC curve up to a false positive rate. `predict` calls a row
+    positive if its score is above the threshold at which that rate is reached, and `predict_proba` gives
+    calibrated probabilities. It should work untuned. Inputs are standardized, with outliers leveled off. A
+    few networks are averaged; each is trained without a different share of the rows, and those rows determine
+    probabilities and thresholds. A network is several models side by side, weighted for each task by the
+    held-out rows: a perceptron, a linear model, and three that see columns through cosines or through ranges
+    between their quantiles.
 
     `y` may be:
 
-    - `[n, m]` with 0, 1 and gaps (NaN or -1): `m` tasks. Outputs are `[n, m]`, as with scikit-learn's
-      multi-label classifiers such as `MLPClassifier`; `predict_proba` is that of the positive class.
+    - `[n, m]` with 0, 1 and missing labels (NaN or -1): `m` tasks. Outputs are `[n, m]`, as with multi-label
+      classifiers of scikit-learn such as `MLPClassifier`; `predict_proba` is that of the positive class.
     - `[n]` with two classes, strings or numbers, NaN or None for missing (also -1, next to 0 and 1): the
       second class in sorted order is the positive one. `predict_proba` is `[n, 2]`.
     - `[n]` with more classes: each against the rest. `predict` is the likeliest class; thresholds are not
@@ -60,12 +61,13 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
     Args:
         objective: What to train for after cross-entropy: `"pauc"` (partial AUC up to `max_fpr`),
-            `"pauc-pairwise"` (the same, by pairs), `"auc"` (the whole area), `"ce+auc"` (its sum with
-            cross-entropy), or nothing else, `"ce"`. By default, `"soup"`: networks are also trained for
-            partial AUC from random weights, up to three times `max_fpr`, if the first of them is promising,
-            and taken if held-out rows prefer them. If not, a short branch for partial AUC follows
-            cross-entropy, and its weights, or their average with those by cross-entropy, are taken. All must
-            be better than cross-entropy beyond noise, or the weights return to where that ended.
+            `"pauc-pairwise"` (the same, by pairs), `"auc"` (the whole area), `"ce+auc"` (the sum of the whole
+            area and cross-entropy), or `"ce"` for cross-entropy alone. The default, `"soup"`, tries more.
+            First, networks are trained for partial AUC up to three times `max_fpr` from random weights (all
+            of them only if the first is promising), and used if held-out rows prefer them. If not, a short
+            branch for partial AUC follows cross-entropy, and its weights, or their average with those from
+            cross-entropy, are used. Whatever is used must be better than cross-entropy beyond noise; if
+            nothing is, the weights are those from cross-entropy.
         max_fpr: Largest false positive rate: of the partial AUC that is maximized and that `score` returns,
             and at which `predict` operates. In (0, 1].
         hidden: Widths of the hidden layers; empty for a linear model alone.
@@ -73,16 +75,16 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         lr: Step size of Adam.
         alpha: Strength of the squared penalty on the weights, relative to the summed loss of all labels, as
             in `MLPClassifier`: the more labels, the less it matters.
-        batch_size: Rows of a step.
-        steps: Number of steps by cross-entropy, and for fresh networks; None is fifteen passes over the
-            data, and at least 300. An objective after cross-entropy has a third of them, or a sixth as the
-            branch of a soup.
-        networks: How many networks to train, each without another share of the rows. Their scores are
-            averaged; the scores of the held-out rows determine probabilities and thresholds. A single
-            network goes without a quarter of the rows.
-        threshold: Probability above which `predict` calls a row positive; None is each task's own, at
+        batch_size: Rows per step.
+        steps: Number of steps by cross-entropy, and of networks from random weights; None is fifteen passes
+            over the data, and at least 300. An objective after cross-entropy gets a third as many, and the
+            branch of a soup a sixth.
+        networks: How many networks to train, each without a different share of the rows. Their scores are
+            averaged, and the scores of the held-out rows determine probabilities and thresholds. A single
+            network is trained without a quarter of the rows.
+        threshold: Probability above which `predict` calls a row positive; None chooses one for each task, at
             `max_fpr`.
-        random_state: Seed of everything random; the global generators are left alone.
+        random_state: Seed of all randomness; the global generators stay untouched.
         verbose: If not 0, `fit` prints what it does.
 
     Attributes:
@@ -141,9 +143,9 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         """Train from the start.
 
         Args:
-            X: `[n, d]`: array, data frame or sparse matrix. NaN is a gap, which the median fills (zero in a
-                sparse matrix). Columns of names in a frame of pandas or polars are one-hot, and dates are
-                days, as in the data set `table`; new names count as gaps.
+            X: `[n, d]`: array, data frame or sparse matrix. Missing values (NaN) are filled by the median, in
+                a sparse matrix by zero. Columns of names in a frame of pandas or polars are one-hot encoded,
+                and dates become days, as in the data set `table`; unknown names count as missing.
             y: `[n]` or `[n, m]`; see the class.
             sample_weight: Weight of each row, `[n]`, not negative.
 
@@ -194,13 +196,13 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """Train on one more part of the data in one pass, after `fit` or after other parts.
 
-        Without a `fit` before, the first hundred steps are by cross-entropy. Nothing is held out: the newest
-        part determines probabilities and thresholds, for the tasks of which it has both classes.
+        Without an earlier `fit`, the first hundred steps are by cross-entropy. Nothing is held out: the
+        newest part determines probabilities and thresholds of those tasks for which it has both classes.
 
         Args:
             X: `[n, d]`.
             y: `[n]` or `[n, m]`; a part may lack classes.
-            classes: All classes of a one-dimensional `y`; needed in the first call only.
+            classes: All classes of a one-dimensional `y`; needed only in the first call.
             sample_weight: Weight of each row, `[n]`, not negative, relative to the other rows of this call:
                 every part counts as its number of rows, whatever the sum of its weights.
 
@@ -244,14 +246,14 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         min_tpr: float | None = None,
         confidence: float = 0.95,
     ) -> metrics.OperatingPoints:
-        """Place the thresholds of `predict` so that new rows keep a rate, with a confidence, for each task.
+        """Set the thresholds of `predict` so that, for each task, new rows keep a rate with some confidence.
 
         Args:
             X: `[n, d]`, rows that were not in `fit`.
             y: `[n]` or `[n, m]`, as for `fit`.
-            max_fpr: False positive rate that new rows have at most; that of the estimator by default.
-            min_tpr: Instead, the true positive rate that they have at least.
-            confidence: Probability with which they do; see `mmb.metrics.operating_points`.
+            max_fpr: Largest false positive rate on new rows; by default that of the estimator.
+            min_tpr: Instead of it, the smallest true positive rate on new rows.
+            confidence: Probability that the promise is kept; see `mmb.metrics.operating_points`.
 
         Returns:
             Thresholds of log-odds, with the rates of these rows and exact intervals. A task with too few
@@ -313,7 +315,7 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """The partial AUC up to `max_fpr`, from 0.5 (chance) to 1 (McClish), averaged over the tasks.
 
-        It does not depend on `objective`, and `y` may have gaps. More than two classes count as a task each.
+        It does not depend on `objective`, and labels may be missing. Each of more than two classes is a task.
 
         Args:
             X: `[n, d]`.
@@ -384,7 +386,7 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         return part
 
     def _place_thresholds(self, scores: Tensor, labels: Tensor, weights: Tensor) -> None:
-        """Take the cuts of the calibration, raised if these scores `[n, m]` need it; or `threshold`."""
+        """Use the cuts of the calibration, raised if these scores `[n, m]` need it; or `threshold`."""
         self._calibration.raise_cut(scores, labels, weights, self.max_fpr)
         if self.threshold is not None:
             self._calibration.cut.fill_(math.log(self.threshold / (1 - self.threshold)))

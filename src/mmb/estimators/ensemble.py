@@ -1,4 +1,4 @@
-"""A few networks that are averaged, each trained without another share of the rows."""
+"""A few networks that are averaged, each trained without a different share of the rows."""
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -81,12 +81,19 @@ class Ensemble:
     ) -> CrossFit:
         """Train each network without its fold of the rows: by cross-entropy, then in branches, averaged.
 
-        For the objective `fresh`, networks are trained as by cross-entropy, from the same random weights. If
-        the folds value them more beyond noise, they are taken. If not, branches follow, which start from the
-        weights by cross-entropy, each for another objective. Of these weights and those of the branches, the
-        average that the folds value most (`mmb.soup.greedy`) is taken, the same for all networks, if it is
-        better than cross-entropy alone beyond noise. A stage is a number of steps and their size, the second
-        that of each branch. The `metric` values logits by labels, task by task.
+        Networks for the objective `fresh` are trained with the same settings and random weights as those for
+        cross-entropy. If they are better on the held-out folds beyond noise, they are used. If not, branches
+        start from the weights after cross-entropy, each for another objective. The average of weights that is
+        best on the folds (`mmb.soup.greedy`), the same for all networks, is used if it is better than
+        cross-entropy alone beyond noise.
+
+        Args:
+            part: The rows.
+            stages: Number of steps and step size of the first phase, and of each branch.
+            branches: Objectives of the branches.
+            fresh: Objective of networks from random weights; None for none.
+            batch_size: Rows per step.
+            metric: From logits and labels to a value for each task.
         """
         fold = assign_folds(part.labels, len(self.networks), torch.Generator().manual_seed(self.seed))
         folds = [fold == number for number in range(len(self.networks))]
@@ -119,7 +126,7 @@ class Ensemble:
             return soup.jackknife(metric, unseen(models, held_out), held_out)
 
         def promising() -> bool:
-            """Whether the rows held out of the first network prefer it to that by cross-entropy."""
+            """Whether the first network beats that by cross-entropy on the rows it was trained without."""
             own = torch.where(folds[0].unsqueeze(1), held_out, MISSING)
             if not bool(both_classes(own).any()):
                 return False
@@ -177,8 +184,8 @@ class Ensemble:
     def train(self, part: Part, objective: str, *, steps: int, first_steps: int, **options: Any) -> None:
         """Train all networks on the same rows, with options of `Network.train`.
 
-        The first of all steps, earlier calls included, are by cross-entropy. The rows are new to networks
-        that have been trained before, so they weigh the kinds of models first.
+        The first steps, counted from the first call, are by cross-entropy. Networks that were trained before
+        have not seen these rows, so the rows first determine the weights of the kinds of models.
         """
         if self.networks[0].steps_done:
             logits = self._by_kind(part.rows, self.models)
@@ -203,7 +210,7 @@ class Ensemble:
 
 
 def assign_folds(labels: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    """Deal the rows out to folds at random, stratified by their rarest positive label.
+    """Divide the rows among folds at random, stratified by their rarest positive label.
 
     Rows are grouped by the task, among those they are positive for, that has the fewest positives; rows
     without a positive are one group. Every group is dealt out evenly. A row belongs to no fold if the others

@@ -36,7 +36,7 @@ OBJECTIVES: dict[
     "ce+auc": lambda labels, _: Sum([(1.0, CrossEntropy(labels)), (0.5, _auc(labels))]),
 }
 FRESH = "fresh"
-"""Partial AUC from random weights: it serves best if trained for a wider range than is measured."""
+"""Partial AUC from random weights, which works best for a wider range than the one that is measured."""
 _WIDER = 3.0
 _RICH = 0.5  # share of the rows of a step that are positives of some task
 
@@ -53,11 +53,11 @@ class Part(NamedTuple):
         return Part(self.rows.only(chosen), self.labels[chosen], self.weights[chosen])
 
     def offset(self, chosen: Tensor) -> Tensor | None:
-        """How far the inputs of some rows lie from those of all on average, `[d]`; None if it is irrelevant.
+        """Mean input of some rows minus that of all rows, `[d]`; None if it does not matter.
 
-        Dense inputs are centered over all rows. The rows that a network is trained without then lie opposite
-        to those it is trained on, unlike new rows. That does not change their order, and hardly matters if
-        there are many rows, but with more columns than rows logits are far off.
+        Dense inputs are centered over all rows. So the rows that a network is trained without lie opposite to
+        those it is trained on, unlike new rows. That does not change their order, and hardly matters if there
+        are many rows; but with more columns than rows, logits are far off.
         """
         if self.rows.sparse or not bool(chosen.any()):
             return None
@@ -69,11 +69,11 @@ NetworkState = tuple[dict[str, Any], dict[str, Any], int]
 
 
 class Network:
-    """Models of several kinds that are trained together, for one objective after the other.
+    """Models of several kinds that are trained together, for one objective after another.
 
-    Objectives start from the share of positives among all labels seen so far (see `see`), not from those of
-    one call, so that a network can be trained on one part of the data after the other. The options are those
-    of the classifier; through the encoding, some of the models see the inputs.
+    Objectives use the share of positives among all labels seen so far (see `see`), not among those of one
+    call, so a network can be trained on one part of the data after another. The options are those of the
+    classifier; some of the models see the inputs through the encoding.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class Network:
         for objective in self.objectives.values():
             negatives, positives = self.mass.repeat(1, self.kinds)
             objective.set_class_counts(positives, negatives, self.num_rows)
-        # the loss is a mean over kinds and tasks of means over labels: the penalty fades as labels come
+        # the loss is a mean over kinds and tasks of means over labels: the penalty fades as labels are added
         share = self.alpha / (self.kinds * float(self.mass.sum()))
         for group, penalty in zip(self.optimizer.param_groups, self.model.penalties, strict=False):
             group["weight_decay"] = penalty * share

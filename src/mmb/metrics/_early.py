@@ -61,8 +61,8 @@ def enrichment_factor(scores: Tensor, labels: Tensor, fraction: float = 0.01) ->
     """How many times as many positives the first fraction of each task's rows has as rows drawn at random.
 
     With n labeled rows of a task, P of them positives, it is the precision at `ceil(fraction n)` divided by
-    `P / n`: 1 for a random ranking, at most `1 / fraction`. Equal to RDKit's `CalcEnrichment`, which orders
-    ties as they come.
+    `P / n`: 1 for a random ranking, at most `1 / fraction`. Equal to RDKit's `CalcEnrichment`, except
+    that RDKit leaves ties in the order they are given.
 
     Args:
         scores: `[n]` or `[n, m]`; higher means more likely positive.
@@ -86,7 +86,8 @@ def bedroc(scores: Tensor, labels: Tensor, alpha: float = 20.0) -> Tensor:
 
     With n labeled rows, the positive at rank i counts `exp(-alpha i / n)`; the sum over the positives is
     scaled so that the best ranking has 1 and the worst 0. With `alpha = 20`, the first 8 % of the rows make
-    up 80 % of the value. Equal to RDKit's `CalcBEDROC`, which orders ties as they come.
+    up 80 % of the value. Equal to RDKit's `CalcBEDROC`, except that RDKit leaves ties in the
+    order they are given.
 
     Args:
         scores: `[n]` or `[n, m]`; higher means more likely positive.

@@ -1,7 +1,7 @@
 """Averages of the weights of models that share a start (model soups, Wortsman et al., ICML 2022).
 
-Branches that start from the same weights and are trained for different objectives stay close enough for the
-average of their weights to be a good model, often a better one than any of them, and it costs as much as one.
+Branches that start from the same weights and are trained for different objectives stay close together. So
+the average of their weights is a good model, often better than each of them, at the cost of one.
 
     branches = {"ce": a, "auc": b, "pauc": c}  # modules, or state dicts
     found = mmb.soup.greedy(branches, lambda model: metrics.roc_auc(model(x), y, 0.1), fallback="ce")

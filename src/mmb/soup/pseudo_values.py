@@ -1,4 +1,4 @@
-"""How sure a metric of few rows is."""
+"""How uncertain a metric of few rows is."""
 
 from collections.abc import Callable
 
@@ -15,15 +15,15 @@ def jackknife(
 
     With $\theta$ the metric of all rows and $\theta_{-k}$ that of the rows outside of fold `k` of `K`, they
     are $K \theta - (K - 1) \theta_{-k}$ (Tukey's pseudo-values), moved by a constant so that their mean is
-    $\theta$. Differences between two models on the same rows are paired, fold by fold. Use it if tasks are
-    few: with many, the values of the tasks serve as well and cost less.
+    $\theta$. Differences between two models on the same rows are paired, fold by fold. Use it for few tasks:
+    with many, the values of the tasks are just as good and cost less.
 
     Args:
         metric: From scores and labels to a value for each task, such as `metrics.roc_auc`; the mean over
             tasks that have one is taken.
         scores: `[n]` or `[n, m]`.
         labels: The same shape: 0, 1, or missing (NaN in floating point, -1 in integers).
-        folds: Into how many folds rows are dealt, those with positives of a task evenly.
+        folds: Number of folds; those rows that are positives of a task are spread evenly over them.
 
     Returns:
         float64 `[folds]`; all NaN if no task has a value.

@@ -67,22 +67,22 @@ def uniform(
     """Average the weights of models that share a start.
 
     Floating point entries of the state dict are averaged: on the device and in the dtype of the first model,
-    computed in float32 or better. All else must be the same in all models, but for the counters of batch
+    computed in float32 or better. All else must be the same in all models, except for the counters of batch
     normalization, of which the largest is kept. Objectives are modules too: their block state (means, duals,
     thresholds, a number per positive) is averaged in the same way.
 
     Args:
         models: Modules of one class, or their state dicts; a list, or a mapping from names.
         weights: Share of each model, in proportion; equal by default.
-        batches: Inputs, one item per call, from which the statistics of batch normalization are computed
-            again: those of an average are not the average of those of its parts. A few thousand rows, drawn
-            as the model will meet them, are enough.
+        batches: Inputs, one item per call, to compute the statistics of batch normalization again: the
+            statistics of an average are not the average of statistics. A few thousand rows are enough, drawn
+            as those the model will be used on.
         start: The weights that all models started from, to check that they did. Without it they are compared
             with the first model.
         like: A module to put state dicts into; it stays unchanged.
 
     Returns:
-        The average. A single model is copied as it is, its batch normalization aside if there are `batches`.
+        The average. A single model is copied; only its batch normalization changes, if there are `batches`.
 
     Raises:
         ValueError: If there is no model; if models differ in names, shapes or whole numbers; if weights of
@@ -126,8 +126,8 @@ def greedy(
         evaluate: From a module in evaluation mode to a number or several, larger is better; NaN where there
             is none, as for a task without positives. Several are compared one by one; their mean is what is
             raised. The module holds another average in every call.
-        fallback: The model to return unless the average is better; the first by default. Take the one that
-            you would use if there were no others: training that just goes on.
+        fallback: The model to return unless the average is better; the first by default. Choose the one
+            that you would use if there were no others, such as training that just continues.
         guard: How many standard errors the gain must have; 0 for any gain. A single number has no standard
             error: any gain is then enough.
         batches: As for `uniform`; read again for every average, so not an iterator.
@@ -194,13 +194,13 @@ def better(one: Soup, other: Soup, evaluate: Callable[[nn.Module], Any], *, guar
     """Of two averages, the one with the higher value. They need not share a start.
 
     Args:
-        one: An average, also of a single model; it is taken if neither is better.
-        other: Another, of the same models or of other ones.
+        one: An average, also of a single model; it is returned if neither is better.
+        other: Another average, of the same models or of others.
         evaluate: As for `greedy`.
         guard: How many standard errors the gain of the other must have; 0 for any gain.
 
     Returns:
-        The better one. It lists the models of both; those of the other alone have no share in it.
+        The better one. Its `weights` list the models of both; those it is not made of have a share of zero.
 
     Raises:
         ValueError: If some models of both have the same name, but not all; or if `evaluate` returns different

@@ -57,7 +57,7 @@ def check_same_entries(states: Mapping[Any, State]) -> None:
 
 
 def _shape(value: Any) -> str:
-    """What must agree: a shape and whether its numbers are whole, or that it is no tensor."""
+    """What must agree: shape and kind of numbers of a tensor, or the type of anything else."""
     if not isinstance(value, Tensor):
         return type(value).__name__
     averaged = value.is_floating_point() or value.is_complex()
@@ -89,7 +89,7 @@ def _average_entry(name: str, values: Sequence[Any], shares: Sequence[float]) ->
     if all_equal(values):
         return first.clone() if isinstance(first, Tensor) else copy.deepcopy(first)
     if not isinstance(first, Tensor):
-        raise ValueError(f"models: {name!r} is no tensor and differs between models; expected the same")
+        raise ValueError(f"models: {name!r} is not a tensor and differs between models; expected the same")
     if not (first.is_floating_point() or first.is_complex()):
         if name.rpartition(".")[2] == _COUNTER:
             return torch.stack([value.to(first.device) for value in values]).amax(0)

@@ -15,7 +15,7 @@ from mmb.training.loop.setup import make_setup
 from mmb.training.recipes.resolution import to_plain
 from mmb.training.runs import checkpoint
 from mmb.training.runs.log import read_log
-from processes import in_processes
+from processes import in_processes, quick_workers
 from tiny_runs import molecule_recipe, newest_step, tiny_recipe
 
 BRANCHES = {"ce": {}, "auc": {}, "pauc": {}, "ce+auc": {"method": "sum"}}
@@ -136,7 +136,8 @@ def test_a_folder_that_is_moved_between_branches_continues(undisturbed, tmp_path
 
 def test_branches_side_by_side_are_the_same(undisturbed, tmp_path):
     run = Run.create(tmp_path / "run", soup_recipe())
-    train(run, jobs=2)
+    with quick_workers():
+        train(run, jobs=2)
     for entry, value in last_weights(run).items():
         assert torch.equal(value, last_weights(undisturbed)[entry])
 

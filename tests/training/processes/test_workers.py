@@ -10,6 +10,7 @@ import pytest
 
 from mmb.training.processes.rendezvous import ProcessError
 from mmb.training.processes.workers import Workers
+from processes import fork_server
 from tiny_runs import wait_until
 from worker_tasks import do, has_ended
 
@@ -55,7 +56,7 @@ def test_tasks_end_with_their_errors_and_a_killed_process_is_replaced(tmp_path):
 
 
 def test_they_end_with_the_process_that_started_them(tmp_path):
-    parent = multiprocessing.get_context("forkserver").Process(target=do, args=(tmp_path, "hold"))
+    parent = fork_server().Process(target=do, args=(tmp_path, "hold"))
     parent.start()
     wait_until(lambda: (tmp_path / "forever").exists())
     worker = int((tmp_path / "forever").read_text())

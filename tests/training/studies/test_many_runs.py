@@ -7,6 +7,7 @@ from mmb.training.processes.rendezvous import ProcessError
 from mmb.training.runs import checkpoint
 from mmb.training.studies import many_runs
 from mmb.training.studies.many_runs import RunQueue, share_done
+from processes import quick_workers
 from small_studies import call, write_study
 from tiny_runs import tiny_recipe
 from worker_tasks import HereWorkers
@@ -37,7 +38,8 @@ def trained(monkeypatch):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = write_study(tmp_path_factory.mktemp("jobs"), changes={"ce": DIVERGES})
-    code = call(folder, "table2", "--seeds", "1", "--jobs", "2")
+    with quick_workers():
+        code = call(folder, "table2", "--seeds", "1", "--jobs", "2")
     return folder, code
 
 

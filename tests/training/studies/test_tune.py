@@ -1,7 +1,6 @@
 """Tuning: to the number of trials asked for, over stops, kills and processes; validation alone decides."""
 
 import json
-import multiprocessing
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +27,7 @@ from mmb.training.recipes.presets import GRIDS, grid_of
 from mmb.training.runs.log import read_log
 from mmb.training.studies import tune
 from mmb.training.studies.tune import check_grid, with_values
+from processes import fork_server
 from tiny_runs import small_files, tiny_recipe, wait_until
 from worker_tasks import HereWorkers
 
@@ -124,9 +124,7 @@ def test_a_killed_trial_is_continued_where_it_was(tmp_path):
         training={"steps": 400, "evaluate_every": 40, "checkpoint_every": 40},
         grid={"optimizer.lr": [0.003, 0.03]},
     )
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["mmb.training", "optuna", "torch._dynamo", "jsonargparse"])
-    process = context.Process(target=tune._work_on, args=(tmp_path / "killed", long, 2))
+    process = fork_server().Process(target=tune._work_on, args=(tmp_path / "killed", long, 2))
     process.start()
     wait_until(lambda: any((tmp_path / "killed").glob("trial-*/checkpoints/00000040")))
     process.kill()

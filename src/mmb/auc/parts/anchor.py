@@ -1,4 +1,4 @@
-"""Cross-entropy beside an objective that goes on from trained weights, and sizes of gradients."""
+"""Cross-entropy added to an objective that continues from trained weights, and sizes of gradients."""
 
 import torch
 from torch import Tensor, nn

@@ -18,8 +18,8 @@ _HYPHEN = "\u2011"  # in names of parts; see `make_parser`
 def key_help(fragment: Fragment) -> dict[str, dict[str, Any]]:
     """Every key of recipes with the method, data set and network of a fragment.
 
-    Each has its `type` in words, the `choices` it has if they are few, its `default`, presets of the
-    method and the data included, and its `help`.
+    Each has its `type` in words, its `choices` if they are few, its `default` (presets of the method and the
+    data included) and its `help`.
     """
     merged = with_presets(fragment)
     presets = flatten(merged)

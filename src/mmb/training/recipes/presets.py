@@ -2,7 +2,7 @@
 
 A recipe is put together from fragments, later ones winning: `NETWORKS` of its network, `DATA` of its data
 set, `METHODS` of its method, the recipe's own file, and the command line. The same data set gives every
-method the same network, number of rows per step and number of steps, so comparisons are fair as they come.
+method the same network, number of rows per step and number of steps, so comparisons are fair by default.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ class Method:
 
 
 CONTROL: Fragment = {"method": "ce", "training": {"stop_below": None}}
-"""A branch that goes on with cross-entropy to its end."""
+"""A branch that continues with cross-entropy and is never stopped early."""
 
 METHODS: dict[str, Method] = {
     "ce": Method("CE", "mmb.auc:CrossEntropy"),
@@ -63,8 +63,8 @@ METHODS: dict[str, Method] = {
     "staco": Method("STACO", "mmb.auc:STACO"),
     "pauci": Method("PAUCI", "mmb.auc:PAUCI"),
     "sum": Method("Sum", "mmb.auc:Sum"),
-    # One network from branches of one CE start; its controls have as many steps. Branches are to differ, and
-    # the average holds them together: none is anchored to cross-entropy.
+    # One network from branches of one CE start; its controls have as many steps. Branches should differ, and
+    # the average keeps them in check: none is anchored to cross-entropy.
     "soup": Method(
         "Soup",
         "mmb.auc:CrossEntropy",
@@ -187,8 +187,8 @@ GRIDS: dict[str, Grid] = {
 def grid_of(recipe: Recipe) -> Grid:
     """The values to try for a recipe: its own grid, or the paper's for its method.
 
-    A key names one key of the recipe, or several, with spaces, that take the same value. The paper's grids
-    are without the momentum if the optimizer has none.
+    A key names one key of the recipe, or several, separated by spaces, that take the same value. Without
+    momentum in the optimizer, the paper's grids leave it out.
     """
     if recipe.grid:
         return recipe.grid

@@ -1,4 +1,4 @@
-"""What defines a run: every choice that is made before training, with its type, default and meaning."""
+"""What defines a run: every choice made before training, with its type, default and meaning."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class RecipeError(ValueError):
 
 @dataclass(frozen=True)
 class Range:
-    """The numbers that a setting may be, as a text for messages and as a test."""
+    """The numbers that a setting allows: a text for messages, and a test."""
 
     text: str
     contains: Callable[[float], bool]
@@ -66,7 +66,7 @@ class SamplerSettings:
 
 @dataclass(frozen=True)
 class OwnSampler:
-    """A sampler by import path; in a recipe, its options are beside its kind."""
+    """A sampler by import path; in a recipe, its options stand next to its kind."""
 
     kind: str
     options: Mapping[str, Any]
@@ -182,7 +182,7 @@ class TrainingSettings:
 
     @property
     def length(self) -> float:
-        """In steps if they are stated, else in epochs: to be compared within a recipe."""
+        """In steps if they are stated, else in epochs; comparable only within a recipe."""
         return self.steps or self.epochs
 
 

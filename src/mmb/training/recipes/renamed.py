@@ -1,8 +1,8 @@
 """Keys and values of recipes that had another name in an earlier version.
 
-A recipe with an old name is refused with a message that says the new one. Recipes that an earlier version
-stored in the folder of a run are translated when they are read; options that came later are set to what the
-run did without them.
+A recipe with an old name is refused with a message that gives the new one. Recipes that an earlier version
+stored in the folder of a run are translated when they are read. Options that were added later are set so that
+the run stays what it was.
 """
 
 from collections.abc import Iterator, Mapping

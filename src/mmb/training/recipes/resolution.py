@@ -8,7 +8,9 @@ import inspect
 import json
 import re
 from argparse import ArgumentError
+from ast import literal_eval
 from collections.abc import Callable, Container, Iterable, Mapping
+from copy import deepcopy
 from dataclasses import asdict, replace
 from functools import cache, lru_cache
 from pathlib import Path
@@ -171,14 +173,14 @@ def resolve(fragment: Fragment) -> Recipe:
 
 
 def _first_phase(recipe: Recipe, pretrain: Fragment) -> Fragment:
-    """It may train in another way (also with another dropout), but on the same data and device."""
+    """A first phase may train differently (also with another dropout), but on the same data and device."""
     shared = {"data": dict(recipe.data), "seed": recipe.seed}
     where = {key: getattr(recipe.training, key) for key in ("device", "precision", "tensorboard")}
     return merge(merge({"model": dict(recipe.model)}, pretrain), {**shared, "training": where})
 
 
 def _with_whole_paths(options: Fragment, loader: Callable[..., Any]) -> Fragment:
-    """Options of a data set whose relative paths, which start at the current folder, are whole."""
+    """Options of a data set with absolute paths; relative ones start at the current folder."""
     paths = _path_options(loader)
     return {key: _whole_path(value) if key in paths else value for key, value in options.items()}
 
@@ -204,8 +206,8 @@ def _branch(
 ) -> Recipe:
     """A branch of a recipe, whose method is its name unless it says otherwise.
 
-    It starts from the heads too, with its block variables placed by the start's scores, and its step size
-    falls to zero. A fresh one trains as the first phase does.
+    It also starts from the heads, with its block variables set by the scores of the start, and its step size
+    falls to zero. A fresh one trains with the settings of the first phase.
     """
     if not re.fullmatch(r"[\w+.-]+", name) or name.startswith("."):
         raise RecipeError(f"branches: {name!r} cannot be the name of a folder: use letters, digits, + - _ .")
@@ -295,13 +297,13 @@ def to_plain(recipe: Recipe) -> Fragment:
 
 
 def _sampler(fragment: Fragment) -> Callable[..., Any]:
-    """What the keys of the section `sampler` are arguments of: the settings, or a user's own class."""
+    """The class whose arguments are the keys of the section `sampler`: the settings, or a user's own."""
     kind = (fragment.get("sampler") or {}).get("kind")
     return sampler_class(kind) if isinstance(kind, str) and is_import_path(kind) else SamplerSettings
 
 
 def _section(key: str, values: Fragment) -> Any:
-    """A section of a recipe whose keys are always the same, except for those of a user's own sampler."""
+    """One of `SETTINGS` as an object; the keys of a user's own sampler may be any."""
     if key == "sampler" and is_import_path(values["kind"]):
         return OwnSampler(values.pop("kind"), _plain(values))
     return SETTINGS[key](**values)
@@ -317,6 +319,27 @@ def _parsed(parser: Any, fragment: Fragment) -> Fragment:
                 raise RecipeError(no_such_key(name, list(defaults)))
         if value is None and defaults.get(key) is not None:  # jsonargparse takes null for any type
             raise RecipeError(f"{key}: expected a value, got null; its default is {defaults[key]}")
+    try:
+        return deepcopy(_checked_before(parser, repr(fragment)))
+    except _NotPlainError:
+        return _checked(parser, fragment)
+
+
+class _NotPlainError(Exception):
+    """A fragment has values other than texts, numbers, lists and the like."""
+
+
+@lru_cache(maxsize=1024)  # checking takes 20 ms, and studies compare hundreds of logs with a few recipes
+def _checked_before(parser: Any, text: str) -> Fragment:
+    try:
+        fragment = literal_eval(text)
+    except (ValueError, SyntaxError):
+        raise _NotPlainError from None
+    return _checked(parser, fragment)
+
+
+def _checked(parser: Any, fragment: Fragment) -> Fragment:
+    """A fragment with all defaults, after jsonargparse checked its types."""
     try:
         values: Fragment = parser.parse_object(_parts_renamed(fragment, "-", _HYPHEN)).as_dict()
     except ArgumentError as error:
