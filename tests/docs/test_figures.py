@@ -4,6 +4,7 @@ import ast
 import importlib
 import json
 import re
+import statistics
 
 from docs.conftest import ROOT
 
@@ -70,6 +71,17 @@ def test_transfer(monkeypatch):
         for logs in (["runs.jsonl"], ["runs.jsonl", "gpu.jsonl"])
     )
     assert page.endswith(all_sets)
+    tables = "\n".join(transfer.tables(new := transfer.read([ROOT / "results/transfer/keel.jsonl"]))) + "\n"
+    keel = (ROOT / "results/transfer/keel.md").read_text(encoding="utf-8")
+    assert keel.endswith(tables)
+    against = transfer.Differences(new)
+    gained = [
+        statistics.fmean(against.mean(name, "soup", metric) for name in against.sets)
+        for metric in transfer.METRICS
+    ]
+    for text in (keel, page, README):
+        assert f"gains {gained[0]:.4f}" in " ".join(text.split())
+        assert all(f"{value:.4f}" in text for value in gained)
     earlier = "\n".join(transfer.tables(transfer.read([ROOT / "results/transfer/fresh.jsonl"]))) + "\n"
     assert (ROOT / "results/transfer/fresh.md").read_text(encoding="utf-8").endswith(earlier)
     measured = table_rows(page, "| data set | seeds | CE average")
@@ -124,12 +136,28 @@ def test_promises():
 
 
 def test_estimator():
-    measured, shown = (
-        table_rows((ROOT / path).read_text(encoding="utf-8"), "| | rows to fit")
+    found = json.loads((ROOT / "results/estimator/keel.txt").read_text(encoding="utf-8").splitlines()[-1])[
+        "found"
+    ]
+    pages = [
+        (ROOT / path).read_text(encoding="utf-8")
         for path in ("results/estimator/README.md", "docs/estimator.md")
-    )
-    assert measured
-    assert shown == measured
+    ]
+    rows = [table_rows(page, "| | rows to fit, tasks | soup | ce | boosting") for page in pages]
+    assert rows[0] == rows[1]
+    assert len(rows[0]) == len(found)
+    for name, seeds in found.items():
+        values = {method: [seed[method]["partial AUC up to 0.1"] for seed in seeds] for method in seeds[0]}
+        means = [f"{statistics.mean(values[method]):.3f}" for method in ("soup", "ce", "boosting", "forest")]
+        assert rows[0][name.removeprefix("KEEL ")][1:5] == means
+    gains = [
+        statistics.mean(
+            seed["soup"][metric] - seed["ce"][metric] for seeds in found.values() for seed in seeds
+        )
+        for metric in ("partial AUC up to 0.1", "average precision")
+    ]
+    assert f"gains {gains[0]:.4f}" in pages[0]
+    assert f"and {gains[1]:.4f}" in pages[0]
 
 
 def test_costs():

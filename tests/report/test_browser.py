@@ -394,9 +394,9 @@ def test_branches_stand_beside_their_average(browser, tmp_path):
     assert browser.errors == []
     lines = "[...document.querySelectorAll('#branch-tables tbody tr')]"
     shown = browser.run(f"{lines}.map(row => [...row.children].map(cell => cell.textContent))")
-    assert [row[0] for row in shown] == ["ce", "auc", "result"]
+    assert [row[0] for row in shown] == ["start", "ce", "auc", "result"]
     result = run.result()
-    shares = [result["branches"][name]["share"] for name in branches]
+    shares = [result["branches"][name]["share"] for name in ("start", *branches)]
     assert [row[2] for row in shown] == [f"{share:.2f}" for share in [*shares, 1]]
     assert shown[-1][3] == str(result["steps"])
     assert shown[-1][-2] == f"{result['test']['pauc']:.3f}"

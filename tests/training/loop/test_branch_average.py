@@ -21,8 +21,10 @@ from tiny_runs import molecule_recipe, newest_step, tiny_recipe
 BRANCHES = {"ce": {}, "auc": {}, "pauc": {}, "ce+auc": {"method": "sum"}}
 
 
-def soup_recipe(**changes):
-    return tiny_recipe("soup", **{"branches": BRANCHES, "soup": {"share": 0.5, "guard": 0.0}, **changes})
+def soup_recipe(soup=None, **changes):
+    """Of which the start never takes the place, unless a test asks for it."""
+    settings = {"share": 0.5, "guard": 0.0, "start": False, **(soup or {})}
+    return tiny_recipe("soup", **{"branches": BRANCHES, "soup": settings, **changes})
 
 
 def last_weights(run):
@@ -39,13 +41,38 @@ def undisturbed(tmp_path_factory):
 def test_the_weights_are_the_average_of_the_picked_branches(undisturbed):
     result = undisturbed.result()
     branches = {name: Run.open(undisturbed.path / "branches" / name) for name in BRANCHES}
-    assert list(result["branches"]) == list(BRANCHES)
+    assert list(result["branches"]) == ["start", *BRANCHES]
     shares = {name: facts["share"] for name, facts in result["branches"].items()}
+    assert shares.pop("start") == 0
     assert sum(shares.values()) == pytest.approx(1)
     found = last_weights(undisturbed)
     for entry, value in found.items():
         expected = sum(shares[name] * last_weights(run)[entry] for name, run in branches.items())
         torch.testing.assert_close(value, expected)
+
+
+@pytest.mark.parametrize("select", ["pauc", "brier"])
+@pytest.mark.parametrize("spoiled", [True, False])
+def test_the_start_is_taken_if_it_is_better_on_validation_rows(tmp_path, spoiled, select):
+    """Beside branches that unlearn what it knows, or beside a start that knows nothing."""
+    branch = {"optimizer": {"lr": 1.0 if spoiled else 0.02}, "schedule": {"name": "constant"}}
+    recipe = soup_recipe(
+        branches={"ce": branch, "auc": {**branch, "method": "ce"}},
+        optimizer={"lr": 0.01 if spoiled else 1e-5},
+        soup={"rule": "uniform", "start": True},
+        training={"select": select},
+        data={"noise": 0.0},
+    )
+    result = train(run := Run.create(tmp_path, recipe))
+    start = Run.open(run.path / "pretrain")
+    shares = {name: facts["share"] for name, facts in result["branches"].items()}
+    assert shares == ({"start": 1, "ce": 0, "auc": 0} if spoiled else {"start": 0, "ce": 0.5, "auc": 0.5})
+    better = result["valid"][select] > start.result()["valid"][select]
+    assert better == (not spoiled and select == "pauc")  # less of the Brier score is better
+    if spoiled:
+        selected = checkpoint.load(start.best_checkpoint())["job"]["model"]
+        assert all(torch.equal(value, selected[entry]) for entry, value in last_weights(run).items())
+        assert result["valid"] == pytest.approx(start.result()["valid"])
 
 
 @pytest.mark.parametrize(("select", "sign"), [("bedroc", 1), ("brier", -1)])
@@ -60,7 +87,10 @@ def test_branches_are_picked_by_any_metric_in_its_own_direction(tmp_path, select
 
 def test_metrics_of_branches_are_those_of_the_weights_that_are_averaged(undisturbed):
     setup = make_setup(undisturbed.recipe)
-    for name, facts in undisturbed.result()["branches"].items():
+    start, *branches = undisturbed.result()["branches"].items()
+    assert start[0] == "start"
+    assert start[1]["valid"] == Run.open(undisturbed.path / "pretrain").result()["valid"]
+    for name, facts in branches:
         setup.model.load_state_dict(last_weights(Run.open(undisturbed.path / "branches" / name)))
         assert evaluate_part(setup, "valid") == pytest.approx(facts["valid"])
         assert evaluate_part(setup, "test") == pytest.approx(facts["test"])
@@ -158,7 +188,7 @@ def test_many_processes_train_the_same(tmp_path):
 
 def test_a_weak_branch_is_stopped_and_left_out(tmp_path):
     wild = {"method": "ce", "optimizer": {"lr": 1.0}, "schedule": {"name": "constant"}}
-    changes = {"branches": {"ce": {}, "wild": wild}, "soup": {"share": 0.5, "rule": "uniform"}}
+    changes = {"branches": {"ce": {}, "wild": wild}, "soup": {"rule": "uniform"}}
     run = Run.create(tmp_path / "run", soup_recipe(**changes, optimizer={"lr": 0.01}, data={"noise": 0.0}))
     facts = train(run)["branches"]
     assert facts["wild"]["stopped_early"]
@@ -170,7 +200,7 @@ def test_a_weak_branch_is_stopped_and_left_out(tmp_path):
 def test_branches_that_are_all_stopped_are_averaged_as_if_none_were(tmp_path):
     """A start that was lucky on few validation rows: whatever follows is below it."""
     wild = {"optimizer": {"lr": 1.0}, "schedule": {"name": "constant"}}
-    changes = {"branches": {"ce": wild, "auc": wild}, "soup": {"share": 0.5, "rule": "uniform"}}
+    changes = {"branches": {"ce": wild, "auc": wild}, "soup": {"rule": "uniform"}}
     run = Run.create(tmp_path / "run", soup_recipe(**changes, optimizer={"lr": 0.01}, data={"noise": 0.0}))
     facts = train(run)["branches"]
     assert facts["ce"]["stopped_early"]
@@ -198,13 +228,14 @@ def test_a_fresh_branch_takes_the_place_of_the_average_if_it_is_better(tmp_path,
     recipe = soup_recipe(
         branches={"ce": {}, "auc": {}, "other": other},
         optimizer={"lr": 1e-5 if taken else 0.02},
-        soup={"share": 0.5, "fresh_share": 2.0, "guard": 0.0},
+        soup={"fresh_share": 2.0},
     )
     result = train(run := Run.create(tmp_path, recipe))
     fresh = Run.open(run.path / "branches/other")
     facts = result["branches"]
     steps = {name: branch["steps"] for name, branch in facts.items()}
-    assert steps == {"ce": 20 if taken else 60, "auc": 20, "other": 80 if taken else 40}
+    expected = {"start": 40, "ce": 20 if taken else 60, "auc": 20, "other": 80 if taken else 40}
+    assert steps == expected
     assert (facts["other"]["share"] == 1.0) == taken
     assert (facts["other"]["valid"]["pauc"] > facts["auc"]["valid"]["pauc"]) == taken
     assert sum(branch["share"] for branch in facts.values()) == pytest.approx(1)

@@ -1,6 +1,7 @@
 """One network from the branches of a run: the average of their weights, chosen on the validation rows."""
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from mmb.training.loop.progress import Progress, evaluate, save
 from mmb.training.loop.randomness import own_randomness
 from mmb.training.loop.setup import Setup, find_device, make_setup
 from mmb.training.processes.group import Ranks
+from mmb.training.recipes.recipe import SHARED_START
 from mmb.training.runs import checkpoint
 from mmb.training.runs.log import NoLog, RunLog, read_log
 from mmb.training.runs.run import Run
@@ -43,7 +45,9 @@ def conclude(
         setup = make_setup(run.recipe, ranks)
         observer.begin(run, steps, steps)
         found = average_branches(setup, branches)
-        facts = {**facts, "branches": branch_facts(setup, found, branches)}
+        if run.recipe.soup.start:
+            found = better_than_start(setup, found, start)
+        facts = {**facts, "branches": branch_facts(setup, found, start, branches)}
         setup.model.load_state_dict(found.model.state_dict())
         log_from = (run.path, 0, 0, run.recipe.training.tensorboard)
         with RunLog(*log_from) if ranks.is_main else NoLog() as log:
@@ -85,20 +89,34 @@ def average_branches(setup: Setup, branches: Mapping[str, Run]) -> soup.Soup:
     return found
 
 
+def better_than_start(setup: Setup, found: soup.Soup, start: Run) -> soup.Soup:
+    """The average, or what it started from if that is better on the validation rows.
+
+    Where cross-entropy overfits early, every branch goes further in that direction.
+    """
+    first = soup.uniform({SHARED_START: _weights(start.best_checkpoint(), setup)}, like=setup.model)
+    with autocast(setup.dataset.device, getattr(torch, setup.recipe.training.precision)):
+        return soup.better(found, first, validation_values(setup, folds=False))
+
+
 def branch_weights(branch: Run, setup: Setup) -> dict[str, Tensor]:
     """The weights at the end of a branch, where its step size is zero; of a fresh one, those it selected."""
     last = checkpoint.steps(branch.checkpoints)[-1]
-    path = branch.best_checkpoint() if branch.recipe.fresh else last
+    return _weights(branch.best_checkpoint() if branch.recipe.fresh else last, setup)
+
+
+def _weights(path: Path, setup: Setup) -> dict[str, Tensor]:
     weights: dict[str, Tensor] = checkpoint.load_selected(path, setup.ranks)["job"]["model"]
     return {name: value.to(setup.dataset.device) for name, value in weights.items()}
 
 
-def validation_values(setup: Setup) -> Callable[[nn.Module], Tensor]:
+def validation_values(setup: Setup, folds: bool = True) -> Callable[[nn.Module], Tensor]:
     """The metric that selects weights, of any network on the validation rows: of folds, or of each task.
 
     Higher is better: a metric of which less is better has the other sign.
 
     Folds of rows tell better how sure it is; where they would take long, the spread between tasks has to do.
+    Without folds, there is one number, the mean over tasks.
     """
     dataset, settings = setup.dataset, setup.recipe.training
     rows = dataset.split["valid"]
@@ -112,21 +130,27 @@ def validation_values(setup: Setup) -> Callable[[nn.Module], Tensor]:
     def values(model: nn.Module) -> Tensor:
         size = settings.evaluation_batch_size
         logits = predict_logits(model, dataset, rows, size, precision, setup.ranks)
-        few = labels.numel() <= _MOST_LABELS
-        found = soup.jackknife(metric, logits, labels) if few else metric(logits, labels)
+        if folds and labels.numel() <= _MOST_LABELS:
+            found = soup.jackknife(metric, logits, labels)
+        else:
+            found = metric(logits, labels)
+            found = found if folds else found.nanmean()
         return setup.ranks.from_main(found)
 
     return values
 
 
-def branch_facts(setup: Setup, found: soup.Soup, branches: Mapping[str, Run]) -> dict[str, dict[str, Any]]:
-    """What a result says of each branch: its share of the average, length, time, and metrics at its end."""
+def branch_facts(
+    setup: Setup, found: soup.Soup, start: Run, branches: Mapping[str, Run]
+) -> dict[str, dict[str, Any]]:
+    """What a result says of the start and each branch: its share, length, time, and metrics at its end."""
     training, facts = setup.recipe.training, {}
     parts = ("valid", "test") if training.test else ("valid",)
-    for name, branch in branches.items():
-        result = branch.result()
+    for name, run in {SHARED_START: start, **branches}.items():
+        weights = _weights(run.best_checkpoint(), setup) if run is start else branch_weights(run, setup)
+        result = run.result()
         kept = ("method", "steps", "seconds", "stopped_early")
-        setup.model.load_state_dict(branch_weights(branch, setup))
+        setup.model.load_state_dict(weights)
         if training.batch_norm == "recalibrate":
             recalibrate(setup)
         facts[name] = {

@@ -186,6 +186,10 @@ class TrainingSettings:
         return self.steps or self.epochs
 
 
+SHARED_START = "start"
+"""Among the branches of a run, the name of what all of them start from."""
+
+
 @dataclass(frozen=True)
 class SoupSettings:
     """How branches become one network, in recipes that have branches.
@@ -198,12 +202,15 @@ class SoupSettings:
             of all.
         guard: With "greedy": how many standard errors the average must be above that of all branches; if it
             is not, that is taken.
+        start: Whether what all branches start from takes the place of their average if it is better on the
+            validation rows, as where cross-entropy overfits early.
     """
 
     share: Positive = 0.1
     fresh_share: Positive = 0.25
     rule: Literal["greedy", "uniform"] = "greedy"
     guard: NotNegative = 1.0
+    start: bool = True
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ from mmb.training.recipes.layers import known_method, name_in, with_limit, with_
 from mmb.training.recipes.nested import Fragment, flatten, merge, nest
 from mmb.training.recipes.recipe import (
     SETTINGS,
+    SHARED_START,
     OwnSampler,
     Recipe,
     RecipeError,
@@ -211,6 +212,8 @@ def _branch(
     """
     if not re.fullmatch(r"[\w+.-]+", name) or name.startswith("."):
         raise RecipeError(f"branches: {name!r} cannot be the name of a folder: use letters, digits, + - _ .")
+    if name == SHARED_START:
+        raise RecipeError(f"branches: {name!r} is what all branches start from: give it another name")
     own: Fragment = {"method": name, "model": dict(recipe.model), "seed": 1000 * recipe.seed + number}
     if branch.get("fresh"):
         first = (recipe.pretrain or recipe).training.times(recipe.soup.fresh_share)

@@ -1,10 +1,8 @@
 """Which runs a study needs: those that try the choices of its rows, and those of its table."""
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 
 from mmb.metrics import METRICS
@@ -130,13 +128,8 @@ def _of_seed_0(recipe: Fragment) -> Fragment:
 
 
 def _is_recipe(logged: Fragment, recipe: Recipe) -> bool:
-    """Whether what was logged is a recipe; it is resolved, which takes long, only if need be, and once."""
-    return logged == to_plain(recipe) or _resolved(json.dumps(logged)) == recipe
-
-
-@cache
-def _resolved(recipe: str) -> Recipe:
-    return resolve(json.loads(recipe))
+    """Whether what was logged is a recipe; it is resolved, which takes long, only if need be."""
+    return logged == to_plain(recipe) or resolve(logged) == recipe
 
 
 def _planned(study: TableStudy, wanted: Mapping[str, Recipe], folder: Path) -> list[PlannedRun]:
