@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from mmb.derivatives import SecondDerivatives, gradients, second_derivatives
+from mmb.derivatives import SecondDerivatives, gradients, over_blocks, second_derivatives
 from mmb.problem import Problem
 from mmb.trees import Tree, block_dot, block_norm, refill, scale_blocks, tree_leaves, tree_map
 
@@ -170,10 +170,7 @@ class Oracles:
                 raise
             return _scalar(name, found)
 
-        leaves = tree_leaves(arguments)
-        in_dims = tuple(None if leaf is None else 0 for leaf in leaves)
-        values: Tensor = torch.vmap(one_block, in_dims, randomness="different")(*leaves)
-        return values
+        return over_blocks(one_block, tree_leaves(arguments))
 
     def _unweighted(self, tree: Tree) -> Tree:
         """Per-block derivatives of the weighted sum, with the weight taken out again."""
