@@ -109,8 +109,11 @@ class _Taped:
         rows = torch.eye(size, dtype=flat.dtype, device=flat.device)[:, None].expand(size, blocks, size)
         parts = torch.split(rows, [math.prod(slope.shape[1:]) for slope in self._slopes], dim=2)
         units = [part.reshape(size, *slope.shape) for part, slope in zip(parts, self._slopes, strict=True)]
-        found = _pull_back(self._slopes, units, tree_leaves(self._y), is_grads_batched=True)
-        return torch.cat([part.reshape(size, blocks, -1) for part in found], dim=2).transpose(0, 1)
+
+        def product(*unit: Tensor) -> Tensor:  # of the same unit vector at all blocks
+            return ravel_blocks(tuple(_pull_back(self._slopes, list(unit), tree_leaves(self._y))))
+
+        return over_blocks(product, [*units]).transpose(0, 1)
 
 
 class _Traced:
@@ -148,7 +151,6 @@ def _pull_back(
     *,
     last: bool = False,
     create_graph: bool = False,
-    is_grads_batched: bool = False,
 ) -> list[Tensor]:
     """Gradients of `sum(weights * outputs)`: zero for inputs on which nothing depends."""
     known = [pair for pair in zip(outputs, weights, strict=True) if pair[0].requires_grad]
@@ -160,11 +162,8 @@ def _pull_back(
             [weight for _, weight in known],
             retain_graph=not last,
             create_graph=create_graph,
-            is_grads_batched=is_grads_batched,
             allow_unused=True,
         )
-    lead = weights[0].shape[:1] if is_grads_batched else ()
     return [
-        leaf.new_zeros((*lead, *leaf.shape)) if part is None else part
-        for leaf, part in zip(inputs, found, strict=True)
+        torch.zeros_like(leaf) if part is None else part for leaf, part in zip(inputs, found, strict=True)
     ]

@@ -135,9 +135,9 @@ class Oracles:
     def negative_curvature(self, v: Tree, hessian_product: Tree) -> Tensor:
         """Whether `v_i' Hess_i v_i < 0` beyond rounding, per block, or all vanish: no second derivatives."""
         curvature, length, size = block_dot(v, hessian_product), block_norm(v), block_norm(hessian_product)
-        rounding = torch.finfo(curvature.dtype).eps * length * size
+        rounding = length * size * (10 * torch.finfo(curvature.dtype).eps)
         flat = ((size == 0) & (length > 0)).all()
-        return (curvature < -10 * rounding) | flat
+        return (curvature < -rounding) | flat
 
     def with_lower_batch(self, lower_batch: Any) -> Oracles:
         """The same point with another batch for `g`."""
