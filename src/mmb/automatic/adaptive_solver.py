@@ -127,9 +127,8 @@ class AdaptiveSolver(Solver):
 
     def _rates(self, step: int) -> StepSizes:
         rates = super()._rates(step)
-        follow = (
-            min(1.0, math.sqrt(self._scale)) if self.inner_steps == 1 else 1.0
-        )  # or blocks catch up at once
+        catching_up = self.inner_steps > 1
+        follow = 1.0 if catching_up else min(1.0, math.sqrt(self._scale))
         return rates._replace(
             x=rates.x * self._scale,
             dual=rates.dual * follow,
