@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from mmb.derivatives import gradients, second_derivatives
+from mmb.derivatives import gradients, over_blocks, second_derivatives
 from mmb.trees import ravel_blocks, tree_leaves
 
 
@@ -49,6 +49,29 @@ def test_tape_and_functions_agree(monkeypatch):
     ]
     assert type(taped) is not type(traced)
     torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("traced", [False, True])
+def test_a_function_at_every_block(monkeypatch, traced):
+    if traced:
+        compiled(monkeypatch)
+    x, y = variables()
+
+    def of_block(matrix, nothing, scalar):
+        assert nothing is None
+        return (matrix @ x).sum() * torch.vmap(torch.sin)(scalar.expand(2)).sum()
+
+    expected = [of_block(matrix, None, scalar) for matrix, scalar in zip(*y.values(), strict=True)]
+    leaves = [y["matrix"], None, y["scalar"]]
+    torch.testing.assert_close(over_blocks(of_block, leaves), torch.stack(expected))
+    assert over_blocks(lambda *_: torch.ones(()), leaves).tolist() == [1.0] * 3
+
+
+def test_blocks_are_left_behind_when_a_function_raises():
+    _, y = variables()
+    with pytest.raises(ZeroDivisionError):
+        over_blocks(lambda scalar: scalar / (1 // 0), [y["scalar"]])
+    assert torch._C._functorch.maybe_current_level() is None
 
 
 def test_the_hessian_times_a_vector_is_the_product():

@@ -1,21 +1,51 @@
-"""First and second derivatives of sums over blocks.
+"""A function at many blocks, and first and second derivatives of its sum over them.
 
-Outside of the compiler they come from autograd's tape, which costs half of what `torch.func` does in Python.
+Outside of the compiler derivatives come from autograd's tape, which costs half of what `torch.func` does in
+Python, and blocks are mapped over without the trees of `torch.vmap`, which cost as much as a small function.
 The compiler traces `torch.func`, so both are here, behind one interface.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import torch
 from torch import Tensor
+from torch._C import _functorch  # what torch.vmap itself is made of
 
 from mmb.trees import Tree, ravel_blocks, refill, tree_leaves, tree_map, unravel_blocks
 
 PerBlock = Callable[..., Tensor]  # from variables to one value per block, [k]
+
+
+def over_blocks(function: Callable[..., Tensor], leaves: list[Tensor | None]) -> Tensor:
+    """`function` of one block's tensors at every block, [k, ...]: `torch.vmap` over the first axes.
+
+    Args:
+        function: Takes as many arguments as there are leaves.
+        leaves: Tensors with a leading axis of blocks; None is passed on.
+    """
+    if torch.compiler.is_compiling():
+        in_dims = tuple(None if leaf is None else 0 for leaf in leaves)
+        found: Tensor = torch.vmap(function, in_dims, randomness="different")(*leaves)
+        return found
+    _load_rules()
+    blocks = next(len(leaf) for leaf in leaves if leaf is not None)
+    level = _functorch._vmap_increment_nesting(blocks, "different")
+    try:
+        own = [None if leaf is None else _functorch._add_batch_dim(leaf, 0, level) for leaf in leaves]
+        return _functorch._remove_batch_dim(function(*own), level, blocks, 0)
+    finally:
+        _functorch._vmap_decrement_nesting()
+
+
+@functools.cache
+def _load_rules() -> None:
+    """Let `torch.vmap` load its rules for operators, which it does when first called."""
+    torch.vmap(torch.neg)(torch.zeros(1))
 
 
 def gradients(function: PerBlock, variables: Tree, weights: Tensor | None) -> tuple[Tree, Tensor]:
@@ -79,8 +109,11 @@ class _Taped:
         rows = torch.eye(size, dtype=flat.dtype, device=flat.device)[:, None].expand(size, blocks, size)
         parts = torch.split(rows, [math.prod(slope.shape[1:]) for slope in self._slopes], dim=2)
         units = [part.reshape(size, *slope.shape) for part, slope in zip(parts, self._slopes, strict=True)]
-        found = _pull_back(self._slopes, units, tree_leaves(self._y), is_grads_batched=True)
-        return torch.cat([part.reshape(size, blocks, -1) for part in found], dim=2).transpose(0, 1)
+
+        def product(*unit: Tensor) -> Tensor:  # of the same unit vector at all blocks
+            return ravel_blocks(tuple(_pull_back(self._slopes, list(unit), tree_leaves(self._y))))
+
+        return over_blocks(product, [*units]).transpose(0, 1)
 
 
 class _Traced:
@@ -118,7 +151,6 @@ def _pull_back(
     *,
     last: bool = False,
     create_graph: bool = False,
-    is_grads_batched: bool = False,
 ) -> list[Tensor]:
     """Gradients of `sum(weights * outputs)`: zero for inputs on which nothing depends."""
     known = [pair for pair in zip(outputs, weights, strict=True) if pair[0].requires_grad]
@@ -130,11 +162,8 @@ def _pull_back(
             [weight for _, weight in known],
             retain_graph=not last,
             create_graph=create_graph,
-            is_grads_batched=is_grads_batched,
             allow_unused=True,
         )
-    lead = weights[0].shape[:1] if is_grads_batched else ()
     return [
-        leaf.new_zeros((*lead, *leaf.shape)) if part is None else part
-        for leaf, part in zip(inputs, found, strict=True)
+        torch.zeros_like(leaf) if part is None else part for leaf, part in zip(inputs, found, strict=True)
     ]

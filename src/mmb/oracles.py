@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from mmb.derivatives import SecondDerivatives, gradients, second_derivatives
+from mmb.derivatives import SecondDerivatives, gradients, over_blocks, second_derivatives
 from mmb.problem import Problem
 from mmb.trees import Tree, block_dot, block_norm, refill, scale_blocks, tree_leaves, tree_map
 
@@ -135,9 +135,9 @@ class Oracles:
     def negative_curvature(self, v: Tree, hessian_product: Tree) -> Tensor:
         """Whether `v_i' Hess_i v_i < 0` beyond rounding, per block, or all vanish: no second derivatives."""
         curvature, length, size = block_dot(v, hessian_product), block_norm(v), block_norm(hessian_product)
-        rounding = torch.finfo(curvature.dtype).eps * length * size
+        rounding = length * size * (10 * torch.finfo(curvature.dtype).eps)
         flat = ((size == 0) & (length > 0)).all()
-        return (curvature < -10 * rounding) | flat
+        return (curvature < -rounding) | flat
 
     def with_lower_batch(self, lower_batch: Any) -> Oracles:
         """The same point with another batch for `g`."""
@@ -170,10 +170,7 @@ class Oracles:
                 raise
             return _scalar(name, found)
 
-        leaves = tree_leaves(arguments)
-        in_dims = tuple(None if leaf is None else 0 for leaf in leaves)
-        values: Tensor = torch.vmap(one_block, in_dims, randomness="different")(*leaves)
-        return values
+        return over_blocks(one_block, tree_leaves(arguments))
 
     def _unweighted(self, tree: Tree) -> Tree:
         """Per-block derivatives of the weighted sum, with the weight taken out again."""

@@ -58,7 +58,7 @@ def tree_leaves(tree: Tree) -> list[Any]:
     kind = type(tree)
     if kind is Tensor:
         return [tree]
-    if kind is dict or isinstance(tree, tuple):
+    if kind is dict or kind is list or isinstance(tree, tuple):
         return [leaf for part in (tree.values() if kind is dict else tree) for leaf in tree_leaves(part)]
     return pytree.tree_leaves(tree)
 

@@ -70,6 +70,34 @@ def test_the_estimator_fits_the_size_of_the_lower_problem():
     assert automatic(made(Saddle, {}, 4), 2)[0].hypergradient is None
 
 
+def chain(blocks, sampled, **options):
+    """F = mean (x - target_i)^2 / 2, all of it through the lower variables y_i(x) = x; its solver and run."""
+    problem = mmb.Problem(lambda x, a, y, b: 0.5 * (y - b) ** 2, lambda x, y, b: 0.5 * (y - x) ** 2, blocks)
+    targets = 1 + 0.1 * torch.sin(torch.arange(blocks))
+    batches = lambda chosen: (targets[chosen], torch.zeros(len(chosen)))  # noqa: E731
+    arguments = {"batches": batches, "blocks_per_step": sampled, "print": None} | options
+    solver, state = mmb.auto(problem, torch.tensor(0.0), lower=torch.zeros(blocks), **arguments)
+    mmb.solve(solver, state, sampler=mmb.BlockSampler(blocks, sampled, 1), batches=batches, steps=60)
+    return solver, float(state.x)
+
+
+def test_blocks_that_are_visited_rarely_catch_up_at_every_visit():
+    """In 60 steps hardly any of the 5,000 blocks is seen twice; waiting for them would take a thousand."""
+    lines = []
+    solver, x = chain(5000, 5, print=lines.append)
+    assert solver.inner_steps == 3
+    assert "3 updates" in lines[0]
+    assert x == pytest.approx(1.0, abs=0.1)
+    _, waited = chain(5000, 5, inner_steps=1)
+    assert abs(waited - 1) > 0.3
+
+
+def test_blocks_are_updated_once_where_that_does():
+    assert chain(10, 5)[0].inner_steps == 1  # x waits for them a little
+    assert chain(200, 2, variance_reduction="storm")[0].inner_steps == 1  # which needs it
+    assert automatic(made(Saddle, {}, 1000), 2)[0].inner_steps == 1  # nothing to wait for
+
+
 def test_one_line_says_what_was_found():
     lines = []
     automatic(made(Quadratic, {}, 4), 2, print=lines.append)

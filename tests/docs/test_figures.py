@@ -213,6 +213,27 @@ def test_metrics_and_solver():
         assert re.search(rf"on {blocks} blocks (reaches 1 % )?in {seconds} s", HYPERGRADIENTS)
 
 
+def test_auto():
+    log = (ROOT / "results/solver/auto.txt").read_text(encoding="utf-8")
+    rows = json.loads(log.splitlines()[-1])["rows"]
+    page, reference = (
+        " ".join((ROOT / name).read_text(encoding="utf-8").split())
+        for name in ("benchmarks/README.md", "docs/reference/solver.md")
+    )
+    assert all(row["reached"] == 3 for row in rows)
+    assert f"all {len(rows)} problems" in page
+    assert f"On {len(rows)} problems" in reference
+    most = f"at most {max(row['ratio'] or 0 for row in rows):.2f} times the steps"
+    assert most in page
+    assert most in reference
+    costs = [row["updates"] * (row["ratio"] or 0.5) for row in rows]
+    assert f"{sum(cost <= 3 for cost in costs)} problems are within three" in page
+    assert f"needs {max(costs):.2f} times as many" in page
+    assert f"On {sum(row['updates'] > 1 for row in rows)} problems" in page
+    assert f"On {sum(row['ratio'] is None for row in rows)} problems no point" in page
+    assert f"tried on {sum(row['points'] == 50 for row in rows)} problems" in page
+
+
 def test_verdicts():
     log = (ROOT / "results/report/verdicts.txt").read_text(encoding="utf-8")
     found = json.loads(log.splitlines()[-1])

@@ -35,8 +35,9 @@ class AdaptiveSolver(Solver):
 
     so it grows while estimates agree with their recent mean $\bar\Delta$, and falls once they turn against
     it: at steps that are too long, and where noise is all that is left. Duals, lower variables and the
-    estimator follow more slowly, with $\sqrt{s}$ below one, as in the theory. If an estimate is not finite
-    or has grown twentyfold, the state goes back to the last copy and the scale falls.
+    estimator follow more slowly, with $\sqrt{s}$ below one, as in the theory; not with `inner_steps`, where
+    they are to catch up with `x` at every visit. If an estimate is not finite or has grown twentyfold, the
+    state goes back to the last copy and the scale falls.
 
     Args:
         problem: The problem.
@@ -126,7 +127,8 @@ class AdaptiveSolver(Solver):
 
     def _rates(self, step: int) -> StepSizes:
         rates = super()._rates(step)
-        follow = min(1.0, math.sqrt(self._scale))
+        catching_up = self.inner_steps > 1
+        follow = 1.0 if catching_up else min(1.0, math.sqrt(self._scale))
         return rates._replace(
             x=rates.x * self._scale,
             dual=rates.dual * follow,

@@ -20,6 +20,8 @@ from mmb.state import State
 from mmb.trees import Tree
 
 SMALL_LOWER = 32  # lower variables of a block up to which a Hessian per block is remembered
+UPDATES = 3  # of a block at each visit, where visits are rare
+PATIENCE = 10.0  # how many times slower x may be for blocks to follow it; beyond, they are updated more often
 
 
 def auto(
@@ -39,7 +41,9 @@ def auto(
 
     Looks at a few batches, chooses the estimator (Algorithm 1 for small lower problems, Algorithm 2 else) and
     where to start with each step size. The solver changes them while it runs, and goes back to an earlier
-    state instead of diverging. Then run it with [`mmb.solve`][mmb.solve].
+    state instead of diverging. Where much of the gradient passes through lower variables, `x` has to wait for
+    them; where blocks are visited too rarely for that, they are updated three times at each visit instead
+    (`inner_steps`; not with `variance_reduction` or a `shard`). Then run it with [`mmb.solve`][mmb.solve].
 
     Args:
         problem: The problem.
@@ -70,7 +74,9 @@ def auto(
         validation.check_batches(found)
         draws.append((blocks, found[0], found[1]))
     findings = Probe(problem, x0, dual, lower, draws, generator).look()
-    settings = _settings(findings, blocks_per_step / problem.num_blocks) | options
+    once = options.get("inner_steps") == 1
+    once = once or any(options.get(name) is not None for name in ("variance_reduction", "shard"))
+    settings = _settings(findings, blocks_per_step / problem.num_blocks, once) | options
     solver = AdaptiveSolver(problem, **settings)
     solver.findings = findings
     if print is not None:
@@ -78,25 +84,27 @@ def auto(
     return solver, solver.init(x0, dual=dual, lower=lower, generator=generator)
 
 
-def _settings(found: Findings, share: float) -> dict[str, Any]:
-    """Arguments of the solver."""
+def _settings(found: Findings, share: float, once: bool) -> dict[str, Any]:
+    """Arguments of the solver; `once`: blocks cannot be updated more than once at a visit."""
     lr_lower = 0.9 / found.lower_smoothness if found.lower_size else None
     lr_dual = 0.9 / found.dual_smoothness if found.dual_smoothness else None
-    contraction = 0.9 * found.lower_convexity / found.lower_smoothness if found.lower_size else 0.5
-    memory = share * min(0.5, max(0.1, contraction))
-    smoothness, slower = max(found.smoothness, 1e-12), 1.0
+    memory, slower, updates = 0.05, 1.0, 1
     if found.lower_size and found.indirect > found.smoothness / 2:  # x waits for what follows it
-        slower = min(1.0, (4 * memory) ** 0.75)
-    else:
-        memory = 0.05
-    memory = min(memory, 0.05)
+        contraction = 0.9 * found.lower_convexity / found.lower_smoothness
+        following = share * min(0.5, max(0.1, contraction))  # of the distance to where they belong, in a step
+        waiting = max(1.0, (4 * following) ** -0.75)
+        if waiting > PATIENCE and not once:  # or they catch up at every visit
+            updates = UPDATES
+        else:
+            memory, slower = min(memory, following), 1 / waiting
     return {
         "hypergradient": _hypergradient(found),
-        "lr": slower / smoothness,
+        "lr": slower / max(found.smoothness, 1e-12),
         "lr_dual": lr_dual,
         "lr_lower": lr_lower,
         "beta": 0.5,
         "z_start": "estimate",
+        "inner_steps": updates,
         "memory": memory,
         "first_scale": 1 / (1 + 4 * (found.noise / max(found.gradient, 1e-300)) ** 2),
         "largest_scale": 2 / slower,
@@ -125,4 +133,6 @@ def _line(found: Findings, settings: dict[str, Any]) -> str:
     rates = ", ".join(
         f"{name} {settings[name]:.2g}" for name in ("lr", "lr_dual", "lr_lower") if settings[name]
     )
-    return f"auto: found {', '.join(parts)}; starts with {name}, {rates}"
+    updates = settings["inner_steps"]
+    often = "" if updates == 1 else f", {updates} updates of a block at each visit"
+    return f"auto: found {', '.join(parts)}; starts with {name}, {rates}{often}"
