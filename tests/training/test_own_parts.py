@@ -68,7 +68,7 @@ def test_own_parts_are_compared_and_are_branches(tmp_path):
     assert [found["title"] for found in summary.values()] == ["CE", "HalfCrossEntropy"]
     branches = {"ce": {}, "own": {"method": "own_parts:CenteredLogistic"}}
     recipe = resolve({**shared, "method": "soup", "branches": branches, "soup": {"share": 0.5}})
-    assert set(train(Run.create(tmp_path / "soup", recipe))["branches"]) == {"ce", "own"}
+    assert set(train(Run.create(tmp_path / "soup", recipe))["branches"]) == {"start", "ce", "own"}
 
 
 def test_the_command_line_finds_modules_in_the_current_folder(tmp_path, monkeypatch, capsys):

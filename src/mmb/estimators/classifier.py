@@ -30,7 +30,8 @@ _validation = require("sklearn.utils.validation", extra="estimators")
 _sparse = require("scipy.sparse", extra="estimators")
 
 Array = np.ndarray[Any, Any]
-_PASSES, _FEWEST_STEPS = 15, 300  # of a fit with `steps=None`
+_FEWEST_STEPS, _FEW_STEPS = 600, 1500  # of a fit with `steps=None`
+_PASSES, _PASSES_IF_FEW = 15, 30
 _TUNING, _TUNING_LR = 1 / 3, 0.1  # steps after cross-entropy and their size, relative to those by it
 _BRANCH, _BRANCH_STEPS = "pauc", 1 / 6  # of a soup
 _PARTIAL = "ce+auc"  # what a soup is trained for when data comes in parts
@@ -76,9 +77,9 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         alpha: Strength of the squared penalty on the weights, relative to the summed loss of all labels, as
             in `MLPClassifier`: the more labels, the less it matters.
         batch_size: Rows per step.
-        steps: Number of steps by cross-entropy, and of networks from random weights; None is fifteen passes
-            over the data, and at least 300. An objective after cross-entropy gets a third as many, and the
-            branch of a soup a sixth.
+        steps: Number of steps by cross-entropy, and of networks from random weights; None is thirty passes
+            over the data, but at least 600, and at most 1,500 unless fifteen passes are more. An objective
+            after cross-entropy gets a third as many, and the branch of a soup a sixth.
         networks: How many networks to train, each without a different share of the rows. Their scores are
             averaged, and the scores of the held-out rows determine probabilities and thresholds. A single
             network is trained without a quarter of the rows.
@@ -166,7 +167,7 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
                 f"constant scores: {names[:20]}",
                 stacklevel=4,  # the line that calls `fit`, past its two decorators
             )
-        steps = self.steps or max(_FEWEST_STEPS, _PASSES * math.ceil(len(labels) / self.batch_size))
+        steps = self.steps or _default_steps(math.ceil(len(labels) / self.batch_size))
         branches = self._branches()
         each = max(1, round((_BRANCH_STEPS if self.objective == "soup" else _TUNING) * steps))
         stages = [(steps, self.lr), (each, _TUNING_LR * self.lr)]
@@ -416,3 +417,9 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         if self.objective == "soup":
             return (_BRANCH,)
         return () if self.objective == CONTROL else (self.objective,)
+
+
+def _default_steps(per_pass: int) -> int:
+    """Small tables take more passes: averages of penalized networks do not overfit them."""
+    few = min(_PASSES_IF_FEW * per_pass, _FEW_STEPS)
+    return max(_PASSES * per_pass, few, _FEWEST_STEPS)
