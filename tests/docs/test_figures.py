@@ -213,6 +213,25 @@ def test_metrics_and_solver():
         assert re.search(rf"on {blocks} blocks (reaches 1 % )?in {seconds} s", HYPERGRADIENTS)
 
 
+def test_bilevel_quadratics():
+    log = (ROOT / "results/solver/bilevel_quadratics.txt").read_text(encoding="utf-8")
+    found = json.loads(log.splitlines()[-1])["methods"]
+    page = (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8")
+    shown = table_rows(page, "| | 25 % | 50 % | 100 % | calls to 10 % |")
+    assert len(shown) == len(found)
+    expected = sorted(
+        [
+            *(f"{row['gradient'][share]:.3f}" for share in ("25%", "50%", "100%")),
+            "-" if row["calls_to_goal"] is None else f"{row['calls_to_goal']:,}",
+        ]
+        for row in found.values()
+    )
+    assert sorted(cells for cells in shown.values()) == expected
+    curves = [found[name]["curve"] for name in ("mmb QuadraticSGD, SAGA", "SABA")]
+    below = [ours < theirs for ours, theirs in zip(*curves, strict=True)]
+    assert f"at {sum(below)} of {len(below)} looks" in " ".join(page.split())
+
+
 def test_auto():
     log = (ROOT / "results/solver/auto.txt").read_text(encoding="utf-8")
     rows = json.loads(log.splitlines()[-1])["rows"]
