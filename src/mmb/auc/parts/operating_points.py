@@ -83,8 +83,9 @@ class OperatingPoints(nn.Module):
         speed = (count / (first + 0.5 * seen).clamp(max=later)).clamp(max=_FASTEST)
         tail = (point - center) / _spread(variance) + (speed * surplus).mul_(0.5 * self.unit).clamp_(-1, 1)
         target = new_center + torch.where(seen > 0, tail, self.start) * _spread(new_variance)
-        point = blend(point, target, self.lr)
-        entries.scatter_(self.state, torch.stack([point, new_center, new_variance, seen + count], 1))
+        if isinstance(self.lr, Tensor) or self.lr != 1:  # it is one unless a schedule lets it fall
+            target = blend(point, target, self.lr)
+        entries.scatter_(self.state, torch.stack([target, new_center, new_variance, seen + count], 1))
 
     @torch.no_grad()
     def place(self, entries: WeightedScores, points: Tensor) -> None:
