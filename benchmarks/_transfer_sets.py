@@ -131,4 +131,3 @@ _KEEL = (
 )
 KEEL = {f"KEEL {name}": _keel(name) for name in _KEEL}
 KEEL |= {f"KEEL {name}, rare": _keel(name, 0.1) for name in ("letter", "optdigits", "penbased", "texture")}
-SETS |= KEEL

@@ -151,7 +151,7 @@ class Race:
             return scale / self.known.smoothness / (1 + step * visits_per_step / decay)
 
         gather = Gather(self.blocks, self.noise, torch.Generator().manual_seed(seed))
-        method.make(gather, lr).step()  # warms up: compiling is off the clock
+        method.make(gather, lr).step()  # warms up
         contestant = method.make(gather, lr)
         start = self.known.gradient_norm(contestant.x)
         spent, steps = 0.0, 0

@@ -38,6 +38,7 @@ from mmb.training.loop.setup import Setup, find_device, make_setup
 from mmb.training.recipes.recipe import SoupSettings
 from mmb.training.runs.scoring import mean_metrics, task_metrics
 
+ALL_SETS = {**SETS, **KEEL}
 BRANCHES: dict[str, dict[str, Any]] = {
     **{f"ce-{number}": {"method": "ce"} for number in range(1, 6)},
     "auc-1": {"method": "auc", "objective": {"anchor": 0.0}},
@@ -109,7 +110,7 @@ def measure(
     folder = folder / _folder(name) / f"seed-{seed}"
     folder.mkdir(parents=True, exist_ok=True)
     shared = merge(
-        SETS[name](seed, folder), {"seed": seed, "training": {"tensorboard": False, "device": device}}
+        ALL_SETS[name](seed, folder), {"seed": seed, "training": {"tensorboard": False, "device": device}}
     )
     recipe = resolve(merge(shared, {"method": "soup"}))
     assert recipe.pretrain is not None
@@ -220,7 +221,7 @@ def run_all(options: argparse.Namespace) -> None:
     tasks = [
         (name, seed, options.output, options.device, {plan: PLANS[plan] for plan in options.plans})
         for seed in range(options.seeds)
-        for name in reversed(SETS)  # the long ones first
+        for name in reversed(ALL_SETS)  # the long ones first
         if name in options.sets or (name in KEEL and "KEEL" in options.sets)
         if (name, seed) not in known
     ]
@@ -258,7 +259,7 @@ class Differences:
 
     def __init__(self, records: Sequence[Mapping[str, Any]], control: str = CONTROL) -> None:
         self._values: dict[tuple[str, str, str], list[float]] = defaultdict(list)
-        self.sets = [name for name in SETS if any(record["set"] == name for record in records)]
+        self.sets = [name for name in ALL_SETS if any(record["set"] == name for record in records)]
         self.rows = list(dict.fromkeys(row for record in records for row in record["rows"]))
         for record in records:
             base = record["rows"][control]["test"]
@@ -365,7 +366,7 @@ def main() -> None:
     run = commands.add_parser("run")
     run.add_argument("--output", type=Path, default=Path("runs/transfer"))
     run.add_argument("--log", type=Path, default=Path("results/transfer/runs.jsonl"))
-    run.add_argument("--sets", nargs="*", choices=[*SETS, "KEEL"], default=[*SETS.keys() - KEEL.keys()])
+    run.add_argument("--sets", nargs="*", choices=[*ALL_SETS, "KEEL"], default=list(SETS))
     run.add_argument("--plans", nargs="*", choices=list(PLANS), default=list(PLANS))
     run.add_argument("--seeds", type=int, default=3)
     run.add_argument("--jobs", type=int, default=2)
