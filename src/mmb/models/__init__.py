@@ -8,6 +8,7 @@ from mmb.models.image_networks import densenet121, resnet18
 from mmb.models.multilayer_perceptron import mlp
 from mmb.models.multitask import MultiTask
 from mmb.models.pretrained import load_pretrained, load_weights
+from mmb.models.ranges import Ranges
 from mmb.models.registry import available_networks, build, network_options
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MultiTask",
+    "Ranges",
     "available_networks",
     "build",
     "densenet121",

@@ -11,6 +11,7 @@ from torch import Tensor
 from mmb._import_paths import from_import_path, is_import_path
 from mmb._names import nearest
 from mmb.data.dataset import Dataset
+from mmb.data.inputs.columns import ColumnEncoder
 from mmb.data.inputs.graphs import GraphBatch
 from mmb.models.multitask import MultiTask
 from mmb.models.pretrained import load_weights
@@ -28,7 +29,7 @@ START = {
     "sha256": "Checksum that the file of weights must have.",
 }
 """Options that every network has, also those that do not read files themselves, with what they mean."""
-FROM_DATA = frozenset({"num_tasks", "num_inputs", "channels", "hidden", "stem"})
+FROM_DATA = frozenset({"num_tasks", "num_inputs", "channels", "hidden", "columns", "stem"})
 """Options that follow from the data set where they are not given."""
 _SMALL_IMAGE = 64  # pixels up to which an image keeps its resolution in the stem
 
@@ -73,6 +74,8 @@ def complete(name: str, dataset: Dataset, **given: Any) -> dict[str, Any]:
     found: dict[str, Any] = {"num_tasks": len(dataset.task_names)}
     if name == "mlp":
         found |= {"num_inputs": row.shape[1], "hidden": [256, 256]}
+        if given.get("ranges") and isinstance(dataset.encoder, ColumnEncoder):
+            found["columns"] = dataset.encoder.numeric_places
     elif kind == "images":
         found["channels"] = row.shape[1]
     if name == "resnet18":

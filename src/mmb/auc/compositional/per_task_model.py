@@ -11,11 +11,12 @@ from torch.func import functional_call
 from mmb.auc.batches import Batch, TaskBatch
 from mmb.auc.parts.weighted_scores import WeightedScores
 from mmb.models.multitask import MultiTask
+from mmb.models.ranges import Ranges
 from mmb.trees import tree_leaves
 
 Weights = tuple[Tensor, ...]  # trainable parameters of the encoder, the head's weight, the head's bias
 Buffers = dict[str, Tensor]
-_POINTWISE = (
+_BY_ROW = (  # layers without weights that treat every row by itself
     nn.ReLU,
     nn.LeakyReLU,
     nn.ELU,
@@ -26,6 +27,7 @@ _POINTWISE = (
     nn.Softplus,
     nn.Dropout,
     nn.Identity,
+    Ranges,
 )
 
 
@@ -119,12 +121,12 @@ class TaskwiseModel:
 
 
 def is_mlp(encoder: nn.Module) -> TypeGuard[nn.Sequential]:
-    """Whether it is a plain sequence of linear and pointwise layers, without hooks or shared parameters."""
+    """Whether it is a plain sequence of linear layers and `_BY_ROW`, without hooks or shared parameters."""
     if type(encoder) is not nn.Sequential:
         return False
     layers = list(encoder)
     return (
-        all(type(layer) is nn.Linear or type(layer) in _POINTWISE for layer in layers)
+        all(type(layer) is nn.Linear or type(layer) in _BY_ROW for layer in layers)
         and not any(part._forward_hooks or part._forward_pre_hooks for part in (encoder, *layers))
         and len(list(encoder.parameters())) == len(list(encoder.named_parameters(remove_duplicate=False)))
     )

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -91,6 +91,17 @@ class Hashed:
         return torch.tensor([*(zlib.crc32(name.encode()) % self.buckets for name in names), GAP])
 
 
+class _Layout(NamedTuple):
+    """Of the numeric columns how they are scaled and where they are among the features; where names start."""
+
+    fill: Tensor
+    mean: Tensor
+    scale: Tensor
+    reach: Tensor
+    columns: Tensor
+    names: list[int]
+
+
 def _day(name: str) -> float:
     try:
         moment = datetime.fromisoformat(name)
@@ -115,6 +126,12 @@ class ColumnEncoder:
     def numeric(self) -> list[Number]:
         """The columns of numbers and dates."""
         return [column for column in self.columns if isinstance(column, Number)]
+
+    @property
+    def numeric_places(self) -> list[int]:
+        """Which of the encoded features are those."""
+        found: list[int] = self._layout.columns.tolist()
+        return found
 
     @cached_property
     def named(self) -> list[Category | Hashed]:
@@ -163,8 +180,7 @@ class ColumnEncoder:
         return inputs, readable
 
     @cached_property
-    def _layout(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, list[int]]:
-        """Of the numeric columns fill, mean, scale, reach and place among the features; where names start."""
+    def _layout(self) -> _Layout:
         reach = [torch.inf if column.reach is None else column.reach for column in self.numeric]
         of = {key: [getattr(column, key) for column in self.numeric] for key in ("fill", "mean", "scale")}
         widths = torch.tensor([0, *(len(column.feature_names) for column in self.columns)]).cumsum(0).tolist()
@@ -174,7 +190,7 @@ class ColumnEncoder:
             torch.tensor(part, dtype=torch.float64) for part in (of["fill"], of["mean"], of["scale"], reach)
         )
         named = [start for column, start in starts if not isinstance(column, Number)]
-        return fill, mean, scale, far, columns.long(), named
+        return _Layout(fill, mean, scale, far, columns.long(), named)
 
     def read(self, path: Path) -> tuple[Tensor, Tensor]:
         """Encode every row of a file; see `encode`."""

@@ -146,7 +146,8 @@ def default_model(data: Fragment) -> Fragment:
     if data["name"] in _MOLECULES:
         fingerprint = data.get("features") == "fingerprint"
         return {"name": "mlp", "hidden": [256], "dropout": 0.5} if fingerprint else {"name": "gin"}
-    return {"name": "mlp", "hidden": [256, 256]}
+    own_table = data["name"] in ("table", "csv")  # whose columns may act through thresholds
+    return {"name": "mlp", "hidden": [256, 256], "ranges": 8 if own_table else 0}
 
 
 NETWORKS: dict[str, Fragment] = {

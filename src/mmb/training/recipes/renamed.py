@@ -14,12 +14,13 @@ from mmb.training.recipes.nested import Fragment, flatten
 _KEYS = {"objective.scores": "objective.transform"}
 _KEYS_OF_METHOD = {"sopa-s": {"objective.momentum": "objective.beta"}}
 _VALUES = {"objective.transform": {"recentred": "recentered"}}  # by new keys
-# What an option of an objective has to be so that a run without it is what it was.
+# What an option of an objective or a network has to be so that a run without it is what it was.
 _UNANCHORED = {"anchor": 0.0}
 _LATER_OPTIONS: dict[str, dict[str, float]] = {
     **dict.fromkeys(("auc", "auc-ct-heads", "pauc", "pauc-full", "sopa-s"), _UNANCHORED),
     "pauc-pairwise": {**_UNANCHORED, "unit": 1.0},
 }
+_LATER_OPTIONS_OF_NETWORKS: dict[str, dict[str, float]] = {"mlp": {"ranges": 0}}
 
 
 def old_names(fragment: Mapping[str, Any]) -> Iterator[str]:
@@ -42,13 +43,19 @@ def translate(stored: Mapping[str, Any]) -> Fragment:
             continue
         if section == "pretrain":
             fresh[section] = translate(options)
+        elif section == "branches":
+            fresh[section] = {name: translate(branch) for name, branch in options.items()}
         elif section == "grid":
             fresh[section] = dict(_renamed(keys, values, method) for keys, values in options.items())
         else:
             named = [_renamed(f"{section}.{name}", value, method) for name, value in options.items()]
             fresh[section] = {key.removeprefix(f"{section}."): value for key, value in named}
-    later = _LATER_OPTIONS.get(str(method), {})
-    return {**fresh, "objective": {**later, **fresh.get("objective", {})}} if later else fresh
+    later = {"objective": _LATER_OPTIONS.get(str(method), {})}
+    model = fresh.get("model")
+    if isinstance(model, Mapping):
+        later["model"] = _LATER_OPTIONS_OF_NETWORKS.get(str(model.get("name")), {})
+    added = {section: {**options, **fresh.get(section, {})} for section, options in later.items() if options}
+    return {**fresh, **added}
 
 
 def _renamed(keys: str, value: Any, method: Any) -> tuple[str, Any]:
