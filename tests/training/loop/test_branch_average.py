@@ -75,6 +75,19 @@ def test_the_start_is_taken_if_it_is_better_on_validation_rows(tmp_path, spoiled
         assert result["valid"] == pytest.approx(start.result()["valid"])
 
 
+@pytest.mark.parametrize(("guard", "taken"), [(1.0, "ce"), (1e6, "start")])
+def test_the_average_must_be_better_beyond_noise(tmp_path, guard, taken):
+    """Beside a start that knows nothing."""
+    recipe = soup_recipe(
+        branches={"ce": {"optimizer": {"lr": 0.02}}},
+        optimizer={"lr": 1e-5},
+        soup={"guard": guard, "start": True},
+        data={"noise": 0.0},
+    )
+    facts = train(Run.create(tmp_path, recipe))["branches"]
+    assert {name for name, one in facts.items() if one["share"]} == {taken}
+
+
 @pytest.mark.parametrize(("select", "sign"), [("bedroc", 1), ("brier", -1)])
 def test_branches_are_picked_by_any_metric_in_its_own_direction(tmp_path, select, sign):
     setup = make_setup(tiny_recipe("ce", training={"select": select}))
@@ -211,7 +224,8 @@ def test_branches_that_are_all_stopped_are_averaged_as_if_none_were(tmp_path):
 def test_batch_normalization_is_computed_again_for_the_average(tmp_path):
     pytest.importorskip("rdkit")
     branches = {"ce": {}, "auc": {}}
-    recipe = molecule_recipe(tmp_path, "soup", branches=branches, soup={"share": 0.5, "rule": "uniform"})
+    settings = {"share": 0.5, "rule": "uniform", "start": False}
+    recipe = molecule_recipe(tmp_path, "soup", branches=branches, soup=settings)
     run = Run.create(tmp_path / "run", recipe)
     train(run)
     setup = make_setup(recipe)

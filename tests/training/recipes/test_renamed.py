@@ -50,6 +50,25 @@ def test_a_stored_recipe_is_translated_with_all_its_parts():
     assert translate(fresh) == fresh
 
 
+def test_a_stored_network_without_ranges_stays_without(tmp_path):
+    """Tables have them by default now, also in branches and the first phase."""
+    model = {"name": "mlp", "hidden": [8]}
+    table = {"name": "table", "path": str(tmp_path / "table.csv"), "labels": "y"}
+    plain = to_plain(resolve({"method": "soup", "data": table, "model": model}))
+    assert plain["model"]["ranges"] == 8
+
+    def as_earlier(recipe):
+        recipe["model"].pop("ranges")
+        for inner in (recipe.get("pretrain"), *(recipe.get("branches") or {}).values()):
+            if inner:
+                as_earlier(inner)
+
+    as_earlier(plain)
+    found = resolve(translate(plain))
+    assert found.pretrain.model["ranges"] == 0
+    assert {one.model["ranges"] for one in (found, *found.branches.values())} == {0}
+
+
 def test_a_recipe_of_today_is_not_changed():
     plain = to_plain(resolve({"method": "sopa-s", "data": {"name": "digits"}}))
     assert translate(plain) == plain

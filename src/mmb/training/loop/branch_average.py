@@ -90,13 +90,14 @@ def average_branches(setup: Setup, branches: Mapping[str, Run]) -> soup.Soup:
 
 
 def better_than_start(setup: Setup, found: soup.Soup, start: Run) -> soup.Soup:
-    """The average, or what it started from if that is better on the validation rows.
+    """The average if it is better than its start on the validation rows beyond noise, or else the start.
 
-    Where cross-entropy overfits early, every branch goes further in that direction.
+    Where cross-entropy overfits early, every branch goes further in that direction, and few validation rows
+    cannot tell.
     """
     first = soup.uniform({SHARED_START: _weights(start.best_checkpoint(), setup)}, like=setup.model)
     with autocast(setup.dataset.device, getattr(torch, setup.recipe.training.precision)):
-        return soup.better(found, first, validation_values(setup, folds=False))
+        return soup.better(first, found, validation_values(setup), guard=setup.recipe.soup.guard)
 
 
 def branch_weights(branch: Run, setup: Setup) -> dict[str, Tensor]:
@@ -110,13 +111,12 @@ def _weights(path: Path, setup: Setup) -> dict[str, Tensor]:
     return {name: value.to(setup.dataset.device) for name, value in weights.items()}
 
 
-def validation_values(setup: Setup, folds: bool = True) -> Callable[[nn.Module], Tensor]:
+def validation_values(setup: Setup) -> Callable[[nn.Module], Tensor]:
     """The metric that selects weights, of any network on the validation rows: of folds, or of each task.
 
     Higher is better: a metric of which less is better has the other sign.
 
     Folds of rows tell better how sure it is; where they would take long, the spread between tasks has to do.
-    Without folds, there is one number, the mean over tasks.
     """
     dataset, settings = setup.dataset, setup.recipe.training
     rows = dataset.split["valid"]
@@ -130,11 +130,8 @@ def validation_values(setup: Setup, folds: bool = True) -> Callable[[nn.Module],
     def values(model: nn.Module) -> Tensor:
         size = settings.evaluation_batch_size
         logits = predict_logits(model, dataset, rows, size, precision, setup.ranks)
-        if folds and labels.numel() <= _MOST_LABELS:
-            found = soup.jackknife(metric, logits, labels)
-        else:
-            found = metric(logits, labels)
-            found = found if folds else found.nanmean()
+        folds = labels.numel() <= _MOST_LABELS
+        found = soup.jackknife(metric, logits, labels) if folds else metric(logits, labels)
         return setup.ranks.from_main(found)
 
     return values

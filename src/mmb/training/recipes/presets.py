@@ -106,6 +106,9 @@ _FINGERPRINTS: Fragment = {
     "training": {"epochs": 15},
 }
 
+_OWN_TABLES = ("table", "csv")
+_MANY_INPUTS: Fragment = {"optimizer": {"lr": 1e-3}}  # ranges of numbers: see `default_model`
+
 # Their activations are large, and every batch is decoded by one process.
 _LARGE_IMAGES: Fragment = {"training": {"evaluation_batch_size": 256}}
 
@@ -115,6 +118,7 @@ DATA: dict[str, Fragment] = {
         "training": {"steps": 1000, "evaluate_every": 50},
     },
     "synthetic": {"model": {"hidden": [64]}},
+    **dict.fromkeys(_OWN_TABLES, _MANY_INPUTS),
     "tox21": _FINGERPRINTS,
     "toxcast": _FINGERPRINTS,
     # Thirty positives among 75,000 rows: most uniform batches would have none of a task.
@@ -146,8 +150,8 @@ def default_model(data: Fragment) -> Fragment:
     if data["name"] in _MOLECULES:
         fingerprint = data.get("features") == "fingerprint"
         return {"name": "mlp", "hidden": [256], "dropout": 0.5} if fingerprint else {"name": "gin"}
-    own_table = data["name"] in ("table", "csv")  # whose columns may act through thresholds
-    return {"name": "mlp", "hidden": [256, 256], "ranges": 8 if own_table else 0}
+    ranges = 8 if data["name"] in _OWN_TABLES else 0  # columns of a table often act through thresholds
+    return {"name": "mlp", "hidden": [256, 256], "ranges": ranges}
 
 
 NETWORKS: dict[str, Fragment] = {
