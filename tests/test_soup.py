@@ -448,8 +448,11 @@ def test_the_better_of_two_must_be_better_beyond_noise():
         found = soup.better(one, other, lambda model: gains * (model is other.model), guard=guard)
         assert found.picked == (("b",) if second else ("a",))
         assert found.trials[-1].accepted == second
+    for guard, second in ((0.0, False), (-0.3, False), (-0.4, True)):  # the other is that much worse
+        found = soup.better(one, other, lambda model: -gains * (model is other.model), guard=guard)
+        assert found.picked == (other if second else one).picked
     with pytest.raises(ValueError, match="guard"):
-        soup.better(one, other, lambda model: gains, guard=-1.0)
+        soup.better(one, other, lambda model: gains, guard=math.nan)
 
 
 def test_averages_that_have_some_models_in_common_are_refused():

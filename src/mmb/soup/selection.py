@@ -197,16 +197,18 @@ def better(one: Soup, other: Soup, evaluate: Callable[[nn.Module], Any], *, guar
         one: An average, also of a single model; it is returned if neither is better.
         other: Another average, of the same models or of others.
         evaluate: As for `greedy`.
-        guard: How many standard errors the gain of the other must have; 0 for any gain.
+        guard: How many standard errors the gain of the other must have; 0 for any gain. If it is negative,
+            the other may be that much worse.
 
     Returns:
         The better one. Its `weights` list the models of both; those it is not made of have a share of zero.
 
     Raises:
-        ValueError: If some models of both have the same name, but not all; or if `evaluate` returns different
-            numbers of values.
+        ValueError: If some models of both have the same name, but not all; if `evaluate` returns different
+            numbers of values; or if the guard is not a number.
     """
-    _check_guard(guard)
+    if math.isnan(guard):
+        raise ValueError("guard: expected a number of standard errors, got nan")
     shared = one.weights.keys() & other.weights.keys()
     if shared and one.weights.keys() != other.weights.keys():
         raise ValueError(f"other: got the models {sorted(map(str, shared))}, which are among those of `one`")

@@ -8,6 +8,7 @@ import torch
 
 from mmb.metrics import evaluate
 from mmb.training import Observer, Run, RunError, evaluate_run, export_run, resolve, train
+from mmb.training.loop import branch_average
 from mmb.training.loop.branch_average import average_branches, branch_weights, validation_values
 from mmb.training.loop.evaluate import evaluate_part, part_logits, recalibrate
 from mmb.training.loop.outcome import load_weights
@@ -75,13 +76,14 @@ def test_the_start_is_taken_if_it_is_better_on_validation_rows(tmp_path, spoiled
         assert result["valid"] == pytest.approx(start.result()["valid"])
 
 
-@pytest.mark.parametrize(("guard", "taken"), [(1.0, "ce"), (1e6, "start")])
-def test_the_average_must_be_better_beyond_noise(tmp_path, guard, taken):
+@pytest.mark.parametrize(("errors", "taken"), [(0.25, "ce"), (1e6, "start")])
+def test_the_average_must_be_better_than_its_start_beyond_noise(tmp_path, monkeypatch, errors, taken):
     """Beside a start that knows nothing."""
+    monkeypatch.setattr(branch_average, "_BETTER_THAN_START", errors)
     recipe = soup_recipe(
         branches={"ce": {"optimizer": {"lr": 0.02}}},
         optimizer={"lr": 1e-5},
-        soup={"guard": guard, "start": True},
+        soup={"start": True},
         data={"noise": 0.0},
     )
     facts = train(Run.create(tmp_path, recipe))["branches"]

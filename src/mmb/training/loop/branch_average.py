@@ -22,6 +22,7 @@ from mmb.training.runs.log import NoLog, RunLog, read_log
 from mmb.training.runs.run import Run
 from mmb.training.runs.scoring import autocast, predict_logits, task_metrics
 
+_BETTER_THAN_START = 0.25  # standard errors by which an average must be better than what it started from
 _MOST_LABELS = 2_000_000  # of validation rows for which a metric is computed on twenty folds of them
 
 
@@ -90,14 +91,14 @@ def average_branches(setup: Setup, branches: Mapping[str, Run]) -> soup.Soup:
 
 
 def better_than_start(setup: Setup, found: soup.Soup, start: Run) -> soup.Soup:
-    """The average if it is better than its start on the validation rows beyond noise, or else the start.
+    """The average, or what it started from if the average is not better enough on the validation rows.
 
     Where cross-entropy overfits early, every branch goes further in that direction, and few validation rows
-    cannot tell.
+    can hardly tell.
     """
     first = soup.uniform({SHARED_START: _weights(start.best_checkpoint(), setup)}, like=setup.model)
     with autocast(setup.dataset.device, getattr(torch, setup.recipe.training.precision)):
-        return soup.better(first, found, validation_values(setup), guard=setup.recipe.soup.guard)
+        return soup.better(found, first, validation_values(setup), guard=-_BETTER_THAN_START)
 
 
 def branch_weights(branch: Run, setup: Setup) -> dict[str, Tensor]:

@@ -200,10 +200,11 @@ class SoupSettings:
             steps it did not need to the first branch.
         rule: "greedy" averages the weights of the branches that raise the validation metric, "uniform" those
             of all.
-        guard: How many standard errors of the validation metric a greedy average must be above that of all
-            branches, and an average above what all branches start from; if it is not, that is taken.
-        start: Whether what all branches start from takes the place of their average unless that is better, as
-            where cross-entropy overfits early.
+        guard: With "greedy": how many standard errors the average must be above that of all branches; if it
+            is not, that is taken.
+        start: Whether what all branches start from takes the place of their average unless that is better on
+            the validation rows, by a quarter of a standard error: it is not where cross-entropy overfits
+            early.
     """
 
     share: Positive = 0.1
