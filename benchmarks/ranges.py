@@ -10,6 +10,7 @@ The ranges and the step size were chosen on twelve tables of the group KEEL, on 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,15 @@ from from_scratch import read, run_all, table
 
 METHODS: dict[str, dict[str, Any]] = {
     "plain": {"method": "ce", "model": {"ranges": 0}, "optimizer": {"lr": 3e-3}},
-    "plain, lr 0.001": {"method": "ce", "model": {"ranges": 0}},
     "ranges": {"method": "ce"},
 }
+
+
+def tables(logs: Sequence[Path]) -> Iterator[str]:
+    """A table for each group of data sets, with its title, as Markdown."""
+    for group in GROUPS:
+        records = [record for record in read(logs) if record["set"] in named([group])]
+        yield f"## {group}\n\n" + "\n".join(table(METHODS, records))
 
 
 def main() -> None:
@@ -38,9 +45,7 @@ def main() -> None:
     if options.command == "run":
         run_all(METHODS, named(options.sets), options.seeds, options.log)
         return
-    for group in GROUPS:
-        records = [record for record in read(options.logs) if record["set"] in named([group])]
-        print(f"## {group}\n", *table(METHODS, records), "", sep="\n")
+    print("\n\n".join(tables(options.logs)))
 
 
 if __name__ == "__main__":

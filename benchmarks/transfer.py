@@ -2,7 +2,7 @@
 
     python benchmarks/transfer.py run --output runs/transfer --log results/transfer/runs.jsonl [--sets ...]
     python benchmarks/transfer.py run --sets KEEL --plans --log results/transfer/keel.jsonl
-    python benchmarks/transfer.py table results/transfer/runs.jsonl
+    python benchmarks/transfer.py table results/transfer/runs.jsonl --plans
 
 `run` trains, for each data set and seed, one start by cross-entropy, and from it the default soup and its
 controls as `mmb train` does; then all branches that any plan has (`--plans` with nothing leaves them out). It
@@ -180,7 +180,7 @@ def measure(
     steps = {title: run.result()["steps"] for title, run in runs.items()}
     seconds = round(time.perf_counter() - began, 1)
     facts = {"set": name, "seed": seed, "commit": commit(), "steps": steps, "seconds": seconds}
-    return {**facts, "device": setup.dataset.device.type, "rows": rows}
+    return {**facts, "device": setup.dataset.device.type, "chosen": True, "rows": rows}
 
 
 def _branches(run: Run) -> dict[str, Run]:
@@ -240,7 +240,8 @@ def run_all(options: argparse.Namespace) -> None:
 def read(paths: Sequence[Path]) -> list[dict[str, Any]]:
     """The records of some logs; in older ones, the default is that of their time.
 
-    What is made of branches becomes the start where that is better on validation rows, as in `mmb train`.
+    There, what is made of branches becomes the start where that is better on validation rows. In newer ones,
+    `mmb train` has chosen between both.
     """
     records = [json.loads(line) for path in paths for line in path.read_text().splitlines()]
     for record in records:
@@ -249,7 +250,8 @@ def read(paths: Sequence[Path]) -> list[dict[str, Any]]:
             rows[DEFAULT] = rows[_EARLIER]
         for row, found in rows.items():
             made = row in (DEFAULT, CONTROL, "CE longer") or "; " in row
-            if made and rows["start"]["valid"]["pauc"] > found["valid"]["pauc"]:
+            better = rows["start"]["valid"]["pauc"] > found["valid"]["pauc"]
+            if made and better and not record.get("chosen"):
                 rows[row] = rows["start"]
     return records
 
@@ -293,11 +295,11 @@ class Differences:
         return max(rows, key=lambda row: self.over_sets(row, "pauc", without))
 
 
-def tables(records: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Lines of Markdown."""
+def tables(records: Sequence[Mapping[str, Any]], plans: bool = False) -> Iterator[str]:
+    """Lines of Markdown: the default, and with `plans` also its rivals."""
     against = Differences(records)
     seeds = {name: sum(record["set"] == name for record in records) for name in against.sets}
-    soups = [row for row in against.shared if row.split("; ")[0] in PLANS]
+    soups = [row for row in against.shared if plans and row.split("; ")[0] in PLANS]
     yield "## The soup beside as much cross-entropy\n"
     yield (
         f"Test rows, minus the average of five CE branches of as many steps ({CONTROL}), x 1,000: mean over "
@@ -373,11 +375,14 @@ def main() -> None:
     run.add_argument("--device", default="cpu")
     table = commands.add_parser("table")
     table.add_argument("logs", nargs="+", type=Path)
+    table.add_argument(
+        "--plans", action="store_true", help="other plans and rules, too, where logs have them"
+    )
     options = parser.parse_args()
     if options.command == "run":
         run_all(options)
     else:
-        print("\n".join(tables(read(options.logs))))
+        print("\n".join(tables(read(options.logs), options.plans)))
 
 
 if __name__ == "__main__":

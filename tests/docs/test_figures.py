@@ -66,34 +66,37 @@ def test_transfer(monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     transfer = importlib.import_module("transfer")
     page = (ROOT / "results/transfer/README.md").read_text(encoding="utf-8")
-    small, all_sets = (
-        "\n".join(transfer.tables(transfer.read([ROOT / "results/transfer" / log for log in logs]))) + "\n"
-        for logs in (["runs.jsonl"], ["runs.jsonl", "gpu.jsonl"])
-    )
-    assert page.endswith(all_sets)
-    tables = "\n".join(transfer.tables(new := transfer.read([ROOT / "results/transfer/keel.jsonl"]))) + "\n"
-    keel = (ROOT / "results/transfer/keel.md").read_text(encoding="utf-8")
-    assert keel.endswith(tables)
-    against = transfer.Differences(new)
-    gained = [
-        statistics.fmean(against.mean(name, "soup", metric) for name in against.sets)
-        for metric in transfer.METRICS
-    ]
-    for text in (keel, page, README):
-        assert f"gains {gained[0]:.4f}" in " ".join(text.split())
-        assert all(f"{value:.4f}" in text for value in gained)
-    earlier = "\n".join(transfer.tables(transfer.read([ROOT / "results/transfer/fresh.jsonl"]))) + "\n"
-    assert (ROOT / "results/transfer/fresh.md").read_text(encoding="utf-8").endswith(earlier)
+
+    def tables(*logs, plans=False):
+        records = transfer.read([ROOT / "results/transfer" / log for log in logs])
+        return "\n".join(transfer.tables(records, plans)) + "\n"
+
+    assert page.endswith(tables("default.jsonl", "gpu.jsonl"))
+    rivals = (ROOT / "results/transfer/plans.md").read_text(encoding="utf-8")
+    assert rivals.endswith(tables("runs.jsonl", "gpu.jsonl", plans=True))
+    for log in ("keel", "unseen"):
+        own = (ROOT / f"results/transfer/{log}.md").read_text(encoding="utf-8")
+        assert own.endswith(tables(f"{log}.jsonl"))
+        against = transfer.Differences(transfer.read([ROOT / f"results/transfer/{log}.jsonl"]))
+        gained = [
+            statistics.fmean(against.mean(name, "soup", metric) for name in against.sets)
+            for metric in transfer.METRICS
+        ]
+        for text in (own, page):
+            shown = "{:.4f} in partial AUC, {:.4f} in average precision and {:.4f} in AUC".format(*gained)
+            assert shown in " ".join(text.split()), log
+    earlier = (ROOT / "results/transfer/fresh.md").read_text(encoding="utf-8")
+    assert earlier.endswith(tables("fresh.jsonl", plans=True))
     measured = table_rows(page, "| data set | seeds | CE average")
     for name, shown in table_rows(CHOOSE, "| data set | cross-entropy").items():
         assert shown == [measured[name][place] for place in (1, 2, 3, 4, 5)], name
     scratch = importlib.import_module("from_scratch")
-    lines = (ROOT / "results/transfer/from_scratch.jsonl").read_text(encoding="utf-8").splitlines()
-    made = "\n".join(scratch.table([json.loads(line) for line in lines]))
+    records = scratch.read([ROOT / "results/transfer/from_scratch.jsonl"])
+    made = "\n".join(scratch.table(scratch.METHODS, records))
     assert made in page
     mean = [float(number) / 1000 for number in made.splitlines()[-1].split("|")[4].split(",")]
     assert f"gains {mean[0]:.3f} in partial AUC\n  and {mean[1]:.3f} in average precision" in README
-    small_sets = table_rows(small, "| data set | seeds | CE average")
+    small_sets = table_rows(tables("default.jsonl"), "| data set | seeds | CE average")
     means = [
         [float(cell.strip("*")) / 1000 for cell in rows["**mean**"][2:5]] for rows in (small_sets, measured)
     ]
@@ -102,6 +105,19 @@ def test_transfer(monkeypatch):
     shown = "gains {:.4f} in partial AUC, {:.4f} in average precision and {:.4f} in AUC".format(*gains)
     assert shown in README
     assert shown in page.replace("\n ", "")
+
+
+def test_ranges(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    module = importlib.import_module("ranges")
+    page = (ROOT / "results/tables/README.md").read_text(encoding="utf-8")
+    made = list(module.tables([ROOT / "results/tables/ranges.jsonl"]))
+    assert page.endswith("\n\n".join(made) + "\n")
+    *_, unseen = (one.splitlines()[-1].split("|")[4] for one in made)
+    gains = [float(number) / 1000 for number in unseen.split(",")]
+    shown = "{:.3f} in partial AUC, {:.3f} in average precision and {:.3f} in AUC".format(*gains)
+    training = (ROOT / "docs/training.md").read_text(encoding="utf-8")
+    assert all(shown in " ".join(text.split()) for text in (page, training, README))
 
 
 def test_the_picture_on_the_first_page(monkeypatch):
@@ -136,12 +152,8 @@ def test_promises():
 
 
 def test_estimator():
-    fewer, found = (
-        json.loads((ROOT / f"results/estimator/{name}.txt").read_text(encoding="utf-8").splitlines()[-1])[
-            "found"
-        ]
-        for name in ("keel_fewer_steps", "keel")
-    )
+    log = (ROOT / "results/estimator/unseen.txt").read_text(encoding="utf-8").splitlines()[-1]
+    found = json.loads(log)["found"]
     pages = [
         (ROOT / path).read_text(encoding="utf-8")
         for path in ("results/estimator/README.md", "docs/estimator.md")
@@ -150,17 +162,14 @@ def test_estimator():
     assert rows[0] == rows[1]
     assert len(rows[0]) == len(found)
     partial = "partial AUC up to 0.1"
+    methods = ("soup", "ce", "boosting", "forest")
     for name, seeds in found.items():
-        values = [statistics.mean(seed[method][partial] for seed in seeds) for method in ("soup", "ce")]
-        values += [
-            statistics.mean(one[tree][partial] for one in fewer[name]) for tree in ("boosting", "forest")
-        ]
+        values = [statistics.mean(seed[method][partial] for seed in seeds) for method in methods]
         assert rows[0][name.removeprefix("KEEL ")][1:5] == [f"{value:.3f}" for value in values]
-    for log in (found, fewer):
-        for metric, text in ((partial, "partial AUC"), ("average precision", "average precision")):
-            seeds = [seed for seeds in log.values() for seed in seeds]
-            gain = statistics.mean(seed["soup"][metric] - seed["ce"][metric] for seed in seeds)
-            assert re.search(rf"{gain:.4f} \([\d.]+\)\s+in {text}", pages[0]), (metric, gain)
+    for metric, text in ((partial, "partial AUC"), ("average precision", "average precision")):
+        seeds = [seed for seeds in found.values() for seed in seeds]
+        gain = statistics.mean(seed["soup"][metric] - seed["ce"][metric] for seed in seeds)
+        assert re.search(rf"{gain:.4f} \([\d.]+\)\s+in {text}", pages[0]), (metric, gain)
 
 
 def test_costs():
