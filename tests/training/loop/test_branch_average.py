@@ -76,7 +76,7 @@ def test_the_start_is_taken_if_it_is_better_on_validation_rows(tmp_path, spoiled
         assert result["valid"] == pytest.approx(start.result()["valid"])
 
 
-@pytest.mark.parametrize(("errors", "taken"), [(0.25, "ce"), (1e6, "start")])
+@pytest.mark.parametrize(("errors", "taken"), [(1.5, "ce"), (1e6, "start")])
 def test_the_average_must_be_better_than_its_start_beyond_noise(tmp_path, monkeypatch, errors, taken):
     """Beside a start that knows nothing."""
     monkeypatch.setattr(branch_average, "_BETTER_THAN_START", errors)

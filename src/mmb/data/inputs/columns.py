@@ -129,7 +129,7 @@ class ColumnEncoder:
 
     @property
     def numeric_places(self) -> list[int]:
-        """Which of the encoded features are those."""
+        """Places of the columns of numbers and dates among the encoded features."""
         found: list[int] = self._layout.columns.tolist()
         return found
 

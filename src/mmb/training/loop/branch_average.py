@@ -22,7 +22,7 @@ from mmb.training.runs.log import NoLog, RunLog, read_log
 from mmb.training.runs.run import Run
 from mmb.training.runs.scoring import autocast, predict_logits, task_metrics
 
-_BETTER_THAN_START = 0.25  # standard errors by which an average must be better than what it started from
+_BETTER_THAN_START = 1.5  # standard errors by which an average must be better than what it started from
 _MOST_LABELS = 2_000_000  # of validation rows for which a metric is computed on twenty folds of them
 
 

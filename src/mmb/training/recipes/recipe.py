@@ -202,9 +202,8 @@ class SoupSettings:
             of all.
         guard: With "greedy": how many standard errors the average must be above that of all branches; if it
             is not, that is taken.
-        start: Whether what all branches start from takes the place of their average unless that is better on
-            the validation rows, by a quarter of a standard error: it is not where cross-entropy overfits
-            early.
+        start: Whether to take what all branches start from, unless their average is better on the validation
+            rows, by 1.5 standard errors. It is not where cross-entropy overfits early.
     """
 
     share: Positive = 0.1
