@@ -84,7 +84,7 @@ def _images(root, monkeypatch, name):
     return {}
 
 
-@pytest.fixture(scope="module", params=[*mmb.data.available_datasets(), "molecules as fingerprints"])
+@pytest.fixture(scope="module", params=[*mmb.data.available_datasets(), "fingerprint", "descriptors"])
 def case(request, tmp_path_factory):
     """Name, root and options of a data set whose files are there, in the layout of its publisher."""
     with pytest.MonkeyPatch.context() as monkeypatch:
@@ -92,8 +92,8 @@ def case(request, tmp_path_factory):
 
 
 def _case(name, root, monkeypatch):
-    if name == "molecules as fingerprints":
-        return "molecules", root, _molecules(root, features="fingerprint", bits=64)
+    if name in ("fingerprint", "descriptors"):
+        return "molecules", root, _molecules(root, features=name, bits=64)
     if name == "digits":
         pytest.importorskip("sklearn")
         return name, root, {}

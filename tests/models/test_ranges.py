@@ -10,6 +10,9 @@ from scipy import stats
 from mmb.auc.compositional.per_task_model import is_mlp, stacked_mlp
 from mmb.data import Dataset
 from mmb.data.inputs.columns import Category, ColumnEncoder, Number
+from mmb.data.inputs.descriptors import COUNT
+from mmb.data.inputs.featurize import Featurizer
+from mmb.data.inputs.molecule_cache import MoleculeEncoder
 from mmb.models import MultiTask, Ranges, build, mlp
 
 
@@ -81,6 +84,16 @@ def test_networks_divide_the_columns_of_a_table_that_hold_numbers():
     assert first.columns.tolist() == [2, 3]
     assert linear.in_features == 4 + 2 * 3
     assert type(build("mlp", data, hidden=[8]).encoder[0]) is torch.nn.Linear
+
+
+def test_of_molecules_they_divide_the_descriptors():
+    encoder = MoleculeEncoder("smiles", Featurizer("descriptors", bits=16))
+    assert encoder.numeric_places == list(range(16, 16 + COUNT))
+    assert MoleculeEncoder("smiles", Featurizer("fingerprint", bits=16)).numeric_places == []
+    split = {part: torch.arange(2) for part in ("train", "valid", "test")}
+    inputs, labels = torch.randn(2, 16 + COUNT), torch.zeros(2, 1, dtype=torch.int8)
+    data = Dataset("molecules", inputs, labels, split, ("active",), encoder)
+    assert build("mlp", data, hidden=[4], ranges=3).encoder[1].in_features == 16 + 4 * COUNT
 
 
 def test_every_task_may_have_its_own_weights_behind_them():

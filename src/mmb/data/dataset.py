@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -58,6 +58,15 @@ class Encoder(Protocol):
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON from which `mmb.data.encoder_from_json` makes the same encoder."""
+
+
+@runtime_checkable
+class FeatureEncoder(Encoder, Protocol):
+    """An encoder whose inputs are features `[n, features]`: zeros and ones, except for some numbers."""
+
+    @property
+    def numeric_places(self) -> list[int]:
+        """Places of the numbers among the features."""
 
 
 @dataclass(frozen=True)

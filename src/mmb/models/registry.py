@@ -10,8 +10,7 @@ from torch import Tensor
 
 from mmb._import_paths import from_import_path, is_import_path
 from mmb._names import nearest
-from mmb.data.dataset import Dataset
-from mmb.data.inputs.columns import ColumnEncoder
+from mmb.data.dataset import Dataset, FeatureEncoder
 from mmb.data.inputs.graphs import GraphBatch
 from mmb.models.multitask import MultiTask
 from mmb.models.pretrained import load_weights
@@ -74,7 +73,7 @@ def complete(name: str, dataset: Dataset, **given: Any) -> dict[str, Any]:
     found: dict[str, Any] = {"num_tasks": len(dataset.task_names)}
     if name == "mlp":
         found |= {"num_inputs": row.shape[1], "hidden": [256, 256]}
-        if given.get("ranges") and isinstance(dataset.encoder, ColumnEncoder):
+        if given.get("ranges") and isinstance(dataset.encoder, FeatureEncoder):
             found["columns"] = dataset.encoder.numeric_places
     elif kind == "images":
         found["channels"] = row.shape[1]

@@ -1,5 +1,7 @@
 """Settings by the size of the data and the rarity of its positives."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -30,6 +32,14 @@ def test_the_rule(rows, rate, batch, epochs, rich):
     assert found["sampler"] == {"batch_size": batch, "rich_fraction": rich}
     assert found["training"]["epochs"] == pytest.approx(epochs, rel=0.01)
     assert found["training"].get("evaluate_every") == (50 if rows == 500 else None)
+
+
+def test_fingerprints_of_molecules_train_for_fewer_steps():
+    few = data(500, 0.2)
+    for features, steps in (("descriptors", 300), ("fingerprint", 300), ("graph", 1500)):
+        found = adapted_to(replace(few, details={"features": features}))["training"]
+        assert found["epochs"] * 400 / 128 == pytest.approx(steps, rel=0.01)
+        assert found["evaluate_every"] == steps // 30
 
 
 def test_tasks_without_positives_do_not_count():

@@ -119,6 +119,24 @@ def test_later_fragments_win_and_another_name_drops_options():
     assert resolved("method=ce", base=chosen).grid == {}
 
 
+def test_the_network_follows_from_what_molecules_are_read_as():
+    """Graphs have a network of their own, and train as long as anything; fingerprints overfit sooner."""
+    own = {"method": "ce", "data": {"name": "molecules", "path": "assays.csv"}}
+    recipe = resolve(own)
+    assert (recipe.data["features"], recipe.data["bits"]) == ("descriptors", 1024)
+    assert recipe.model.items() >= {"name": "mlp", "ranges": 8, "dropout": 0.5}.items()
+    assert (recipe.training.epochs, recipe.optimizer.weight_decay) == (15, 1e-4)
+    assert resolved("data.features=fingerprint", base=own).model["ranges"] == 0
+    graphs = resolved("data.features=graph", base=own)
+    assert graphs.model["name"] == "gin"
+    assert (graphs.training.epochs, graphs.optimizer.weight_decay) == (30, 0)
+    assert resolved("model.name=mlp", "model.hidden=[9]", "training.epochs=2", base=own).training.epochs == 2
+    for name in ("model.name=gin", "model.name=mmb.models.graph_isomorphism:gin"):
+        assert resolved(name, base=own).data["features"] == "graph"
+    assert resolve({"method": "ce", "data": {"name": "molpcba"}}).model["name"] == "gin"
+    assert resolve({"method": "ce", "data": {"name": "muv"}}).training.epochs == 6
+
+
 def test_objectives_train_for_the_rate_that_is_reported():
     assert resolved("training.max_fpr=0.3").objective["max_fpr"] == 0.3
     assert resolved("training.max_fpr=0.3", "objective.max_fpr=0.2").objective["max_fpr"] == 0.2

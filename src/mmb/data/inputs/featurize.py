@@ -1,7 +1,7 @@
-"""SMILES to arrays: graphs as the Open Graph Benchmark defines them, or Morgan fingerprints.
+"""SMILES to arrays: graphs as the Open Graph Benchmark defines them, or Morgan fingerprints and descriptors.
 
 Worker processes each take a piece of the list. A molecule that RDKit refuses is marked and becomes a single
-unknown atom (or a fingerprint of zeros), so that rows keep their places.
+unknown atom (or zeros), so that rows keep their places.
 """
 
 import gc
@@ -9,14 +9,15 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from mmb._extras import require
 from mmb._processes import end_with_parent
 from mmb.data.dataset import Progress
+from mmb.data.inputs.descriptors import describe
 from mmb.data.inputs.graphs import ATOM_DIMS, BOND_DIMS
 
-Features = Literal["graph", "fingerprint"]
+Features = Literal["graph", "fingerprint", "descriptors"]
 _PIECE = 1000
 _UNKNOWN_ATOM = (118, 4, 11, 11, 9, 5, 5, 0, 0)  # "misc" of every feature that has one
 
@@ -25,15 +26,15 @@ _UNKNOWN_ATOM = (118, 4, 11, 11, 9, 5, 5, 0, 0)  # "misc" of every feature that 
 class Featurizer:
     """What is computed for every molecule."""
 
-    features: Features = "graph"  # `"graph"`, or `"fingerprint"` for Morgan bits
+    features: Features = "graph"  # or `"fingerprint"`, Morgan bits; `"descriptors"` are numbers besides them
     radius: int = 2  # of the fingerprint, in bonds
     bits: int = 2048  # length of the fingerprint, a multiple of 8
     strict: bool = True  # refuse molecules with impossible valences; if not, they are read without that check
     scaffolds: bool = False  # also compute Bemis-Murcko scaffolds, and tell which molecules are the same
 
     def __post_init__(self) -> None:
-        if self.features not in ("graph", "fingerprint"):
-            raise ValueError(f"features must be 'graph' or 'fingerprint', got {self.features!r}")
+        if self.features not in get_args(Features):
+            raise ValueError(f"features must be one of {get_args(Features)}, got {self.features!r}")
         if self.bits < 8 or self.bits % 8 or self.radius < 0:
             raise ValueError(
                 f"need radius >= 0 and bits a positive multiple of 8, got {self.radius}, {self.bits}"
@@ -46,7 +47,8 @@ class Featurizer:
 
         Always `usable` (bool `[n]`); `scaffold` and `canonical` (`int32 [n]`, equal for rows with the same
         scaffold or the same molecule, numbered by first appearance) if scaffolds are asked for; for graphs
-        the arrays of `GraphInputs.from_arrays`; for fingerprints `packed`, `uint8 [n, bits / 8]`.
+        the arrays of `GraphInputs.from_arrays`; for fingerprints `packed`, `uint8 [n, bits / 8]`, and with
+        descriptors also those, `float32 [n, COUNT]`.
         """
         pieces = [smiles[start : start + _PIECE] for start in range(0, len(smiles), _PIECE)]
         done, results = 0, []
@@ -69,6 +71,8 @@ class Featurizer:
         with require("rdkit.rdBase", extra="molecules").BlockLogs():
             molecules = [parse(text, self.strict) for text in smiles]
             arrays = _graphs(molecules) if self.features == "graph" else self._fingerprints(molecules)
+            if self.features == "descriptors":
+                arrays["descriptors"] = describe(molecules)
             arrays["usable"] = np.array([molecule is not None for molecule in molecules])
             if self.scaffolds:
                 arrays["scaffold"] = [_scaffold(molecule) for molecule in molecules]

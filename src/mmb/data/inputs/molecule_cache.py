@@ -15,6 +15,7 @@ from mmb.data.dataset import SPLITS, Dataset, Inputs, NewRows, Progress
 from mmb.data.files import cache
 from mmb.data.files.table import TextTable
 from mmb.data.files.table_formats import read_batches, read_table
+from mmb.data.inputs.descriptors import COUNT
 from mmb.data.inputs.featurize import Featurizer
 from mmb.data.inputs.graphs import GraphInputs
 from mmb.data.inputs.label_columns import read_labels
@@ -23,21 +24,28 @@ from mmb.data.splits import grouped_split, split_rows
 
 @dataclass(frozen=True)
 class PackedBits:
-    """Fingerprints, eight bits to a byte; `inputs[rows]` is float `[rows, 8 * bytes]` of zeros and ones."""
+    """Fingerprints, eight bits to a byte; `inputs[rows]` is float `[rows, 8 * bytes]` of zeros and ones.
+
+    If there are descriptors, they follow the bits.
+    """
 
     packed: Tensor  # `uint8 [n, bytes]`, the first bit of each eight the highest, as `numpy.packbits` has it
+    descriptors: Tensor | None = None  # `float [n, descriptors]`
 
     def __len__(self) -> int:
         return len(self.packed)
 
     def to(self, device: torch.device | str) -> Self:
-        """The same bits on `device`."""
-        return type(self)(self.packed.to(device))
+        """The same on `device`."""
+        return type(self)(
+            self.packed.to(device), None if self.descriptors is None else self.descriptors.to(device)
+        )
 
     def __getitem__(self, rows: Tensor) -> Tensor:
-        chosen = self.packed[rows.to(self.packed.device, non_blocking=True)]
-        shifts = torch.arange(7, -1, -1, dtype=torch.uint8, device=chosen.device)
-        return ((chosen.unsqueeze(-1) >> shifts) & 1).flatten(1).float()
+        rows = rows.to(self.packed.device, non_blocking=True)
+        shifts = torch.arange(7, -1, -1, dtype=torch.uint8, device=rows.device)
+        bits = ((self.packed[rows].unsqueeze(-1) >> shifts) & 1).flatten(1).float()
+        return bits if self.descriptors is None else torch.cat([bits, self.descriptors[rows]], 1)
 
 
 @dataclass(frozen=True)
@@ -68,6 +76,12 @@ class MoleculeEncoder:
             for row in (~table.fits).nonzero().flatten().tolist():
                 problems[row] = "it has more or fewer cells than the header"
             yield NewRows(cells, _inputs(tensors), problems)
+
+    @property
+    def numeric_places(self) -> list[int]:
+        """Places of the descriptors among the inputs, which are more than zeros and ones."""
+        bits = self.featurizer.bits
+        return list(range(bits, bits + COUNT)) if self.featurizer.features == "descriptors" else []
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON, from which `from_json` makes the same encoder."""
@@ -156,4 +170,6 @@ def open_dataset(
 
 
 def _inputs(tensors: Mapping[str, Tensor]) -> Inputs:
-    return PackedBits(tensors["packed"]) if "packed" in tensors else GraphInputs.from_arrays(tensors)
+    if "packed" in tensors:
+        return PackedBits(tensors["packed"], tensors.get("descriptors"))
+    return GraphInputs.from_arrays(tensors)

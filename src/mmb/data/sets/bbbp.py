@@ -2,7 +2,7 @@
 
 From Martins et al. (J. Chem. Inf. Model. 2012), as MoleculeNet distributes it (Wu et al., Chemical Science
 2018), without the molecules that cannot be read; no license stated. One task. Features and split are those of
-`moleculenet`: graphs or Morgan fingerprints, split by Bemis-Murcko scaffolds (80 / 10 / 10, nothing random),
+`moleculenet`: graphs or fingerprints, split by Bemis-Murcko scaffolds (80 / 10 / 10, nothing random),
 or at random by a seed.
 """
 

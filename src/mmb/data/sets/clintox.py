@@ -2,7 +2,7 @@
 
 From the SWEETLEAD and AACT databases, as MoleculeNet distributes it (Wu et al., Chemical Science 2018),
 without the molecules that cannot be read; no license stated. Two tasks, 94% and 7.6% positive, no label
-missing. Features and split are those of `moleculenet`: graphs or Morgan fingerprints, split by Bemis-Murcko
+missing. Features and split are those of `moleculenet`: graphs or fingerprints, split by Bemis-Murcko
 scaffolds (80 / 10 / 10, nothing random), or at random by a seed.
 """
 

@@ -2,7 +2,7 @@
 
 From the AIDS antiviral screen of the Drug Therapeutics Program, US National Cancer Institute, as MoleculeNet
 distributes it (Wu et al., Chemical Science 2018), no license stated; one task with 1,443 positives. Features
-and split are those of `moleculenet`: graphs or Morgan fingerprints, split by Bemis-Murcko scaffolds (80
+and split are those of `moleculenet`: graphs or fingerprints, split by Bemis-Murcko scaffolds (80
 / 10 / 10, nothing random), or at random by a seed.
 """
 

@@ -106,7 +106,8 @@ class MoleculeSet:
 
         Args:
             root: Where data sets are kept.
-            features: `"graph"` as the Open Graph Benchmark defines it, or `"fingerprint"` (Morgan).
+            features: `"graph"` as the Open Graph Benchmark defines it, `"fingerprint"` (Morgan), or
+                `"descriptors"`: numbers of RDKit besides it.
             radius: Of the fingerprint, in bonds.
             bits: Length of the fingerprint.
             split: `"scaffold"`, or `"random"` by the seed.

@@ -1,10 +1,11 @@
 """Your own molecules: a CSV file with a column of SMILES and label columns, gaps allowed.
 
-Features are graphs as the Open Graph Benchmark defines them, or Morgan fingerprints; they are computed once
-and cached under the root by the file's checksum. Molecules that RDKit cannot read keep their row, but belong
-to no part of the split. Split by Bemis-Murcko scaffolds (80 / 10 / 10, nothing random), at random by the
-seed, also stratified by labels, or by a column of the file that says train, valid or test. Rows of the same
-molecule, by canonical SMILES, are in the same part, unless such a column says otherwise.
+Features are graphs as the Open Graph Benchmark defines them, or Morgan fingerprints, with descriptors or
+without; they are computed once and cached under the root by the file's checksum. Molecules that RDKit cannot
+read keep their row, but belong to no part of the split. Split by Bemis-Murcko scaffolds (80 / 10 / 10,
+nothing random), at random by the seed, also stratified by labels, or by a column of the file that says train,
+valid or test. Rows of the same molecule, by canonical SMILES, are in the same part, unless such a column says
+otherwise.
 """
 
 import hashlib
@@ -83,7 +84,7 @@ def load(
         split_column: Column that says train, valid or test for each row.
         fractions: Of train, valid and test.
         seed: Seed of the random split.
-        features: `"graph"` or `"fingerprint"`.
+        features: `"graph"`, `"fingerprint"` (Morgan), or `"descriptors"`: numbers of RDKit besides it.
         radius: Of the fingerprint, in bonds.
         bits: Length of the fingerprint.
     """

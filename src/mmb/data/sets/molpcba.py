@@ -38,7 +38,7 @@ def load(root: Path, *, features: Features = "graph", radius: int = 2, bits: int
 
     Args:
         root: Where data sets are kept.
-        features: `"graph"` or `"fingerprint"`.
+        features: `"graph"`, `"fingerprint"` (Morgan), or `"descriptors"`: numbers of RDKit besides it.
         radius: Of the fingerprint, in bonds.
         bits: Length of the fingerprint.
     """

@@ -2,7 +2,7 @@
 
 Maximum Unbiased Validation (Rohrer and Baumann, J. Chem. Inf. Model. 2009): actives of PubChem assays among
 decoys chosen to be hard to tell apart by simple features, as MoleculeNet distributes it; no license stated.
-Features and split are those of `moleculenet`: graphs or Morgan fingerprints, split by Bemis-Murcko
+Features and split are those of `moleculenet`: graphs or fingerprints, split by Bemis-Murcko
 scaffolds (80 / 10 / 10, nothing random), or at random by a seed.
 """
 

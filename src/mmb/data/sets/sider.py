@@ -2,7 +2,7 @@
 
 From the Side Effect Resource (Kuhn et al., Nucleic Acids Research 2016, CC BY-NC-SA 4.0), as MoleculeNet
 distributes it (Wu et al., Chemical Science 2018). 1.5% to 92% of a task's labels are positive. Features and
-split are those of `moleculenet`: graphs or Morgan fingerprints, split by Bemis-Murcko scaffolds (80
+split are those of `moleculenet`: graphs or fingerprints, split by Bemis-Murcko scaffolds (80
 / 10 / 10, nothing random), or at random by a seed.
 """
 

@@ -2,7 +2,7 @@
 
 From the Tox21 data challenge (2014), as MoleculeNet distributes it (Wu et al., Chemical Science 2018);
 measured by US federal agencies, no license stated. 2.9% to 16% of a task's measured labels are positive.
-Features and split are those of `moleculenet`: graphs or Morgan fingerprints, split by Bemis-Murcko
+Features and split are those of `moleculenet`: graphs or fingerprints, split by Bemis-Murcko
 scaffolds (80 / 10 / 10, nothing random), or at random by a seed.
 """
 

@@ -2,8 +2,8 @@
 
 From the ToxCast program of the US Environmental Protection Agency, as MoleculeNet distributes it (Wu et
 al., Chemical Science 2018), no license stated. 0.3% to 83% of a task's measured labels are positive; some
-tasks have only 19 positives. Features and split are those of `moleculenet`: graphs or Morgan
-fingerprints, split by Bemis-Murcko scaffolds (80 / 10 / 10, nothing random), or at random by a seed.
+tasks have only 19 positives. Features and split are those of `moleculenet`: graphs or fingerprints, split
+by Bemis-Murcko scaffolds (80 / 10 / 10, nothing random), or at random by a seed.
 """
 
 from mmb.data.sets.moleculenet import MoleculeSet

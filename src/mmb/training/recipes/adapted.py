@@ -3,8 +3,9 @@
 The rule, for data sets without presets of their own:
 
 - `sampler.batch_size` is 128, 256 beyond 50,000 training rows, 512 beyond 200,000, 1024 beyond 800,000.
-- `training.epochs` is 30, but at least as many as make 1,500 steps, and at most as many as make 30,000.
-- `training.evaluate_every` is 50 steps where an epoch has fewer.
+- `training.epochs` is 30, but at least as many as make 1,500 steps (300 for fingerprints of molecules, which
+  overfit sooner), and at most as many as make 30,000.
+- `training.evaluate_every` is a thirtieth of those fewest steps where an epoch has fewer.
 - `sampler.rich_fraction` is 0.5 if a uniform batch has fewer than two positives of the median task, else 0.
 
 `benchmarks/adapted.py` measures it.
@@ -18,8 +19,9 @@ from mmb.training.recipes.nested import Fragment, flatten, nest
 from mmb.training.recipes.resolution import resolve
 
 _BATCH, _LARGEST_BATCH, _MANY_ROWS = 128, 1024, 50_000
-_EPOCHS, _FEWEST_STEPS, _MOST_STEPS = 30, 1500, 30_000
-_EVALUATE_EVERY = 50  # steps, at least
+_EPOCHS, _MOST_STEPS = 30, 30_000
+_FEWEST_STEPS, _FEWEST_OF_FINGERPRINTS = 1500, 300
+_FEWEST_EVALUATIONS = 30
 _FEW_POSITIVES, _RICH = 2.0, 0.5
 
 
@@ -49,12 +51,14 @@ def adapted_to(dataset: Dataset) -> Fragment:
     rows, positives = max(1, len(labels)), (labels == 1).sum(0).double()
     doublings = max(0, math.ceil(math.log(rows / _MANY_ROWS, 4)))
     batch = min(_LARGEST_BATCH, _BATCH * 2**doublings)
-    steps = min(max(_EPOCHS * rows / batch, _FEWEST_STEPS), _MOST_STEPS)
+    fingerprints = dataset.details.get("features") in ("fingerprint", "descriptors")
+    fewest = _FEWEST_OF_FINGERPRINTS if fingerprints else _FEWEST_STEPS
+    steps = min(max(_EPOCHS * rows / batch, fewest), _MOST_STEPS)
     some = positives[positives > 0]
     share = float(some.median()) / rows if len(some) else 0.0
     training = {"epochs": float(f"{steps * batch / rows:.3g}")}
-    if rows < _EVALUATE_EVERY * batch:  # else it is once per epoch
-        training["evaluate_every"] = _EVALUATE_EVERY
+    if rows < fewest // _FEWEST_EVALUATIONS * batch:  # else it is once per epoch
+        training["evaluate_every"] = fewest // _FEWEST_EVALUATIONS
     return {
         "sampler": {"batch_size": batch, "rich_fraction": _RICH if share * batch < _FEW_POSITIVES else 0.0},
         "training": training,

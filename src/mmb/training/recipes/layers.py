@@ -8,7 +8,14 @@ from mmb._import_paths import is_import_path
 from mmb._names import nearest
 from mmb.training.recipes.components import has_parts, objective_class
 from mmb.training.recipes.nested import Fragment, merge
-from mmb.training.recipes.presets import DATA, DEFAULT_PARTS, METHODS, NETWORKS, default_model, method_of
+from mmb.training.recipes.presets import (
+    DEFAULT_PARTS,
+    METHODS,
+    NETWORKS,
+    for_data,
+    for_inputs,
+    method_of,
+)
 from mmb.training.recipes.recipe import RecipeError
 
 
@@ -17,7 +24,9 @@ def with_presets(fragment: Fragment) -> Fragment:
     method = known_method(fragment.get("method"))
     name = name_in(fragment, "data")
     presets: Fragment = {"data": {"name": name}}
-    for part in (DATA.get(name, {}), method_of(method).defaults):
+    chosen = fragment.get("model")
+    network = chosen.get("name") if isinstance(chosen, Mapping) else None
+    for part in (for_data(name, network), method_of(method).defaults):
         presets = merge(presets, part)
     if has_parts(method):
         presets = _with_parts(presets, fragment)
@@ -27,7 +36,7 @@ def with_presets(fragment: Fragment) -> Fragment:
     if isinstance(training, Mapping) and "epochs" in training and "training" in presets:
         presets["training"] = {key: value for key, value in presets["training"].items() if key != "steps"}
     merged = merge(presets, fragment)
-    merged = merge({"model": default_model(merged["data"])}, merged)
+    merged = merge(for_inputs(merged["data"]), merged)
     return merge(NETWORKS.get(name_in(merged, "model"), {}), merged)
 
 

@@ -1,8 +1,9 @@
 """Methods by name, defaults that work untuned for each method and data set, and values to try when tuning.
 
-A recipe is put together from fragments, later ones winning: `NETWORKS` of its network, `DATA` of its data
-set, `METHODS` of its method, the recipe's own file, and the command line. The same data set gives every
-method the same network, number of rows per step and number of steps, so comparisons are fair by default.
+A recipe is put together from fragments, later ones winning: `NETWORKS` of its network, `for_inputs` of its
+kind of inputs, `for_data` of its data set, `METHODS` of its method, the recipe's own file, and the command
+line. The same data set gives every method the same network, number of rows per step and number of steps, so
+comparisons are fair by default.
 """
 
 from collections.abc import Mapping
@@ -83,7 +84,7 @@ METHODS: dict[str, Method] = {
         "mmb.auc:CrossEntropy",
         {
             "branches": {f"ce-{k}": CONTROL for k in range(1, 6)},
-            "soup": {"share": 0.1, "rule": "uniform"},
+            "soup": {"share": 0.1},
         },
     ),
     "ce-longer": Method(
@@ -100,14 +101,9 @@ def method_of(name: str) -> Method:
 DEFAULT_PARTS: Fragment = {"ce": {}, "auc": {}}
 """The parts of a sum for which a recipe states none, as `objective.parts`."""
 
-_FINGERPRINTS: Fragment = {
-    "data": {"features": "fingerprint", "bits": 1024},
-    "optimizer": {"weight_decay": 1e-4},
-    "training": {"epochs": 15},
-}
-
-_OWN_TABLES = ("table", "csv")
-_MANY_INPUTS: Fragment = {"optimizer": {"lr": 1e-3}}  # ranges of numbers: see `default_model`
+_SOME_MOLECULES: Fragment = {
+    "data": {"features": "descriptors", "bits": 1024}
+}  # too few to learn from graphs
 
 # Their activations are large, and every batch is decoded by one process.
 _LARGE_IMAGES: Fragment = {"training": {"evaluation_batch_size": 256}}
@@ -118,24 +114,19 @@ DATA: dict[str, Fragment] = {
         "training": {"steps": 1000, "evaluate_every": 50},
     },
     "synthetic": {"model": {"hidden": [64]}},
-    **dict.fromkeys(_OWN_TABLES, _MANY_INPUTS),
-    "tox21": _FINGERPRINTS,
-    "toxcast": _FINGERPRINTS,
+    **dict.fromkeys(("molecules", "tox21", "toxcast", "sider", "hiv", "bbbp", "clintox"), _SOME_MOLECULES),
     # Thirty positives among 75,000 rows: most uniform batches would have none of a task.
     "muv": {
-        **_FINGERPRINTS,
+        **_SOME_MOLECULES,
         "sampler": {"batch_size": 512, "rich_fraction": 0.5, "tasks_per_step": 4, "rows_per_task": 64},
         "training": {"epochs": 6},
     },
-    "sider": _FINGERPRINTS,
-    "hiv": _FINGERPRINTS,
-    "bbbp": _FINGERPRINTS,
-    "clintox": _FINGERPRINTS,
     "images": _LARGE_IMAGES,
     "celeba": _LARGE_IMAGES,
     "chexpert": _LARGE_IMAGES,
 }
 
+_OWN_TABLES = ("table", "csv")
 _MOLECULES = ("molecules", "molpcba", "tox21", "toxcast", "muv", "sider", "hiv", "bbbp", "clintox")
 _IMAGES = {
     **dict.fromkeys(("images", "cifar10", "cifar100", "celeba"), "resnet18"),
@@ -143,15 +134,28 @@ _IMAGES = {
 }
 
 
-def default_model(data: Fragment) -> Fragment:
-    """The network for the section `data` of a recipe, where none is chosen."""
-    if data["name"] in _IMAGES:
-        return {"name": _IMAGES[data["name"]]}
-    if data["name"] in _MOLECULES:
-        fingerprint = data.get("features") == "fingerprint"
-        return {"name": "mlp", "hidden": [256], "dropout": 0.5} if fingerprint else {"name": "gin"}
-    ranges = 8 if data["name"] in _OWN_TABLES else 0  # columns of a table often act through thresholds
-    return {"name": "mlp", "hidden": [256, 256], "ranges": ranges}
+def for_data(name: str, network: str | None) -> Fragment:
+    """The fragment of a data set; molecules are left as graphs for a network other than a perceptron."""
+    found = DATA.get(name, {})
+    if name in _MOLECULES and network not in (None, "mlp"):
+        return {section: options for section, options in found.items() if section != "data"}
+    return found
+
+
+def for_inputs(data: Fragment) -> Fragment:
+    """The network for the section `data` of a recipe, and how to train it, where that is not chosen."""
+    name = data["name"]
+    if name in _IMAGES:
+        return {"model": {"name": _IMAGES[name]}}
+    if name in _MOLECULES:
+        if data.get("features", "graph") == "graph":
+            return {"model": {"name": "gin"}}
+        ranges = 8 if data["features"] == "descriptors" else 0
+        model = {"name": "mlp", "hidden": [256], "dropout": 0.5, "ranges": ranges}
+        return {"model": model, "optimizer": {"weight_decay": 1e-4}, "training": {"epochs": 15}}
+    if name in _OWN_TABLES:  # their columns often act through thresholds
+        return {"model": {"name": "mlp", "hidden": [256, 256], "ranges": 8}, "optimizer": {"lr": 1e-3}}
+    return {"model": {"name": "mlp", "hidden": [256, 256], "ranges": 0}}
 
 
 NETWORKS: dict[str, Fragment] = {
