@@ -30,7 +30,7 @@ from mmb.training.loop.evaluate import recalibrate
 from mmb.training.loop.outcome import commit
 from mmb.training.loop.randomness import own_randomness
 from mmb.training.loop.setup import find_device, make_setup
-from transfer import METRICS, Differences, _cell, _folder, _metrics, read
+from transfer import METRICS, Differences, _cell, folder_of, metrics_of, read
 
 ANCHORS = (0.0, 1.0, 2.0, 4.0)  # weights of cross-entropy
 METHODS = {"auc": 2.0, "auc-ct-heads": 2.0, "pauc": 4.0, "pauc-pairwise": 4.0, "sopa-s": 4.0}  # the defaults
@@ -50,12 +50,12 @@ def branches() -> dict[str, dict[str, Any]]:
 def measure(name: str, seed: int, folder: Path, device: str, share: float) -> dict[str, Any]:
     """Metrics of the start and of every branch of a data set and a seed."""
     began = time.perf_counter()
-    folder = folder / _folder(name) / f"seed-{seed}"
+    folder = folder / folder_of(name) / f"seed-{seed}"
     folder.mkdir(parents=True, exist_ok=True)
     training = {"tensorboard": False, "device": device}
     shared = merge(SETS[name](seed, folder), {"seed": seed, "training": training})
     # all with the same seed, so the same batches: their noise cancels
-    made = {_folder(title): {**branch, "seed": 1000 * seed} for title, branch in branches().items()}
+    made = {folder_of(title): {**branch, "seed": 1000 * seed} for title, branch in branches().items()}
     soup = {"rule": "uniform", "share": share}  # the average is not used
     recipe = resolve(merge(shared, {"method": "soup", "branches": made, "soup": soup}))
     assert recipe.pretrain is not None
@@ -68,10 +68,10 @@ def measure(name: str, seed: int, folder: Path, device: str, share: float) -> di
         setup = make_setup(recipe)
     rows = {"start": {part: start.result()[part] for part in ("valid", "test")}}
     for title in branches():
-        setup.model.load_state_dict(branch_weights(trained[_folder(title)], setup))
+        setup.model.load_state_dict(branch_weights(trained[folder_of(title)], setup))
         if recipe.training.batch_norm == "recalibrate":
             recalibrate(setup)
-        rows[title] = _metrics(setup)
+        rows[title] = metrics_of(setup)
     facts = {"set": name, "seed": seed, "commit": commit(), "share": share}
     return {**facts, "seconds": round(time.perf_counter() - began, 1), "rows": rows}
 

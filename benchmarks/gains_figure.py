@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 FIGURE = ROOT / "docs" / "images" / "gains.svg"
-ROW, LEFT, WIDTH, SCALE = 22, 170, 720, 6  # pixels; the last per 0.001
+ROW, LEFT, WIDTH, SCALE = 22, 170, 720, 12  # pixels; the last per 0.001
 COLORS = {"partial AUC (FPR up to 0.1)": "#2f6fb0", "average precision": "#e08a2e"}
 CELL = re.compile(r"([+-][\d.]+)(?: \(([\d.]+)\))?")
 
@@ -41,7 +41,7 @@ def figure():
     for place, (name, color) in enumerate(COLORS.items()):
         parts.append(f'<rect x="{LEFT + 210 * place}" y="34" width="12" height="12" fill="{color}"/>')
         parts.append(f'<text x="{LEFT + 18 + 210 * place}" y="45" fill="#1c1c1c">{name}</text>')
-    for tick in (-20, 0, 20, 40, 60):
+    for tick in (-20, -10, 0, 10, 20):
         x = zero + tick * SCALE
         parts.append(f'<line x1="{x}" y1="54" x2="{x}" y2="{height - 20}" stroke="#d0d0d0"/>')
         parts.append(

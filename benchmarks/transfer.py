@@ -94,7 +94,6 @@ RULES: dict[str, SoupSettings] = {
 
 CONTROL = "CE average"  # of as many branches, with as many steps
 _CONTROLS = [f"ce-{number}" for number in range(1, 6)]
-BY_AUC = "default, selected by AUC"
 DEFAULT = "soup"  # what `mmb train --method soup` does
 _EARLIER = "A short, fresh pairwise; greedy, guard 1"  # the default before
 METRICS = ("pauc", "ap", "auc")
@@ -108,7 +107,7 @@ def measure(
 ) -> dict[str, Any]:
     """Metrics of the start, every branch, the controls and all soups of a data set and a seed."""
     began = time.perf_counter()
-    folder = folder / _folder(name) / f"seed-{seed}"
+    folder = folder / folder_of(name) / f"seed-{seed}"
     folder.mkdir(parents=True, exist_ok=True)
     shared = merge(
         ALL_SETS[name](seed, folder), {"seed": seed, "training": {"tensorboard": False, "device": device}}
@@ -139,8 +138,6 @@ def measure(
     }
     with own_randomness(seed, find_device(device)):
         setup = make_setup(recipe)
-    by_auc = replace(setup, recipe=replace(recipe, training=replace(recipe.training, select="auc")))
-    rows[BY_AUC] = _averaged(by_auc, _branches(runs[DEFAULT]))
 
     # All branches of all plans; the averages of these runs are not used.
     if set(plans) == set(PLANS):
@@ -163,15 +160,15 @@ def measure(
     for place, (methods, lengths) in groups.items():
         trained = [one for one in methods if one in needed]
         if trained:
-            chosen = {_folder(one): methods[one] for one in methods if one in needed or one == "ce"}
+            chosen = {folder_of(one): methods[one] for one in methods if one in needed or one == "ce"}
             soup = {"rule": "uniform", **lengths}
-            found = _branches(from_start(_folder(place), "soup", branches=chosen, soup=soup))
-            branches |= {one: found[_folder(one)] for one in trained}
+            found = branches_of(from_start(folder_of(place), "soup", branches=chosen, soup=soup))
+            branches |= {one: found[folder_of(one)] for one in trained}
     for branch in branches:
         setup.model.load_state_dict(branch_weights(branches[branch], setup))
         if recipe.training.batch_norm == "recalibrate":
             recalibrate(setup)
-        rows[branch] = _metrics(setup)
+        rows[branch] = metrics_of(setup)
     for plan, names in plans.items():
         for rule, settings in RULES.items():
             chosen = replace(setup, recipe=replace(recipe, soup=settings))
@@ -183,7 +180,8 @@ def measure(
     return {**facts, "device": setup.dataset.device.type, "chosen": True, "rows": rows}
 
 
-def _branches(run: Run) -> dict[str, Run]:
+def branches_of(run: Run) -> dict[str, Run]:
+    """The branches of a run by name."""
     return {name: Run.open(run.path / "branches" / name) for name in run.recipe.branches}
 
 
@@ -196,14 +194,16 @@ def _averaged(setup: Setup, branches: Mapping[str, Run]) -> dict[str, Any]:
     """Metrics of the average of branches, as the recipe of the setup says."""
     soup = average_branches(setup, branches)
     setup.model.load_state_dict(soup.model.state_dict())
-    return {**_metrics(setup), "picked": list(soup.picked)}
+    return {**metrics_of(setup), "picked": list(soup.picked)}
 
 
-def _folder(name: str) -> str:
+def folder_of(name: str) -> str:
+    """The name of a data set's folder."""
     return name.replace(", ", "-").replace(" ", "-")
 
 
-def _metrics(setup: Setup) -> dict[str, dict[str, float]]:
+def metrics_of(setup: Setup) -> dict[str, dict[str, float]]:
+    """Mean metrics of the setup's network on validation and test rows."""
     limit = setup.recipe.training.max_fpr
     return {part: mean_metrics(task_metrics(*part_logits(setup, part), limit)) for part in ("valid", "test")}
 

@@ -448,11 +448,39 @@ def test_the_better_of_two_must_be_better_beyond_noise():
         found = soup.better(one, other, lambda model: gains * (model is other.model), guard=guard)
         assert found.picked == (("b",) if second else ("a",))
         assert found.trials[-1].accepted == second
-    for guard, second in ((0.0, False), (-0.3, False), (-0.4, True)):  # the other is that much worse
-        found = soup.better(one, other, lambda model: -gains * (model is other.model), guard=guard)
-        assert found.picked == (other if second else one).picked
-    with pytest.raises(ValueError, match="guard"):
-        soup.better(one, other, lambda model: gains, guard=math.nan)
+    for guard in (math.nan, -1.0):
+        with pytest.raises(ValueError, match="guard"):
+            soup.better(one, other, lambda model: gains, guard=guard)
+
+
+def test_evidence_is_in_units_of_the_noise_of_each_metric():
+    others = torch.randn(2, 4, generator=seeded()).double()
+    gains = torch.tensor([[3.0, -2.0, 3.0, -2.0], [300.0, -200.0, 300.0, -200.0]])
+    units = 0.5 / (math.sqrt(25 / 3) / 2)  # mean over standard error
+    assert soup.evidence(others + gains, others) == pytest.approx(units)
+    assert soup.evidence(others - gains, others) == pytest.approx(-units)
+    halved = gains * torch.tensor([[1.0], [0.0]])
+    assert soup.evidence(others + halved, others) == pytest.approx(units / 2)
+
+
+def test_evidence_without_spread_or_without_values():
+    nothing, some = torch.full((1, 3), math.nan), torch.tensor([[1.0, 1.0, math.nan]])
+    assert math.isnan(soup.evidence(nothing, some))
+    assert soup.evidence(some + 1, some) > 1e6
+    assert soup.evidence(some, some) == 0
+    assert soup.evidence(torch.tensor([[0.6]]), torch.tensor([[0.5]])) > 1e6  # a single value
+    both = torch.cat([nothing, some])
+    assert soup.evidence(both + torch.tensor([0.1, 0.3, 0.0]), both) == pytest.approx(2)
+
+
+def test_pseudo_values_of_several_metrics_are_those_of_each():
+    scores = torch.randn(60, 3, generator=seeded()).double()
+    labels = (scores + torch.randn(60, 3, generator=seeded(1)) > 1).float()
+    each = [metrics.roc_auc, metrics.average_precision]
+    found = soup.jackknife(lambda s, y: torch.stack([one(s, y) for one in each]), scores, labels)
+    assert found.shape == (2, 20)
+    for row, one in zip(found, each, strict=True):
+        torch.testing.assert_close(row, soup.jackknife(one, scores, labels))
 
 
 def test_averages_that_have_some_models_in_common_are_refused():

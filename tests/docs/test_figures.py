@@ -109,15 +109,35 @@ def test_transfer(monkeypatch):
 
 def test_ranges(monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
-    module = importlib.import_module("ranges")
+    comparison = importlib.import_module("inputs").COMPARISONS["tables"]
     page = (ROOT / "results/tables/README.md").read_text(encoding="utf-8")
-    made = list(module.tables([ROOT / "results/tables/ranges.jsonl"]))
+    made = list(comparison.tables())
     assert page.endswith("\n\n".join(made) + "\n")
     *_, unseen = (one.splitlines()[-1].split("|")[4] for one in made)
     gains = [float(number) / 1000 for number in unseen.split(",")]
     shown = "{:.3f} in partial AUC, {:.3f} in average precision and {:.3f} in AUC".format(*gains)
     training = (ROOT / "docs/training.md").read_text(encoding="utf-8")
     assert all(shown in " ".join(text.split()) for text in (page, training, README))
+
+
+def test_molecules(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    comparisons = importlib.import_module("inputs").COMPARISONS
+    page = (ROOT / "results/molecules/README.md").read_text(encoding="utf-8")
+    training = (ROOT / "docs/training.md").read_text(encoding="utf-8")
+    made = [table for name in ("molecules", "graphs") for table in comparisons[name].tables()]
+    assert page.endswith("\n\n".join(made) + "\n")
+    for table in made:
+        gains = [float(number) / 1000 for number in table.splitlines()[-1].split("|")[4].split(",")]
+        shown = "{:.3f} in partial AUC, {:.3f} in average precision and {:.3f} in AUC".format(*gains)
+        assert all(shown in " ".join(text.split()) for text in (page, training, README))
+
+
+def test_how_far_to_go_from_the_start(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    module = importlib.import_module("halfway")
+    page = (ROOT / "results/transfer/halfway.md").read_text(encoding="utf-8")
+    assert page.endswith("\n".join(module.table()) + "\n")
 
 
 def test_the_picture_on_the_first_page(monkeypatch):

@@ -9,7 +9,7 @@ the average of their weights is a good model, often better than each of them, at
 """
 
 from mmb.soup.pseudo_values import jackknife
-from mmb.soup.selection import Soup, Trial, better, greedy, uniform
+from mmb.soup.selection import Soup, Trial, better, evidence, greedy, uniform
 from mmb.soup.states import average
 
-__all__ = ["Soup", "Trial", "average", "better", "greedy", "jackknife", "uniform"]
+__all__ = ["Soup", "Trial", "average", "better", "evidence", "greedy", "jackknife", "uniform"]

@@ -20,13 +20,13 @@ def jackknife(
 
     Args:
         metric: From scores and labels to a value for each task, such as `metrics.roc_auc`; the mean over
-            tasks that have one is taken.
+            tasks that have one is taken. Several metrics at once are `[metrics, m]`.
         scores: `[n]` or `[n, m]`.
         labels: The same shape: 0, 1, or missing (NaN in floating point, -1 in integers).
         folds: Number of folds; those rows that are positives of a task are spread evenly over them.
 
     Returns:
-        float64 `[folds]`; all NaN if no task has a value.
+        float64 `[folds]`, or `[metrics, folds]`; all NaN if no task has a value.
 
     Raises:
         ValueError: If shapes differ, or there are fewer than two folds.
@@ -46,5 +46,5 @@ def jackknife(
     without = torch.stack(
         [metric(scores[fold != number], labels[fold != number]).double() for number in range(folds)]
     )
-    values = (folds * whole - (folds - 1) * without).nanmean(1)
-    return values + (whole.nanmean() - values.nanmean())
+    values = (folds * whole - (folds - 1) * without).nanmean(-1).movedim(0, -1)
+    return values + (whole.nanmean(-1) - values.nanmean(-1)).unsqueeze(-1)

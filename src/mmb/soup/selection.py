@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from mmb.soup.pool import Model, Models, Pool
 from mmb.soup.states import Name, shares_of
 
+_LEAST_ERROR = 1e-12  # of differences without any spread, to divide by
+
 
 @dataclass(frozen=True)
 class Trial:
@@ -197,18 +199,16 @@ def better(one: Soup, other: Soup, evaluate: Callable[[nn.Module], Any], *, guar
         one: An average, also of a single model; it is returned if neither is better.
         other: Another average, of the same models or of others.
         evaluate: As for `greedy`.
-        guard: How many standard errors the gain of the other must have; 0 for any gain. If it is negative,
-            the other may be that much worse.
+        guard: How many standard errors the gain of the other must have; 0 for any gain.
 
     Returns:
         The better one. Its `weights` list the models of both; those it is not made of have a share of zero.
 
     Raises:
         ValueError: If some models of both have the same name, but not all; if `evaluate` returns different
-            numbers of values; or if the guard is not a number.
+            numbers of values; or if the guard is negative.
     """
-    if math.isnan(guard):
-        raise ValueError("guard: expected a number of standard errors, got nan")
+    _check_guard(guard)
     shared = one.weights.keys() & other.weights.keys()
     if shared and one.weights.keys() != other.weights.keys():
         raise ValueError(f"other: got the models {sorted(map(str, shared))}, which are among those of `one`")
@@ -224,6 +224,24 @@ def better(one: Soup, other: Soup, evaluate: Callable[[nn.Module], Any], *, guar
     trial = Trial(other.picked, one.picked, gain, error, enough)
     trials = (*one.trials, *other.trials, trial)
     return Soup(kept.model, weights, {**one.values, **other.values, **alone}, value, trials)
+
+
+def evidence(values: Tensor, others: Tensor) -> float:
+    """By how many standard errors values are higher than others, as the mean over several metrics.
+
+    The fewer the rows, the less one metric tells; several, each in units of its own noise, tell more.
+
+    Args:
+        values: What each metric found for one model, `[metrics, n]`: `n` tasks, or folds of rows.
+        others: The same for another model.
+
+    Returns:
+        The number; NaN if no metric has values for both. A single value of each has no standard error: any
+        difference is then beyond all noise.
+    """
+    found = [_paired(one, other) for one, other in zip(values, others, strict=True)]
+    units = [gain / (error if error > _LEAST_ERROR else _LEAST_ERROR) for gain, error in found]
+    return float(torch.tensor(units).nanmean())
 
 
 def _check_guard(guard: float) -> None:

@@ -23,8 +23,8 @@ BRANCHES = {"ce": {}, "auc": {}, "pauc": {}, "ce+auc": {"method": "sum"}}
 
 
 def soup_recipe(soup=None, **changes):
-    """Of which the start never takes the place, unless a test asks for it."""
-    settings = {"share": 0.5, "guard": 0.0, "start": False, **(soup or {})}
+    """A greedy one, of which the start never takes the place, unless a test asks for it."""
+    settings = {"share": 0.5, "rule": "greedy", "guard": 0.0, "start": False, **(soup or {})}
     return tiny_recipe("soup", **{"branches": BRANCHES, "soup": settings, **changes})
 
 
@@ -76,18 +76,36 @@ def test_the_start_is_taken_if_it_is_better_on_validation_rows(tmp_path, spoiled
         assert result["valid"] == pytest.approx(start.result()["valid"])
 
 
-@pytest.mark.parametrize(("errors", "taken"), [(1.5, "ce"), (1e6, "start")])
-def test_the_average_must_be_better_than_its_start_beyond_noise(tmp_path, monkeypatch, errors, taken):
+@pytest.mark.parametrize(
+    ("whole", "halfway", "shares"),
+    [
+        (1.0, 0.25, {"start": 0, "ce": 0.5, "auc": 0.5}),
+        (1e6, 0.25, {"start": 0.5, "ce": 0.25, "auc": 0.25}),
+        (1e6, 1e6, {"start": 1, "ce": 0, "auc": 0}),
+    ],
+)
+def test_the_average_goes_as_far_from_its_start_as_noise_allows(
+    tmp_path, monkeypatch, whole, halfway, shares
+):
     """Beside a start that knows nothing."""
-    monkeypatch.setattr(branch_average, "_BETTER_THAN_START", errors)
+    monkeypatch.setattr(branch_average, "_WHOLE", whole)
+    monkeypatch.setattr(branch_average, "_HALFWAY", halfway)
+    branch = {"method": "ce", "optimizer": {"lr": 0.02}}
     recipe = soup_recipe(
-        branches={"ce": {"optimizer": {"lr": 0.02}}},
+        branches={"ce": branch, "auc": branch},
         optimizer={"lr": 1e-5},
-        soup={"start": True},
+        soup={"start": True, "rule": "uniform"},
         data={"noise": 0.0},
     )
-    facts = train(Run.create(tmp_path, recipe))["branches"]
-    assert {name for name, one in facts.items() if one["share"]} == {taken}
+    run = Run.create(tmp_path, recipe)
+    facts = train(run)["branches"]
+    assert {name: one["share"] for name, one in facts.items()} == shares
+    start = checkpoint.load(Run.open(run.path / "pretrain").best_checkpoint())["job"]["model"]
+    parts = {"start": start} | {
+        name: last_weights(Run.open(run.path / "branches" / name)) for name in recipe.branches
+    }
+    for entry, value in last_weights(run).items():
+        torch.testing.assert_close(value, sum(share * parts[name][entry] for name, share in shares.items()))
 
 
 @pytest.mark.parametrize(("select", "sign"), [("bedroc", 1), ("brier", -1)])

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from mmb import soup
-from mmb.metrics import METRICS
+from mmb.metrics import METRICS, MetricName
 from mmb.training.loop.evaluate import CalibrationInputs, evaluate_part, recalibrate
 from mmb.training.loop.observer import Observer
 from mmb.training.loop.outcome import finish, plain_means
@@ -22,7 +22,8 @@ from mmb.training.runs.log import NoLog, RunLog, read_log
 from mmb.training.runs.run import Run
 from mmb.training.runs.scoring import autocast, predict_logits, task_metrics
 
-_BETTER_THAN_START = 1.5  # standard errors by which an average must be better than what it started from
+# Standard errors by which an average must be better than what it started from, and the point halfway.
+_WHOLE, _HALFWAY = 1.0, 0.25
 _MOST_LABELS = 2_000_000  # of validation rows for which a metric is computed on twenty folds of them
 
 
@@ -47,7 +48,7 @@ def conclude(
         observer.begin(run, steps, steps)
         found = average_branches(setup, branches)
         if run.recipe.soup.start:
-            found = better_than_start(setup, found, start)
+            found = as_far_as_supported(setup, found, start, branches)
         facts = {**facts, "branches": branch_facts(setup, found, start, branches)}
         setup.model.load_state_dict(found.model.state_dict())
         log_from = (run.path, 0, 0, run.recipe.training.tensorboard)
@@ -75,9 +76,7 @@ def average_branches(setup: Setup, branches: Mapping[str, Run]) -> soup.Soup:
     stopped = {name for name in related if branches[name].result().get("stopped_early")}
     kept = related if related[0] in stopped else [name for name in related if name not in stopped]
     states = {name: branch_weights(branches[name], setup) for name in (*kept, *fresh)}
-    frozen = setup.recipe.training.batch_norm == "frozen"
-    options: dict[str, Any] = {"like": setup.model, "batches": None if frozen else CalibrationInputs(setup)}
-    values = validation_values(setup)
+    options, values = _averaging(setup), validation_values(setup)
     with autocast(setup.dataset.device, getattr(torch, setup.recipe.training.precision)):
         together = {name: states[name] for name in kept}
         found = soup.uniform(together, **options)
@@ -90,15 +89,39 @@ def average_branches(setup: Setup, branches: Mapping[str, Run]) -> soup.Soup:
     return found
 
 
-def better_than_start(setup: Setup, found: soup.Soup, start: Run) -> soup.Soup:
-    """The average, or what it started from if the average is not better enough on the validation rows.
+def as_far_as_supported(setup: Setup, found: soup.Soup, start: Run, branches: Mapping[str, Run]) -> soup.Soup:
+    """The average, the point halfway to it, or the start: as far as the validation rows support going.
 
-    Where cross-entropy overfits early, every branch goes further in that direction, and few validation rows
-    can hardly tell.
+    Where cross-entropy overfits early, every branch goes further in that direction, and of few validation
+    rows, no one metric can tell; so several do together. Halfway there is more than half of the gain, and
+    less to lose. A fresh branch is not on any way from the start, so it is taken as a whole or not at all.
     """
-    first = soup.uniform({SHARED_START: _weights(start.best_checkpoint(), setup)}, like=setup.model)
+    first = soup.uniform({SHARED_START: start_weights(start, setup)}, like=setup.model)
+    values = validation_values(setup, "auc", "pauc")
     with autocast(setup.dataset.device, getattr(torch, setup.recipe.training.precision)):
-        return soup.better(found, first, validation_values(setup), guard=-_BETTER_THAN_START)
+        before = values(first.model)
+        if not soup.evidence(values(found.model), before) <= _WHOLE:  # also if there is nothing to tell
+            return found
+        if any(branches[name].recipe.fresh for name in branches if name in found.picked):
+            return first
+        half = halfway(setup, found, start, branches)
+        return half if soup.evidence(values(half.model), before) > _HALFWAY else first
+
+
+def halfway(setup: Setup, found: soup.Soup, start: Run, branches: Mapping[str, Run]) -> soup.Soup:
+    """The point between the start and an average of its branches."""
+    shares = {SHARED_START: 0.5}
+    weights = {SHARED_START: start_weights(start, setup)}
+    for name, branch in branches.items():
+        if name in found.picked:
+            shares[name], weights[name] = found.weights[name] / 2, branch_weights(branch, setup)
+    return soup.uniform(weights, weights=shares, **_averaging(setup))
+
+
+def _averaging(setup: Setup) -> dict[str, Any]:
+    """Arguments for averages of the setup's network: statistics of its batch normalization are computed."""
+    frozen = setup.recipe.training.batch_norm == "frozen"
+    return {"like": setup.model, "batches": None if frozen else CalibrationInputs(setup)}
 
 
 def branch_weights(branch: Run, setup: Setup) -> dict[str, Tensor]:
@@ -107,32 +130,39 @@ def branch_weights(branch: Run, setup: Setup) -> dict[str, Tensor]:
     return _weights(branch.best_checkpoint() if branch.recipe.fresh else last, setup)
 
 
+def start_weights(start: Run, setup: Setup) -> dict[str, Tensor]:
+    """The weights that all branches start from: those that the first phase selected."""
+    return _weights(start.best_checkpoint(), setup)
+
+
 def _weights(path: Path, setup: Setup) -> dict[str, Tensor]:
     weights: dict[str, Tensor] = checkpoint.load_selected(path, setup.ranks)["job"]["model"]
     return {name: value.to(setup.dataset.device) for name, value in weights.items()}
 
 
-def validation_values(setup: Setup) -> Callable[[nn.Module], Tensor]:
-    """The metric that selects weights, of any network on the validation rows: of folds, or of each task.
+def validation_values(setup: Setup, *also: MetricName) -> Callable[[nn.Module], Tensor]:
+    """Metrics of any network on the validation rows, `[metrics, n]`: of folds of rows, or of each task.
 
-    Higher is better: a metric of which less is better has the other sign.
-
-    Folds of rows tell better how sure it is; where they would take long, the spread between tasks has to do.
+    They are the one that selects weights, and others of AUC, partial AUC and average precision. Higher is
+    better: a metric of which less is better has the other sign. Folds tell better how sure it is; where they
+    would take long, the spread between tasks has to do.
     """
     dataset, settings = setup.dataset, setup.recipe.training
     rows = dataset.split["valid"]
     labels = dataset.labels[rows.to(dataset.device)]
     precision = getattr(torch, settings.precision)
+    names = dict.fromkeys((settings.select, *also))
 
-    def metric(logits: Tensor, labels: Tensor) -> Tensor:
-        found = task_metrics(logits, labels, settings.max_fpr, settings.select)[settings.select]
-        return found if METRICS[settings.select].higher_is_better else -found
+    def metrics(logits: Tensor, labels: Tensor) -> Tensor:
+        found = task_metrics(logits, labels, settings.max_fpr, settings.select)
+        signed = [found[name] if METRICS[name].higher_is_better else -found[name] for name in names]
+        return torch.stack(signed)
 
     def values(model: nn.Module) -> Tensor:
         size = settings.evaluation_batch_size
         logits = predict_logits(model, dataset, rows, size, precision, setup.ranks)
         folds = labels.numel() <= _MOST_LABELS
-        found = soup.jackknife(metric, logits, labels) if folds else metric(logits, labels)
+        found = soup.jackknife(metrics, logits, labels) if folds else metrics(logits, labels)
         return setup.ranks.from_main(found)
 
     return values
@@ -145,7 +175,7 @@ def branch_facts(
     training, facts = setup.recipe.training, {}
     parts = ("valid", "test") if training.test else ("valid",)
     for name, run in {SHARED_START: start, **branches}.items():
-        weights = _weights(run.best_checkpoint(), setup) if run is start else branch_weights(run, setup)
+        weights = (start_weights if run is start else branch_weights)(run, setup)
         result = run.result()
         kept = ("method", "steps", "seconds", "stopped_early")
         setup.model.load_state_dict(weights)

@@ -198,17 +198,17 @@ class SoupSettings:
         share: Steps of each branch, as a share of those of the first phase.
         fresh_share: The same for branches that begin at random weights. One that is stopped early leaves the
             steps it did not need to the first branch.
-        rule: "greedy" averages the weights of the branches that raise the validation metric, "uniform" those
-            of all.
+        rule: "uniform" averages the weights of all branches that were not stopped early, "greedy" those of
+            branches that raise the validation metric.
         guard: With "greedy": how many standard errors the average must be above that of all branches; if it
             is not, that is taken.
-        start: Whether to take what all branches start from, unless their average is better on the validation
-            rows, by 1.5 standard errors. It is not where cross-entropy overfits early.
+        start: Whether to go from what all branches start from to their average only as far as the validation
+            rows support it: all the way, halfway, or not at all, as where cross-entropy overfits early.
     """
 
     share: Positive = 0.1
     fresh_share: Positive = 0.25
-    rule: Literal["greedy", "uniform"] = "greedy"
+    rule: Literal["uniform", "greedy"] = "uniform"
     guard: NotNegative = 1.0
     start: bool = True
 
