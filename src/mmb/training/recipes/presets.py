@@ -101,9 +101,8 @@ def method_of(name: str) -> Method:
 DEFAULT_PARTS: Fragment = {"ce": {}, "auc": {}}
 """The parts of a sum for which a recipe states none, as `objective.parts`."""
 
-_SOME_MOLECULES: Fragment = {
-    "data": {"features": "descriptors", "bits": 1024}
-}  # too few to learn from graphs
+# Of a few thousand molecules, too little can be learned from graphs.
+_SOME_MOLECULES: Fragment = {"data": {"features": "descriptors", "bits": 1024}}
 
 # Their activations are large, and every batch is decoded by one process.
 _LARGE_IMAGES: Fragment = {"training": {"evaluation_batch_size": 256}}
