@@ -13,6 +13,7 @@ import torch
 from sklearn import datasets
 
 from _keel import one_task_per_class, read_keel
+from _molecule_samples import SAMPLES, write_sample
 from _r_tables import TABLES as R_TABLES
 from _r_tables import read_r_table
 from mmb.data.splits import stratified_split
@@ -69,6 +70,18 @@ def _own_table(
 
     def fragment(seed: int, folder: Path) -> dict[str, Any]:
         found = _rare_table(lambda: _bunch(*read(name)), one_task_per_class, keep)(seed, folder)
+        return merge(adapted({"method": "ce", **found}), found)
+
+    return fragment
+
+
+def _own_molecules(title: str) -> Callable[[int, Path], dict[str, Any]]:
+    """A file of molecules, split by scaffold, with what the command line adds to it."""
+
+    def fragment(seed: int, folder: Path) -> dict[str, Any]:
+        path = folder / "molecules.csv"
+        write_sample(title, path)
+        found = {"data": {"name": "molecules", "path": str(path)}}
         return merge(adapted({"method": "ce", **found}), found)
 
     return fragment
@@ -148,8 +161,10 @@ _MORE = (
 )
 UNSEEN = {f"KEEL {name}": _own_table(read_keel, name) for name in _MORE}
 UNSEEN |= {f"R {name}": _own_table(read_r_table, name) for name in R_TABLES}
-ALL_SETS = {**SETS, **KEEL, **UNSEEN}
-GROUPS = {"KEEL": KEEL, "UNSEEN": UNSEEN}
+# Molecules on which neither inputs nor rules were chosen.
+MOLECULES = {title: _own_molecules(title) for title in SAMPLES}
+ALL_SETS = {**SETS, **KEEL, **UNSEEN, **MOLECULES}
+GROUPS = {"KEEL": KEEL, "UNSEEN": UNSEEN, "MOLECULES": MOLECULES}
 """Data sets that may be named together."""
 
 

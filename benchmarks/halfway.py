@@ -100,7 +100,7 @@ def table() -> Iterator[str]:
     grouped = {name: group for group, sets in GROUPS.items() for name in sets}
     parts = {
         title: [record for record in records if grouped.get(record["set"], "others") == title]
-        for title in ("others", *GROUPS)
+        for title in ("others", "KEEL", "UNSEEN")
     }
     counts = [f"{title} ({len({record['set'] for record in part})})" for title, part in parts.items()]
     yield f"| average | judged by | whole | half | {' | '.join(counts)} | all | below -1 | lowest |"

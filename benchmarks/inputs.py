@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from _transfer_sets import GROUPS, named
+from _transfer_sets import MOLECULES, named
 from from_scratch import Methods, read, run_all, table
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -42,12 +42,15 @@ class Comparison:
 COMPARISONS = {
     "tables": Comparison(
         {"plain": {**DEFAULT, "model": {"ranges": 0}, "optimizer": {"lr": 3e-3}}, "ranges": DEFAULT},
-        {group: named([group]) for group in GROUPS},
+        {group: named([group]) for group in ("KEEL", "UNSEEN")},
         RESULTS / "tables/ranges.jsonl",
     ),
     "molecules": Comparison(
         {"fingerprint": {**DEFAULT, "data": {"features": "fingerprint"}}, "descriptors": DEFAULT},
-        {"Beside fingerprints alone": [*SMALL_MOLECULES, "ToxCast", "HIV", "MUV"]},
+        {
+            "Beside fingerprints alone": [*SMALL_MOLECULES, "ToxCast", "HIV", "MUV"],
+            "Beside fingerprints alone, not chosen on": list(MOLECULES),
+        },
         RESULTS / "molecules/descriptors.jsonl",
     ),
     "graphs": Comparison(
@@ -66,10 +69,12 @@ def main() -> None:
     parser.add_argument("command", choices=["run", "table"])
     parser.add_argument("comparison", choices=list(COMPARISONS))
     parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--groups", nargs="*", help="titles of some of its groups of data sets")
     options = parser.parse_args()
     chosen = COMPARISONS[options.comparison]
     if options.command == "run":
-        names = [name for group in chosen.groups.values() for name in group]
+        groups = options.groups or chosen.groups
+        names = [name for group in groups for name in chosen.groups[group]]
         run_all(chosen.methods, names, options.seeds, chosen.log)
     else:
         print("\n\n".join(chosen.tables()))

@@ -74,7 +74,7 @@ def test_transfer(monkeypatch):
     assert page.endswith(tables("default.jsonl", "gpu.jsonl"))
     rivals = (ROOT / "results/transfer/plans.md").read_text(encoding="utf-8")
     assert rivals.endswith(tables("runs.jsonl", "gpu.jsonl", plans=True))
-    for log in ("keel", "unseen"):
+    for log in ("keel", "unseen", "molecules"):
         own = (ROOT / f"results/transfer/{log}.md").read_text(encoding="utf-8")
         assert own.endswith(tables(f"{log}.jsonl"))
         against = transfer.Differences(transfer.read([ROOT / f"results/transfer/{log}.jsonl"]))

@@ -47,7 +47,7 @@ def evaluate(run: Run, setup: Setup, progress: Progress, log: RunLog, observer: 
     if math.isnan(value):
         raise ValueError(
             "no task has both a positive and a negative among the validation rows, so no weights can be "
-            "selected: give the data another split"
+            "selected: give the data another split, such as data.split=stratified for your own data"
         )
     found = {**valid, **training_metrics(setup), "seconds": progress.seconds}
     log.write("valid", progress.step, found)
