@@ -7,6 +7,7 @@ import re
 import statistics
 
 from docs.conftest import ROOT
+from mmb.training.loop import branch_average
 
 CHOOSE, OBJECTIVES, HYPERGRADIENTS, README = (
     (ROOT / page).read_text(encoding="utf-8")
@@ -138,6 +139,13 @@ def test_how_far_to_go_from_the_start(monkeypatch):
     module = importlib.import_module("halfway")
     page = (ROOT / "results/transfer/halfway.md").read_text(encoding="utf-8")
     assert page.endswith("\n".join(module.table()) + "\n")
+    records = [json.loads(line) for line in module.LOG.read_text().splitlines()]
+    limits = (branch_average._WHOLE, branch_average._HALFWAY)
+    rows = module.gains(records, "uniform", ("pauc", "auc"), limits)
+    gained = [statistics.fmean(column) / 1000 for column in zip(*rows, strict=True)]
+    shown = "{:.4f} in partial AUC, {:.4f} in average precision and {:.4f} in AUC".format(*gained)
+    transfer = (ROOT / "results/transfer/README.md").read_text(encoding="utf-8")
+    assert f"the rule of the default gains {shown}" in " ".join(transfer.split())
 
 
 def test_the_picture_on_the_first_page(monkeypatch):

@@ -1,8 +1,8 @@
 """Descriptors of molecules: numbers such as weight, lipophilicity, surface areas, counts of atoms and rings.
 
 All are from RDKit: 28 common properties, 36 surface areas by partial charge, refractivity and lipophilicity,
-and the 42 molecular quantum numbers. They take a third of a millisecond for a molecule; slower ones, such as
-connectivity indices, did not rank better (`results/molecules`).
+and the 42 molecular quantum numbers. They take 0.4 ms for a molecule; slower ones, such as connectivity
+indices, did not rank better (`results/molecules`).
 """
 
 from collections.abc import Sequence
