@@ -1,11 +1,13 @@
 """A run with branches: one start, branches for different objectives, the average of what they learn."""
 
+import math
 import shutil
 from dataclasses import replace
 
 import pytest
 import torch
 
+from mmb import soup
 from mmb.metrics import evaluate
 from mmb.training import Observer, Run, RunError, evaluate_run, export_run, resolve, train
 from mmb.training.loop import branch_average
@@ -74,6 +76,21 @@ def test_the_start_is_taken_if_it_is_better_on_validation_rows(tmp_path, spoiled
         selected = checkpoint.load(start.best_checkpoint())["job"]["model"]
         assert all(torch.equal(value, selected[entry]) for entry, value in last_weights(run).items())
         assert result["valid"] == pytest.approx(start.result()["valid"])
+
+
+def test_branches_that_go_far_from_a_start_near_random_weights_are_averaged(tmp_path, monkeypatch):
+    """As where the start is selected after a few steps: weights do not tell that it was theirs."""
+    monkeypatch.setattr(branch_average, "_WHOLE", math.inf)
+    monkeypatch.setattr(branch_average, "_HALFWAY", -math.inf)
+    far = {"optimizer": {"lr": 1.0}, "schedule": {"name": "constant"}}
+    recipe = soup_recipe(
+        branches={"ce": far}, model={"hidden": [32]}, optimizer={"lr": 1e-5}, soup={"start": True}
+    )
+    result = train(run := Run.create(tmp_path, recipe))
+    states = [last_weights(Run.open(run.path / place)) for place in ("pretrain", "branches/ce")]
+    with pytest.raises(ValueError, match="one start"):
+        soup.uniform(states, like=make_setup(recipe).model)
+    assert {name: facts["share"] for name, facts in result["branches"].items()} == {"start": 0.5, "ce": 0.5}
 
 
 @pytest.mark.parametrize(
