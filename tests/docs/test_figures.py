@@ -152,7 +152,7 @@ def test_molecules(monkeypatch):
         shown = "{:.3f} in partial AUC, {:.3f} in average precision and {:.3f} in AUC".format(*gains)
         assert all(shown in " ".join(text.split()) for text in (page, TRAINING))
         assert gain_cells(gains, 3) in SUMMARY
-        assert "not chosen on" not in table or gain_cells(gains, 3) in README
+        assert "not used to choose" not in table or gain_cells(gains, 3) in README
 
 
 def test_how_far_to_go_from_the_start(monkeypatch):
