@@ -1,11 +1,11 @@
-"""What networks see by default, and what it gains: cross-entropy with it beside plainer inputs.
+"""What networks see by default, and what it gains over plainer inputs, with cross-entropy.
 
     python benchmarks/inputs.py run tables
     python benchmarks/inputs.py table tables
 
-Tables have ranges of numbers, beside a plain perceptron. They and the step size were chosen on twelve tables
-of the group KEEL, on none of UNSEEN, which `transfer.py` describes. Molecules have descriptors, beside
-fingerprints alone, and beside graphs, which take a hundred times as long.
+Ranges of numbers for tables are compared with a plain perceptron. They and the step size were chosen on
+twelve tables of the group KEEL and on none of UNSEEN, which `transfer.py` describes. Descriptors of molecules
+are compared with fingerprints alone, and with graphs, which take a hundred times as long.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ COMPARISONS = {
     "molecules": Comparison(
         {"fingerprint": {**DEFAULT, "data": {"features": "fingerprint"}}, "descriptors": DEFAULT},
         {
-            "Beside fingerprints alone": [*SMALL_MOLECULES, "ToxCast", "HIV", "MUV"],
-            "Beside fingerprints alone, not chosen on": list(MOLECULES),
+            "Compared with fingerprints alone": [*SMALL_MOLECULES, "ToxCast", "HIV", "MUV"],
+            "Compared with fingerprints alone, on data not used to choose": list(MOLECULES),
         },
         RESULTS / "molecules/descriptors.jsonl",
     ),
     "graphs": Comparison(
         {"graph": {**DEFAULT, "data": {"features": "graph"}}, "descriptors": DEFAULT},
-        {"Beside graphs": SMALL_MOLECULES},
+        {"Compared with graphs": SMALL_MOLECULES},
         RESULTS / "molecules/graphs.jsonl",
     ),
 }

@@ -32,7 +32,8 @@ from mmb.models import gin
 from mmb.models import registry as model_registry
 from mmb.training import merge, resolve
 from mmb.training.loop.randomness import own_randomness
-from mmb.training.loop.setup import Setup, make_setup, rows_per_step
+from mmb.training.loop.sampler import rows_per_step
+from mmb.training.loop.setup import Setup, make_setup
 from mmb.training.loop.step import make_step
 from mmb.training.recipes.components import complete_model
 

@@ -301,13 +301,13 @@ def tables(records: Sequence[Mapping[str, Any]], plans: bool = False) -> Iterato
     against = Differences(records)
     seeds = {name: sum(record["set"] == name for record in records) for name in against.sets}
     soups = [row for row in against.shared if plans and row.split("; ")[0] in PLANS]
-    yield "## The soup beside as much cross-entropy\n"
+    yield "## The soup against cross-entropy with as many steps\n"
     yield (
-        f"Test rows, minus the average of five CE branches of as many steps ({CONTROL}), x 1,000: mean over "
-        "seeds (standard error), paired by seed. The start is what `--method ce` gives."
+        f"Test metrics minus those of the average of five CE branches with as many steps ({CONTROL}), "
+        "x 1,000:\nmean over seeds (standard error), paired by seed. The start is what `--method ce` gives."
     )
     if soups:
-        yield "First the default; last the plan and rule with the largest partial AUC on the other data sets."
+        yield "The last columns are the plan and rule with the largest partial AUC on the other data sets."
     yield ""
     titles = ["data set", "seeds", "CE average, pAUC", "pAUC", "AP", "AUC", "CE longer, pAUC", "start, pAUC"]
     titles += ["best on the others", "pAUC"] if soups else []
@@ -345,7 +345,7 @@ def tables(records: Sequence[Mapping[str, Any]], plans: bool = False) -> Iterato
         yield f"| {row} | {' | '.join(means)} | {_cell(against, worst, row, 'pauc')} {worst} |"
     single = Differences(records, "ce-1")
     yield "\n## Each objective alone, after CE\n"
-    yield "One branch, minus a branch that goes on with CE, x 1,000: test partial AUC, paired by seed.\n"
+    yield "One branch minus a branch that continues with CE, x 1,000: test partial AUC, paired by seed.\n"
     rows = [row for row in BRANCHES if row in single.shared and not row.startswith("ce-")]
     yield f"| data set | {' | '.join(rows)} |"
     yield f"|---|{'---|' * len(rows)}"

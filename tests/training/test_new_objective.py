@@ -7,7 +7,8 @@ import torch
 
 from mmb.report import write_report
 from mmb.training import METHODS, Method, Observer, Run, evaluate_run, export_run, predict_file, train
-from mmb.training.loop.setup import decide_capture, make_setup
+from mmb.training.loop.capture import decide_capture
+from mmb.training.loop.setup import make_setup
 from mmb.training.runs import checkpoint
 from processes import in_processes
 from tiny_runs import tiny_recipe

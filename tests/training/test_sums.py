@@ -19,7 +19,8 @@ from mmb.training import (
     train,
     with_overrides,
 )
-from mmb.training.loop.setup import decide_capture, divided_objective, make_setup
+from mmb.training.loop.capture import decide_capture
+from mmb.training.loop.setup import divided_objective, make_setup
 from mmb.training.processes.group import ONE
 from mmb.training.recipes.resolution import to_plain
 from mmb.training.runs import checkpoint

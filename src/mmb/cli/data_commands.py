@@ -8,7 +8,7 @@ from mmb.cli.console import Console
 from mmb.cli.words import UsageError
 from mmb.data.checks import find_problems
 from mmb.data.registry import reserved_arguments
-from mmb.training.recipes.resolution import read_options
+from mmb.training.recipes.overrides import read_options
 from mmb.training.runs.run import command
 from mmb.training.runs.tables import make_table
 

@@ -8,7 +8,7 @@ from mmb.cli.known_keys import FILE, Entry
 from mmb.data.registry import ALIASES
 from mmb.training import METHODS
 from mmb.training.recipes.key_help import key_help
-from mmb.training.recipes.resolution import make_parser
+from mmb.training.recipes.key_parser import make_parser
 
 _ANY: dict[str, Any] = {"method": "ce", "data": {"name": "synthetic"}, "model": {"name": "mlp"}}
 _PARTS = ("data", "model", "objective")

@@ -7,6 +7,7 @@ from mmb.training.loop.loop import train
 from mmb.training.loop.observer import Observer
 from mmb.training.loop.outcome import evaluate_run
 from mmb.training.recipes.nested import merge
+from mmb.training.recipes.overrides import with_overrides
 from mmb.training.recipes.presets import METHODS, Method
 from mmb.training.recipes.reading import read_recipe
 from mmb.training.recipes.recipe import (
@@ -18,7 +19,7 @@ from mmb.training.recipes.recipe import (
     SoupSettings,
     TrainingSettings,
 )
-from mmb.training.recipes.resolution import resolve, with_overrides
+from mmb.training.recipes.resolution import resolve
 from mmb.training.runs.checkpoint import CheckpointError
 from mmb.training.runs.export import ExportError, export_run
 from mmb.training.runs.predict import predict_file

@@ -10,7 +10,8 @@ from mmb.auc import CompositionalAUC, CrossEntropy, Labels, RichRowSampler, Task
 from mmb.models.graph_isomorphism import gin
 from mmb.training import Observer, Run, merge, resolve, train
 from mmb.training.loop.feed import Feed
-from mmb.training.loop.setup import Setup, make_optimizer, make_setup
+from mmb.training.loop.optimizer import make_optimizer
+from mmb.training.loop.setup import Setup, make_setup
 from mmb.training.loop.step import WORTH_COMPILING, CapturedStep, Step, compiled_encoder, make_step
 from mmb.training.recipes.recipe import OptimizerSettings
 from mmb.training.recipes.resolution import to_plain

@@ -26,7 +26,7 @@ from mmb.training.processes.rendezvous import ProcessError
 from mmb.training.recipes.presets import GRIDS, grid_of
 from mmb.training.runs.log import read_log
 from mmb.training.studies import tune
-from mmb.training.studies.tune import check_grid, with_values
+from mmb.training.studies.grid import check_grid, with_values
 from processes import fork_server
 from tiny_runs import small_files, tiny_recipe, wait_until
 from worker_tasks import HereWorkers
@@ -152,7 +152,7 @@ def test_a_trial_that_waits_is_taken_before_a_new_one(tmp_path, quick):
     study = TuningStudy(tmp_path, recipe())
     states = study._states
     waiting = study._optuna.trial.create_trial(
-        state=states.WAITING, params=study._params(7), distributions=study._space
+        state=states.WAITING, params=study._grid.places(7), distributions=study._space
     )
     study._study.add_trial(waiting)  # and here its process died
     assert [(record["number"], record["state"]) for record in study.trials()] == [(7, "waiting")]
@@ -167,7 +167,7 @@ def test_only_the_trials_of_dead_processes_wait_again(tmp_path, quick):
     with lock:
         study.run(2)
         assert len(quick) == 1  # the other trial is being run
-        assert study._path(study._number(asked.params)) not in quick
+        assert study._path(asked.params) not in quick
     study.run(2)
     assert len(quick) == 2
     assert [state for state, _, _ in outcomes(study)] == ["complete", "complete"]

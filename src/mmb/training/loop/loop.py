@@ -14,7 +14,7 @@ from mmb.training.loop.initial_weights import prepare_start
 from mmb.training.loop.observer import Observer
 from mmb.training.loop.outcome import finish
 from mmb.training.loop.pace import Pace
-from mmb.training.loop.progress import Progress, evaluate, save
+from mmb.training.loop.progress import Progress, evaluate, resume, save
 from mmb.training.loop.randomness import own_randomness
 from mmb.training.loop.setup import Setup, find_device, make_setup
 from mmb.training.loop.step import make_step
@@ -22,7 +22,6 @@ from mmb.training.loop.stopping import stop_requests
 from mmb.training.processes.group import Ranks, joined
 from mmb.training.processes.workers import Workers
 from mmb.training.runs import checkpoint
-from mmb.training.runs.fingerprints import changed, first_change, recipe_facts
 from mmb.training.runs.log import NoLog, RunLog, read_log
 from mmb.training.runs.prediction_tables import task_columns
 from mmb.training.runs.run import Run, RunError
@@ -81,18 +80,11 @@ def train_together(
         if saved is None and run.recipe.pretrain is not None:
             train_together(ranks.main_first(run.pretraining), ranks, observer)
         setup, progress = make_setup(run.recipe, ranks), Progress()
-        if saved is not None:
-            problem = changed(saved.get("data", {}), setup.data_facts)
-            found = first_change(saved.get("recipe", {}), recipe_facts(run.recipe))
-            if found and not problem:
-                problem = f"its recipe has changed since its checkpoint: {found}"
-            if problem:
-                raise RunError(f"{run.path}: {problem}; undo that, or start another run")
-            setup.load_state_dict(saved.pop("job"))  # and let go of it
-            progress = Progress(**saved["progress"])
-        else:
+        if saved is None:
             warn_of_names(setup)
             prepare_start(run, setup)
+        else:
+            progress = resume(run, setup, saved)
         evaluate_every = settings.evaluate_every or setup.steps_per_epoch
         checkpoint_every = settings.checkpoint_every or evaluate_every
         take_step = make_step(setup, observer.say, setup.steps - progress.step)

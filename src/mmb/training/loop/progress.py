@@ -3,6 +3,7 @@
 import math
 import time
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from mmb.metrics import METRICS
 from mmb.training.loop import threshold_log
@@ -10,9 +11,9 @@ from mmb.training.loop.evaluate import evaluate_part, recalibrate, training_metr
 from mmb.training.loop.observer import Observer
 from mmb.training.loop.setup import Setup
 from mmb.training.runs import checkpoint
-from mmb.training.runs.fingerprints import recipe_facts
+from mmb.training.runs.fingerprints import changed, first_change, recipe_facts
 from mmb.training.runs.log import RunLog
-from mmb.training.runs.run import Run
+from mmb.training.runs.run import Run, RunError
 
 
 @dataclass
@@ -88,3 +89,15 @@ def save(run: Run, setup: Setup, progress: Progress, log: RunLog) -> None:
     checkpoint.save(run.checkpoints, progress.step, state, progress.best_step, setup.ranks)
     if setup.ranks.is_main:
         checkpoint.prune(run.checkpoints, run.recipe.training.keep_checkpoints, progress.step)
+
+
+def resume(run: Run, setup: Setup, saved: dict[str, Any]) -> Progress:
+    """Put the parts of a run back to where `save` left them; their state leaves `saved`."""
+    problem = changed(saved.get("data", {}), setup.data_facts)
+    found = first_change(saved.get("recipe", {}), recipe_facts(run.recipe))
+    if found and not problem:
+        problem = f"its recipe has changed since its checkpoint: {found}"
+    if problem:
+        raise RunError(f"{run.path}: {problem}; undo that, or start another run")
+    setup.load_state_dict(saved.pop("job"))
+    return Progress(**saved["progress"])

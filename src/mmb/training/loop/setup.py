@@ -1,30 +1,28 @@
 """The moving parts of a run, made from its recipe, and their state."""
 
-import math
 import os
 import platform
 import warnings
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from itertools import islice
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 import mmb
 from mmb._names import first_few
-from mmb.auc import Labels, Objective, RichRowSampler, ShardedObjective, TaskSampler
-from mmb.auc.sampling import Draw
+from mmb.auc import Labels, Objective, ShardedObjective
 from mmb.auc.sharded import owned_heads
 from mmb.data import Dataset
 from mmb.distributed import Shard
 from mmb.models import registry as model_registry
 from mmb.models.batch_norm import freeze_batch_norm
+from mmb.training.loop.capture import decide_capture, most_positives
 from mmb.training.loop.feed import Feed
+from mmb.training.loop.optimizer import encoder_of, make_optimizer
 from mmb.training.loop.randomness import derive_seed, random_state, separate_streams, set_random_state
-from mmb.training.loop.read_ahead import Draws
+from mmb.training.loop.sampler import make_sampler
 from mmb.training.loop.step_sizes import step_size_factor
 from mmb.training.processes.group import ONE, Ranks
 from mmb.training.processes.rendezvous import ProcessError
@@ -34,18 +32,15 @@ from mmb.training.recipes.components import (
     complete_model,
     load_data,
     make_objective,
-    sampler_class,
-    weights_per_task,
 )
 from mmb.training.recipes.nested import difference, flatten
-from mmb.training.recipes.recipe import OptimizerSettings, OwnSampler, Recipe
+from mmb.training.recipes.recipe import Recipe
 from mmb.training.runs.fingerprints import data_facts, fingerprint
 from mmb.training.runs.log import Window
 from mmb.trees import tensors
 
 _NAMED = 20  # tasks, in a message
 _COMPARED = 16  # rows of the data, between processes
-_COUNTED = 64  # draws
 
 
 @dataclass
@@ -248,131 +243,3 @@ def find_device(name: str) -> torch.device:
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"training.device: {name!r} needs a GPU, and there is none; use cpu or auto")
     return device
-
-
-def decide_capture(recipe: Recipe, device: torch.device, ranks: Ranks = ONE) -> tuple[bool, str | None]:
-    """Whether steps are captured, and, if "auto" cannot on a GPU, the line that says why.
-
-    Raises:
-        ValueError: If `training.capture` is true where a step cannot be captured.
-    """
-    choice = recipe.training.capture
-    if choice is False or (choice == "auto" and device.type != "cuda"):
-        return False, None
-    problem = capture_problem(recipe, device, ranks)
-    if problem is None:
-        return True, None
-    if choice == "auto":
-        return False, not_captured(f"that {problem}")
-    raise ValueError(f"training.capture {problem}, or training.capture=false")
-
-
-def not_captured(reason: str) -> str:
-    """The line about a run with `training.capture` of "auto" that is not captured."""
-    return f"steps are computed kernel by kernel, not captured: {reason}"
-
-
-def capture_problem(recipe: Recipe, device: torch.device, ranks: Ranks = ONE) -> str | None:
-    """Why steps of a recipe cannot be captured, as far as that is known beforehand."""
-    chosen = chosen_objectives(recipe)
-    if device.type != "cuda":
-        return f"needs a GPU, and the device is {device}: use one"
-    if ranks.size > 1:
-        return f"needs one process, and there are {ranks.size}: start one"
-    if isinstance(recipe.sampler, OwnSampler):
-        return "needs batches of one shape, which an own sampler may not have: use another"
-    if len(chosen) > 1 and weights_per_task(recipe):
-        return "does not work for compositional training as part of a sum: leave it out"
-    return next(filter(None, (kind.capture_problem(options) for kind, options in chosen)), None)
-
-
-def most_positives(sampler: Draws, labels: Labels) -> int:
-    """A number of positives that batches of a sampler hardly ever exceed."""
-    counts = [
-        int((cast(Draw, draw).batch(labels.values, labels.values).labels == 1).sum())
-        for draw in islice(iter(sampler), _COUNTED)
-    ]
-    return max(counts) + max(counts) // 2 + 32
-
-
-def rows_per_step(recipe: Recipe) -> int | None:
-    """Rows drawn in one step of a recipe, including those of the lower level; unknown of an own sampler."""
-    sampler = recipe.sampler
-    if isinstance(sampler, OwnSampler):
-        return None
-    if sampler.kind == "rows":
-        return sampler.batch_size
-    drawn = sampler.tasks_per_step * sampler.rows_per_task
-    return 2 * drawn if weights_per_task(recipe) else drawn
-
-
-def make_sampler(recipe: Recipe, labels: Labels) -> Draws:
-    """The sampler of a recipe, with its own generator."""
-    settings, seed = recipe.sampler, derive_seed(recipe.seed, "sampler")
-    if isinstance(settings, OwnSampler):
-        own: Callable[..., Draws] = sampler_class(settings.kind)
-        return own(labels, generator=seed, **settings.options)
-    if settings.kind == "rows":
-        return RichRowSampler(
-            labels,
-            min(settings.batch_size, labels.num_rows),
-            settings.rich_fraction,
-            max_weight=settings.max_weight,
-            generator=seed,
-        )
-    tasks = min(settings.tasks_per_step, labels.num_usable)
-    return TaskSampler(
-        labels,
-        tasks,
-        settings.rows_per_task * settings.tasks_per_step // tasks,  # as many rows in all
-        settings.positive_fraction,
-        independent_lower=weights_per_task(recipe),
-        steps_per_epoch=math.ceil(labels.num_rows / cast(int, rows_per_step(recipe))),
-        generator=seed,
-    )
-
-
-def encoder_of(model: nn.Module) -> nn.Module:
-    """The part `encoder` of a network."""
-    found = getattr(model, "encoder", None)
-    if not isinstance(found, nn.Module):
-        raise ValueError(
-            f"optimizer.lr_encoder: {type(model).__name__} has no part `encoder`; give your network one, as "
-            "mmb.models.MultiTask(encoder, num_features, num_tasks) has"
-        )
-    return found
-
-
-def make_optimizer(
-    settings: OptimizerSettings, model: nn.Module, objective: nn.Module, captured: bool = False
-) -> torch.optim.Optimizer:
-    """The optimizer of a network, with weight decay, and of an objective's own variables, without.
-
-    An encoder with its own step size is a group of its own. On a GPU, one kernel moves many tensors; if steps
-    are `captured` in a CUDA graph, step sizes are tensors.
-    """
-    device = next(model.parameters()).device
-    fused = True if device.type == "cuda" else None
-
-    def rate(value: float) -> Any:
-        return torch.tensor(value, device=device) if captured else value
-
-    lr, decay = rate(settings.lr), settings.weight_decay
-    encoder = {id(p) for p in encoder_of(model).parameters()} if settings.lr_encoder else set()
-    trained = [p for p in model.parameters() if p.requires_grad]
-    groups: list[dict[str, Any]] = [
-        {"params": [p for p in trained if id(p) not in encoder], "weight_decay": decay}
-    ]
-    if encoder:
-        moved = [p for p in trained if id(p) in encoder]
-        own_lr = rate(settings.lr_encoder or 0.0)
-        groups.append({"params": moved, "weight_decay": decay, "lr": own_lr, "part": "encoder"})
-    if own := list(objective.parameters()):
-        groups.append({"params": own, "weight_decay": 0.0})
-    if settings.name in ("sgd", "momentum"):
-        # dampening = momentum makes it the moving average z <- m z + (1 - m) Delta of the paper, m = 1 - b0;
-        # torch starts it at the first Delta, as the paper's analysis does.
-        dampening = settings.momentum if settings.name == "momentum" else 0.0
-        return torch.optim.SGD(groups, lr, settings.momentum, dampening, fused=fused)
-    kind = torch.optim.AdamW if settings.name == "adamw" else torch.optim.Adam
-    return kind(groups, lr, settings.betas, capturable=captured, fused=fused)

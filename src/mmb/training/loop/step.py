@@ -15,8 +15,9 @@ from torch import Tensor, nn
 
 from mmb.auc import Batch, DenseBatch
 from mmb.cuda_graphs import Captured, CudaGraph, Recorder, first_line
+from mmb.training.loop.capture import not_captured
 from mmb.training.loop.compiled_backward import CompiledBackward
-from mmb.training.loop.setup import Setup, not_captured
+from mmb.training.loop.setup import Setup
 from mmb.training.recipes.recipe import SamplerSettings
 from mmb.training.runs.scoring import autocast
 

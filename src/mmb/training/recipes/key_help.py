@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
+from mmb.training.recipes.key_parser import HYPHEN, make_parser
 from mmb.training.recipes.layers import with_presets
 from mmb.training.recipes.nested import Fragment, flatten
-from mmb.training.recipes.resolution import make_parser
 
 _PLAIN = {int: "whole number", float: "number", bool: "true or false", str: "text", Path: "path"}
-_HYPHEN = "\u2011"  # in names of parts; see `make_parser`
 
 
 def key_help(fragment: Fragment) -> dict[str, dict[str, Any]]:
@@ -28,7 +27,7 @@ def key_help(fragment: Fragment) -> dict[str, dict[str, Any]]:
         kind = getattr(action, "_typehint", None)
         if kind is None or action.dest.endswith(".help"):
             continue
-        key = action.dest.replace(_HYPHEN, "-")
+        key = action.dest.replace(HYPHEN, "-")
         text, choices = describe_type(kind)
         default = json.loads(json.dumps(presets.get(key, action.default), default=str))
         help_text = _without_markup(action.help or "")

@@ -11,7 +11,7 @@ from mmb._atomic_files import replacing
 from mmb._extras import require
 from mmb.metrics import METRICS
 from mmb.metrics.titles import column_titles, definition, shown_metrics, value_text
-from mmb.training.loop.setup import rows_per_step
+from mmb.training.loop.sampler import rows_per_step
 from mmb.training.recipes.nested import Fragment, merge
 from mmb.training.recipes.presets import CONTROL, method_of
 from mmb.training.recipes.recipe import Recipe

@@ -22,7 +22,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +35,11 @@ from mmb.training.loop.loop import train
 from mmb.training.loop.observer import Observer
 from mmb.training.loop.randomness import derive_seed
 from mmb.training.processes.workers import Workers
-from mmb.training.recipes.nested import merge, nest
 from mmb.training.recipes.presets import grid_of
-from mmb.training.recipes.recipe import Recipe, RecipeError
-from mmb.training.recipes.resolution import resolve, to_plain
+from mmb.training.recipes.recipe import Recipe
+from mmb.training.recipes.resolution import to_plain
 from mmb.training.runs.run import Run, RunError
+from mmb.training.studies.grid import Grid, check_grid, with_values
 
 _PROPOSALS = 20  # of the sampler, before an untried combination is drawn at random
 _SHARE_BEFORE_PRUNING = 0.25  # of the steps: small step sizes start slowly
@@ -68,10 +67,9 @@ class TuningStudy:
         self._states = self._optuna.trial.TrialState
         self.folder, self.recipe = Path(folder), replace(recipe, grid=grid_of(recipe))
         self._direction = "maximize" if METRICS[recipe.training.select].higher_is_better else "minimize"
-        self._grid = check_grid(self.recipe)
-        self._combinations = list(product(*(range(len(values)) for values in self._grid.values())))
+        self._grid = Grid(check_grid(self.recipe))
         categories = self._optuna.distributions.CategoricalDistribution
-        self._space = {key: categories(range(len(values))) for key, values in self._grid.items()}
+        self._space = {key: categories(places) for key, places in self._grid.choices.items()}
         self.folder.mkdir(parents=True, exist_ok=True)
         with self._alone():
             self._study = self._open()
@@ -152,12 +150,12 @@ class TuningStudy:
         """
         return [
             {
-                "number": self._number(trial.params),
+                "number": self._grid.number(trial.params),
                 "state": trial.state.name.lower(),
                 "value": trial.value if trial.state == self._states.COMPLETE else None,
-                "params": self._values(trial),
+                "params": self._grid.values(trial.params),
                 "error": trial.user_attrs.get("error"),
-                "folder": str(self._path(self._number(trial.params))),
+                "folder": str(self._path(trial.params)),
             }
             for trial in self._study.get_trials(deepcopy=False)
         ]
@@ -207,22 +205,22 @@ class TuningStudy:
         The proposal follows from the recipe's seed and the trials so far. Training is deterministic, so a
         combination is never worth a second trial. None if all were tried.
         """
-        tried = {self._number(trial.params) for trial in trials}
-        untried = [n for n in range(len(self._combinations)) if n not in tried]
+        tried = {self._grid.number(trial.params) for trial in trials}
+        untried = [self._grid.places(n) for n in range(len(self._grid)) if n not in tried]
         if not untried:
             return None
         there = {path.parent for path in self.folder.glob("trial-*/recipe.yaml")}
-        if found := [number for number in untried if self._path(number) in there]:
-            return self._params(found[0])
+        if found := [places for places in untried if self._path(places) in there]:
+            return found[0]
         seed = derive_seed(self.recipe.seed, f"tune/{len(trials)}")
         sampler = self._optuna.samplers.TPESampler(seed=seed % 2**32)
         scratch = self._optuna.create_study(direction=self._direction, sampler=sampler)
         scratch.add_trials(trials)
         for _ in range(_PROPOSALS):
             params: dict[str, int] = scratch.ask(self._space).params
-            if self._number(params) not in tried:
+            if params in untried:
                 return params
-        return self._params(random.Random(seed).choice(untried))
+        return random.Random(seed).choice(untried)
 
     def _work(self, trial: Any, observer: Observer) -> None:
         """Train one trial to its end, and tell the study."""
@@ -236,7 +234,7 @@ class TuningStudy:
             outcome = {"state": self._states.PRUNED}
         except (TrainingError, ValueError, RuntimeError) as error:  # due to these values, not the machine
             trial.set_user_attr("error", str(error) or type(error).__name__)
-            observer.say(f"trial {self._number(trial.params)} failed: {error}")
+            observer.say(f"trial {self._grid.number(trial.params)} failed: {error}")
             outcome = {"state": self._states.FAIL}
         with self._alone():
             self._study.tell(trial, **outcome)
@@ -244,8 +242,8 @@ class TuningStudy:
 
     def _trial_run(self, trial: Any, observer: Observer) -> Run:
         """The run of a trial; its first phase, if any, is trained once for all trials that share it."""
-        path = self._path(self._number(trial.params))
-        recipe = with_values(self.recipe, self._values(trial)).untested()
+        path = self._path(trial.params)
+        recipe = with_values(self.recipe, self._grid.values(trial.params)).untested()
         if (path / "recipe.yaml").exists():
             run = Run.open(path)
             # where it starts from is not a choice of the study
@@ -285,26 +283,15 @@ class TuningStudy:
 
     def _try_lock(self, trial: Any) -> AbstractContextManager[object] | None:
         """Lock a trial until the context ends; None if another process works on it."""
-        name = self._path(self._number(trial.params)).name
+        name = self._path(trial.params).name
         try:
             return FileLock(self.folder / f".{name}.lock").acquire(blocking=False)
         except Timeout:
             return None
 
-    def _values(self, trial: Any) -> dict[str, Any]:
-        """The values of a trial; Optuna knows their places in the grid."""
-        return {key: values[trial.params[key]] for key, values in self._grid.items()}
-
-    def _number(self, params: Mapping[str, int]) -> int:
-        """Number of a combination of the grid."""
-        return self._combinations.index(tuple(params[key] for key in self._grid))
-
-    def _params(self, number: int) -> dict[str, int]:
-        """The combination of the grid with a number."""
-        return dict(zip(self._grid, self._combinations[number], strict=True))
-
-    def _path(self, number: int) -> Path:
-        return self.folder / f"trial-{number:04d}"
+    def _path(self, places: Mapping[str, int]) -> Path:
+        """The folder of the run of a combination."""
+        return self.folder / f"trial-{self._grid.number(places):04d}"
 
 
 class _TrialObserver(Observer):
@@ -338,31 +325,6 @@ class _TrialObserver(Observer):
 
     def say(self, message: str) -> None:
         self._observer.say(message)
-
-
-def check_grid(recipe: Recipe) -> dict[str, list[Any]]:
-    """The values to try by key, each once; RecipeError if a value is not what its key takes."""
-    if recipe.branches:
-        raise RecipeError(
-            f"method {recipe.method} has branches, which are not tuned together: tune the method of a "
-            "branch, and state what is best in the branches of the recipe"
-        )
-    grid: dict[str, list[Any]] = {}
-    for key, values in recipe.grid.items():
-        if not isinstance(values, list) or not values:
-            raise RecipeError(f"grid: {key!r} needs a list of values to try, got {values!r}")
-        for value in values:
-            with_values(recipe, {key: value})
-        grid[key] = [value for place, value in enumerate(values) if value not in values[:place]]
-    if not grid:
-        raise RecipeError("there is nothing to tune: give the recipe a grid")
-    return grid
-
-
-def with_values(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
-    """The recipe with some values of its grid, by keys as in the grid: one key, or several, with spaces."""
-    chosen = nest({key: value for keys, value in values.items() for key in keys.split()})
-    return resolve(merge(to_plain(recipe), chosen))
 
 
 def _mend(path: Path, lock: Any) -> None:

@@ -3,6 +3,7 @@
 import csv
 import io
 import statistics
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -77,14 +78,13 @@ def document(study: TableStudy, results: Path) -> str:
     commits = sorted({one["versions"].get("commit") or "unknown" for one in every})
     at_once = max(one.get("at_once", 1) for one in every)
     shared = f", with up to {at_once} runs sharing the device" if at_once > 1 else ""
-    lines += [
-        "",
+    about = (
         f"{values}. {definition(every[0]['max_fpr'], study.metric)}. Weights are selected by validation "
         f"{title}. Seconds include the first phase, evaluations and checkpoints{shared}. "
         f"Recipe, log and result of every run: [`{study.name}/`]({study.name}); commit {', '.join(commits)}, "
-        f"torch {every[0]['versions']['torch']}, {every[0]['device_name']}.",
-        "",
-    ]
+        f"torch {every[0]['versions']['torch']}, {every[0]['device_name']}."
+    )
+    lines += ["", textwrap.fill(about, 116, break_long_words=False, break_on_hyphens=False), ""]
     lines += [choices_table(study, results), ""] if study.choices else []
     drawn = "Validation metric and training loss" if study.panels else "Validation curves"
     against = "steps and seconds" if study.panels else "epochs and seconds"
