@@ -1,4 +1,4 @@
-"""The answer that a page opens with: which method, by how much, and how sure that is."""
+"""The answer that a page opens with: which method, by how much, and how certain that is."""
 
 from collections.abc import Sequence
 from typing import Any

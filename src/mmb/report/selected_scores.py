@@ -59,8 +59,8 @@ def selected_checkpoint(run: Run) -> Path:
 def run_scores(run: Run) -> SelectedScores:
     """Scores of a run, from its folder if they were computed for these weights before.
 
-    A run may be in training. A checkpoint that its process deletes while it is read here, because there are
-    better and newer ones, is no damage: then those are read.
+    A run may be in training. Its process may delete a checkpoint while it is read here, because
+    there are better and newer ones; then those are read.
     """
     for _ in range(_ATTEMPTS):
         seen = run.finished, checkpoint.steps(run.checkpoints)
