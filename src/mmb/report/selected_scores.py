@@ -16,9 +16,7 @@ from mmb._extras import require
 from mmb.auc import ThresholdReport
 from mmb.training import Run, RunError
 from mmb.training.loop.evaluate import part_logits
-from mmb.training.loop.outcome import load_weights, put_weights
-from mmb.training.loop.randomness import own_randomness
-from mmb.training.loop.setup import find_device, make_setup
+from mmb.training.loop.outcome import load_weights, put_weights, stored_setup
 from mmb.training.loop.threshold_log import training_scores
 from mmb.training.runs import checkpoint
 from mmb.training.runs.fingerprints import as_bytes, fingerprint
@@ -78,9 +76,7 @@ def run_scores(run: Run) -> SelectedScores:
 
 
 def _compute(run: Run, selected: Path, state: dict[str, Any], mark: str) -> SelectedScores:
-    with run.own_data(), own_randomness(run.recipe.seed, find_device(run.recipe.training.device)):
-        setup = make_setup(run.recipe)
-    tracked = {}
+    setup, tracked = stored_setup(run), {}
     if setup.objective.tracks_thresholds:
         for path in checkpoint.steps(run.checkpoints):
             try:
