@@ -47,7 +47,7 @@ def answer(
             sure += f" That over {_names(methods, clear)} is."
     interval = nearest[main]
     if interval["low"] is not None:
-        sure += f" 95 % interval of the lead: {_signed(interval['low'])} to {_signed(interval['high'])}"
+        sure += f" 95% interval of the lead: {_signed(interval['low'])} to {_signed(interval['high'])}"
         sure += f"; p {_p(interval['adjusted'])}, adjusted for {2 * len(pairs)} comparisons."
     return {"what": what, "sure": sure + _doubt(methods, runs, best)}
 

@@ -103,7 +103,7 @@ class ScheduleSettings:
 
     Attributes:
         name: "constant"; "step" multiplies by factor at each milestone; "cosine" goes from 1 to 0;
-            "one_cycle" rises from 1/25 to 1 over the first 30 % of the run and goes to 0 after.
+            "one_cycle" rises from 1/25 to 1 over the first 30% of the run and goes to 0 after.
         milestones: Epochs at which "step" decays.
         factor: What "step" multiplies by.
         warmup: Steps of linear rise at the start of "constant", "step" and "cosine".
