@@ -162,7 +162,7 @@ def measure(
         trained = [one for one in methods if one in needed]
         if trained:
             chosen = {folder_of(one): methods[one] for one in methods if one in needed or one == "ce"}
-            soup = {"rule": "uniform", **lengths}
+            soup = {"rule": "uniform", "still_rising": 1, **lengths}
             found = branches_of(from_start(folder_of(place), "soup", branches=chosen, soup=soup))
             branches |= {one: found[folder_of(one)] for one in trained}
     for branch in branches:
@@ -182,8 +182,9 @@ def measure(
 
 
 def branches_of(run: Run) -> dict[str, Run]:
-    """The branches of a run by name."""
-    return {name: Run.open(run.path / "branches" / name) for name in run.recipe.branches}
+    """The branches of a run that were trained, by name."""
+    names = [name for name in run.result()["branches"] if name in run.recipe.branches]
+    return {name: Run.open(run.path / "branches" / name) for name in names}
 
 
 def _picked(result: Mapping[str, Any]) -> dict[str, list[str]]:

@@ -22,7 +22,12 @@ class Pool:
     """Models that belong together, by name, and a module that holds one average of them at a time."""
 
     def __init__(
-        self, models: Models, batches: Iterable[Any] | None, start: Model | None, like: nn.Module | None
+        self,
+        models: Models,
+        batches: Iterable[Any] | None,
+        start: Model | None,
+        like: nn.Module | None,
+        same_start: bool,
     ) -> None:
         named = _by_name(models)
         _check_one_class([*named.values(), *([] if start is None else [start])])
@@ -37,8 +42,9 @@ class Pool:
             compared = {"like": _state_of(like), **compared}
         check_same_entries(compared)
         _check_same_hidden_buffers(named)
-        weights = [name for name, weight in template.named_parameters(remove_duplicate=False)]
-        _check_one_start(self.states, None if start is None else _state_of(start), weights)
+        if not same_start:
+            weights = [name for name, weight in template.named_parameters(remove_duplicate=False)]
+            _check_one_start(self.states, None if start is None else _state_of(start), weights)
         self._check_statistics(template)
         self.module = copy.deepcopy(template)
         self.module.zero_grad(set_to_none=True)

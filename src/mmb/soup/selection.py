@@ -65,6 +65,7 @@ def uniform(
     batches: Iterable[Any] | None = None,
     start: Model | None = None,
     like: nn.Module | None = None,
+    same_start: bool = False,
 ) -> Soup:
     """Average the weights of models that share a start.
 
@@ -82,6 +83,8 @@ def uniform(
         start: The weights that all models started from, to check that they did. Without it they are compared
             with the first model.
         like: A module to put state dicts into; it stays unchanged.
+        same_start: Whether the models are known to share a start. Their weights are then not compared, so
+            that training may have taken them far from it.
 
     Returns:
         The average. A single model is copied; only its batch normalization changes, if there are `batches`.
@@ -93,7 +96,7 @@ def uniform(
             is negative, or all are zero.
         TypeError: If models are not of one class, or not modules or state dicts.
     """
-    pool = Pool(models, batches, start, like)
+    pool = Pool(models, batches, start, like, same_start)
     shares = shares_of(weights, pool.names)
     pool.check_finite([name for name in pool.names if shares[name] > 0])
     return Soup(pool.hold(shares, final=True), shares)
@@ -108,6 +111,7 @@ def greedy(
     batches: Iterable[Any] | None = None,
     start: Model | None = None,
     like: nn.Module | None = None,
+    same_start: bool = False,
 ) -> Soup:
     r"""Average the models that raise a validation metric: the best, then every other that raises it further.
 
@@ -135,6 +139,7 @@ def greedy(
         batches: As for `uniform`; read again for every average, so not an iterator.
         start: As for `uniform`.
         like: As for `uniform`.
+        same_start: As for `uniform`.
 
     Returns:
         The average, with the value of every model and what was compared. If no model has a value, it is the
@@ -148,7 +153,7 @@ def greedy(
     if batches is not None and iter(batches) is batches:
         raise ValueError("batches: got an iterator, which is read only once; give a list or a data loader")
     _check_guard(guard)
-    pool = Pool(models, batches, start, like)
+    pool = Pool(models, batches, start, like, same_start)
     fallback = pool.names[0] if fallback is None else fallback
     if fallback not in pool.names:
         raise ValueError(f"fallback: there is no model {fallback!r}; models are {list(pool.names)}")

@@ -69,6 +69,12 @@ def test_a_stored_network_without_ranges_stays_without(tmp_path):
     assert {one.model["ranges"] for one in (found, *found.branches.values())} == {0}
 
 
+def test_a_stored_soup_trains_its_branches_however_its_start_ended():
+    plain = to_plain(resolve({"method": "soup", "data": {"name": "digits"}}))
+    assert plain["soup"].pop("still_rising") == 0.005
+    assert resolve(translate(plain)).soup.still_rising == 1
+
+
 def test_a_recipe_of_today_is_not_changed():
     plain = to_plain(resolve({"method": "sopa-s", "data": {"name": "digits"}}))
     assert translate(plain) == plain

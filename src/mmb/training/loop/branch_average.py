@@ -119,9 +119,13 @@ def halfway(setup: Setup, found: soup.Soup, start: Run, branches: Mapping[str, R
 
 
 def _averaging(setup: Setup) -> dict[str, Any]:
-    """Arguments for averages of the setup's network: statistics of its batch normalization are computed."""
+    """Arguments for averages of branches: statistics of batch normalization are computed.
+
+    A start that was selected after a few steps is near random weights, and branches go far from there.
+    """
     frozen = setup.recipe.training.batch_norm == "frozen"
-    return {"like": setup.model, "batches": None if frozen else CalibrationInputs(setup)}
+    batches = None if frozen else CalibrationInputs(setup)
+    return {"like": setup.model, "batches": batches, "same_start": True}
 
 
 def branch_weights(branch: Run, setup: Setup) -> dict[str, Tensor]:

@@ -26,6 +26,8 @@ from mmb.training.runs.log import NoLog, RunLog, read_log
 from mmb.training.runs.prediction_tables import task_columns
 from mmb.training.runs.run import Run, RunError
 
+_LATE = 0.8  # share of a run after which its last fifth begins
+
 
 @renamed_arguments(watch="observer")
 def train(
@@ -151,7 +153,8 @@ def train_branches(
     """Train the first phase and all branches of a run, and average the branches.
 
     Each of them is a run in its own folder, which continues from its newest checkpoint. The first branch is
-    trained last: it gets the steps that others, stopped early, did not need.
+    trained last: it gets the steps that others, stopped early, did not need. If the first phase ends while it
+    still improves, the first branch continues it with the steps of all, and the others do not train.
     """
     observer = observer if observer is not None and ranks.is_main else Observer()
     with run.locked(ranks.is_main):
@@ -160,21 +163,43 @@ def train_branches(
             train_together(start, ranks, observer, at_once)
         recipes = run.recipe.branches
         first = next(name for name, recipe in recipes.items() if not recipe.fresh)
-        others = ranks.main_first(
-            lambda: {name: run.branch(name, start) for name in recipes if name != first}
-        )
+        rest = {name: recipe.training.length for name, recipe in recipes.items() if name != first}
+        facts: dict[str, Any] = {"at_once": at_once} if at_once > 1 else {}
+        rise = rise_at_the_end(start, "pauc")
+        rising = rise > run.recipe.soup.still_rising and rise_at_the_end(start, "auc") > 0
+        if too_early := rising and bool(rest):
+            facts["still_rising"] = rise
+            observer.say(
+                f"partial AUC on validation rows rose by {rise:.3f} in the last fifth of the first phase: "
+                f"{first} trains for the steps of all branches; more epochs may gain more"
+            )
+        names = () if too_early else rest
+        others = ranks.main_first(lambda: {name: run.branch(name, start) for name in names})
         waiting = [branch for branch in others.values() if not branch.finished]
         if jobs > 1 and len(waiting) > 1 and ranks.size == 1:
             with Workers(partial(_train, at_once=jobs), min(jobs, len(waiting))) as workers:
                 workers.do_all(waiting)
         for branch in others.values():
             train_together(branch, ranks, observer, at_once)
-        spare = sum(map(_unused, others.values())) / recipes[first].training.length
+        unused = sum(_unused(others[name]) if name in others else length for name, length in rest.items())
+        spare = unused / recipes[first].training.length
         last = ranks.main_first(lambda: run.branch(first, start, spare))
         train_together(last, ranks, observer, at_once)
-        branches = {name: others.get(name, last) for name in recipes}
-        facts = {"at_once": at_once} if at_once > 1 else {}
+        branches = {name: others.get(name, last) for name in recipes if name == first or name in others}
         return conclude(run, start, branches, ranks, observer, facts, only_best)
+
+
+def rise_at_the_end(run: Run, metric: str) -> float:
+    """By how much the best value of a metric on the validation rows rose in the last fifth of a finished run.
+
+    NaN if it was not measured before, or not after.
+    """
+    late = _LATE * run.result()["steps"]
+    parts: dict[bool, list[float]] = {False: [], True: []}
+    for record in read_log(run.path):
+        if record["kind"] == "valid" and record["step"] > 0 and record[metric] is not None:
+            parts[record["step"] > late].append(record[metric])
+    return max(parts[True]) - max(parts[False]) if all(parts.values()) else math.nan
 
 
 def _unused(branch: Run) -> float:

@@ -21,6 +21,7 @@ _LATER_OPTIONS: dict[str, dict[str, float]] = {
     "pauc-pairwise": {**_UNANCHORED, "unit": 1.0},
 }
 _LATER_OPTIONS_OF_NETWORKS: dict[str, dict[str, float]] = {"mlp": {"ranges": 0}}
+_LATER_OPTIONS_OF_SOUPS: dict[str, float] = {"still_rising": 1}
 
 
 def old_names(fragment: Mapping[str, Any]) -> Iterator[str]:
@@ -51,6 +52,8 @@ def translate(stored: Mapping[str, Any]) -> Fragment:
             named = [_renamed(f"{section}.{name}", value, method) for name, value in options.items()]
             fresh[section] = {key.removeprefix(f"{section}."): value for key, value in named}
     later = {"objective": _LATER_OPTIONS.get(str(method), {})}
+    if "soup" in fresh:
+        later["soup"] = _LATER_OPTIONS_OF_SOUPS
     model = fresh.get("model")
     if isinstance(model, Mapping):
         later["model"] = _LATER_OPTIONS_OF_NETWORKS.get(str(model.get("name")), {})

@@ -1,0 +1,127 @@
+"""When is it too early to branch? Soups and longer cross-entropy after first phases of different lengths.
+
+    python benchmarks/still_rising.py run [--lengths 100 300] [--sets ...]
+    python benchmarks/still_rising.py table
+
+`run` trains cross-entropy for a number of steps, and from there the default soup, which here always branches,
+and cross-entropy for as many steps again as all branches together. `table` shows the difference by how much
+partial AUC on the validation rows rose in the last fifth of the first phase: what `soup.still_rising` is
+compared with. The soup that does not branch is cross-entropy that trains longer, with the same weights.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from _transfer_sets import ALL_SETS
+from from_scratch import METRICS, read
+from mmb.training import Run, merge, resolve, train
+from mmb.training.loop.loop import rise_at_the_end
+
+LOG = Path(__file__).parents[1] / "results/transfer/still_rising.jsonl"
+LENGTHS = (100, 300, 700)
+SETS = (
+    *("digits", "synthetic, rare", "synthetic, many tasks", "Tox21", "ToxCast", "KEEL letter"),
+    *("KEEL letter, rare", "KEEL magic", "KEEL marketing", "KEEL movement_libras", "KEEL optdigits, rare"),
+    *("KEEL penbased, rare", "KEEL phoneme", "KEEL ring", "KEEL satimage", "KEEL segment", "KEEL spambase"),
+    *("KEEL splice", "KEEL texture, rare", "KEEL vowel", "R churn", "R churn, phones", "R DNA"),
+    *("R jobs on a cluster", "R loans", "R shuttle", "R soybean"),
+)
+LIMITS = (0.0, 0.0025, 0.005, 0.01, 0.02)
+
+
+def measure(name: str, seed: int, steps: int, folder: Path) -> dict[str, Any]:
+    """Rises at the end of the first phase, and test metrics of what follows it."""
+    training = {"steps": steps, "evaluate_every": steps // 10, "tensorboard": False, "device": "cpu"}
+    shared = merge(ALL_SETS[name](seed, folder), {"seed": seed, "training": training})
+    start = Run.create(folder / "start", resolve({**shared, "method": "ce"}))
+    rows = {"start": train(start)["test"]}
+    for title, changes in {
+        "longer": {"method": "ce-longer"},
+        "soup": {"method": "soup", "soup": {"still_rising": 1}},
+    }.items():
+        recipe = resolve(merge(shared, {**changes, "init_from": str(start.path)}))
+        rows[title] = train(Run.create(folder / title, recipe))["test"]
+    rises = {metric: rise_at_the_end(start, metric) for metric in ("pauc", "auc")}
+    return {"set": name, "seed": seed, "steps": steps, "rises": rises, "rows": rows}
+
+
+def table(records: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Lines of Markdown: longer cross-entropy minus the soup, x 1,000, by the rise; and what limits give."""
+
+    def difference(record: Mapping[str, Any]) -> list[float]:
+        rows = record["rows"]
+        return [1000 * (rows["longer"][metric] - rows["soup"][metric]) for metric in METRICS]
+
+    def line(cells: Sequence[Sequence[float]]) -> str:
+        return " | ".join(f"{statistics.fmean(column):+.1f}" for column in zip(*cells, strict=True))
+
+    heads = "pAUC | AP | AUC"
+    yield f"| rise of partial AUC, and of AUC | runs | longer CE gains in | longer CE minus soup: {heads} |"
+    yield "|---|---|---|---|---|---|"
+    edges = (-1.0, *LIMITS, 1.0)
+    for low, high in pairwise(edges):
+        inside = [difference(one) for one in records if low < _rise(one) <= high]
+        if inside:
+            gaining = sum(cells[0] > 0 for cells in inside)
+            label = f"up to {high:g}" if low < 0 else f"{low:g} to {high:g}" if high < 1 else f"over {low:g}"
+            yield f"| {label} | {len(inside)} | {gaining} | {line(inside)} |"
+    yield ""
+    yield f"| `soup.still_rising` | runs that do not branch | gain over always branching: {heads} |"
+    yield "|---|---|---|---|---|"
+    for limit in LIMITS:
+        longer = [_rise(one) > limit for one in records]
+        cells = [
+            difference(one) if is_longer else [0.0] * 3
+            for one, is_longer in zip(records, longer, strict=True)
+        ]
+        yield f"| {limit:g} | {sum(longer)} of {len(records)} | {line(cells)} |"
+
+
+def _rise(record: Mapping[str, Any]) -> float:
+    """The rise of partial AUC, or none where AUC does not rise."""
+    rises = record["rises"]
+    return rises["pauc"] if rises["auc"] > 0 else min(0.0, rises["pauc"])
+
+
+def main() -> None:
+    """Run, or print the tables."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("command", choices=["run", "table"])
+    parser.add_argument("--sets", nargs="*", choices=list(ALL_SETS), default=SETS)
+    parser.add_argument("--lengths", nargs="*", type=int, default=LENGTHS)
+    parser.add_argument("--seeds", nargs="*", type=int, default=[0])
+    options = parser.parse_args()
+    if options.command == "table":
+        records = read([LOG])
+        for steps in sorted({record["steps"] for record in records}):
+            chosen = [record for record in records if record["steps"] == steps]
+            print(f"## {steps} steps", "", *table(chosen), "", sep="\n")
+        print("## All", "", *table(records), sep="\n")
+        return
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    for steps in options.lengths:
+        for seed in options.seeds:
+            for name in options.sets:
+                with tempfile.TemporaryDirectory() as folder:
+                    found = measure(name, seed, steps, Path(folder))
+                with LOG.open("a") as file:
+                    file.write(json.dumps(found) + "\n")
+                print(name, seed, steps, found["rises"], flush=True)
+
+
+if __name__ == "__main__":
+    main()
