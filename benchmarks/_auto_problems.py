@@ -224,7 +224,7 @@ FAMILIES: dict[str, tuple[Callable[[torch.Generator], Made], list[tuple[int, int
 
 
 def draw_cases(seed: int) -> dict[str, Case]:
-    """The bank of a seed: every family in all its sizes, with options drawn anew."""
+    """The bank of a seed: every family in all its sizes, with newly drawn options."""
     draw, cases = torch.Generator().manual_seed(seed), {}
     for family, (options_of, sizes, goal) in FAMILIES.items():
         for num_blocks, sampled in sizes:

@@ -1,4 +1,4 @@
-"""Programs that `faults.py` kills beside the commands: a Lightning Trainer, and an estimator."""
+"""Programs that `faults.py` kills in addition to commands: a Lightning Trainer, and an estimator."""
 
 from pathlib import Path
 

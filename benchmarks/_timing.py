@@ -74,7 +74,7 @@ def print_table(title: str, header: Sequence[str], rows: Iterable[Sequence[str]]
 
 
 def machine() -> dict[str, Any]:
-    """What a figure depends on beside the code."""
+    """What a figure depends on, apart from the code."""
     return {
         "processor": _processor(),
         "threads": torch.get_num_threads(),

@@ -1,4 +1,4 @@
-"""Each objective alone after cross-entropy, beside cross-entropy that goes on: does it do harm?
+"""Each objective alone after cross-entropy, compared with continued cross-entropy: does it do harm?
 
     python benchmarks/alone.py run --log results/transfer/alone.jsonl [--sets ...] [--jobs 16]
     python benchmarks/alone.py table results/transfer/alone.jsonl

@@ -1,4 +1,4 @@
-"""Does `mmb.auto` need no tuning? Its steps to a goal beside those of the best of 50 hand-set step sizes.
+"""Does `mmb.auto` need no tuning? Its steps to a goal against those of the best of 50 hand-set step sizes.
 
     python benchmarks/auto.py --jobs 16 --log auto_log            # all problems, 16 at a time
     python benchmarks/auto.py --only saddle thresholds            # problems whose name starts so
@@ -15,7 +15,7 @@ ones come first, and the table says how many there were. The probe, which looks 
 not counted. Where `auto` updates blocks several times at a visit, each step costs as many of the grid's; the
 table says how many updates, and the ratio if each of them counted as a step.
 
-Every finished run is a line in `--log`, one file per problem, so that a killed command goes on where it was.
+Every finished run is a line in `--log`, one file per problem, so a killed command continues where it stopped.
 """
 
 from __future__ import annotations

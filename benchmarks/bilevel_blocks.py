@@ -1,4 +1,4 @@
-"""Many blocks that share x: variance reduction of mmb beside other methods, at equal oracle calls.
+"""Many blocks that share x: variance reduction of mmb against other methods, at equal oracle calls.
 
     python benchmarks/bilevel_blocks.py --jobs 16
 

@@ -1,4 +1,4 @@
-"""One block, no dual: the estimators of mmb beside methods of the bilevel literature, at equal oracle calls.
+"""One block, no dual: estimators of mmb against methods of the bilevel literature, at equal oracle calls.
 
     python benchmarks/bilevel_quadratics.py
 

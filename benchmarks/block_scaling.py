@@ -1,4 +1,4 @@
-"""Cost of a step against the number of blocks, and time to a fixed accuracy, beside Betty and TorchOpt.
+"""Cost of a step against the number of blocks, and time to a fixed accuracy, against Betty and TorchOpt.
 
     python benchmarks/block_scaling.py                  # both parts
     python benchmarks/block_scaling.py --part steps     # cost of a step alone

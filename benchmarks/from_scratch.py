@@ -1,4 +1,4 @@
-"""Ranking objectives from random weights beside cross-entropy: same network, rows and steps, many data sets.
+"""Ranking objectives from random weights against cross-entropy: same network, rows, steps; many data sets.
 
 python benchmarks/from_scratch.py run --log results/transfer/from_scratch.jsonl [--sets ...]
 python benchmarks/from_scratch.py table results/transfer/from_scratch.jsonl

@@ -244,7 +244,7 @@ class Bench:
         return self.time(steps)
 
     def compositional(self, data: Data) -> dict[str, float]:
-        """10 tasks, 128 rows each, beside cross-entropy on the same rows."""
+        """10 tasks, 128 rows each, against cross-entropy on the same rows."""
         steps = {"CrossEntropy": ours(data, data.sampled, OBJECTIVES["CrossEntropy"](data))}
         for name, options in COMPOSITIONAL.items():
             steps[name] = ours(

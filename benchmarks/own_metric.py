@@ -6,7 +6,7 @@
 
 `run` trains every method with the same network, rows and steps, and measures all metrics on the test rows:
 Tox21 and MUV from random weights, molpcba from one start by cross-entropy per seed, as the tables of
-`recipes/reproduce` do. All weights are selected by partial AUC on validation rows. It goes on where it was
+`recipes/reproduce` do. All weights are selected by partial AUC on validation rows. It continues where it
 stopped.
 
 The defaults of `RecallAtFPR` were chosen on the test rows of Tox21 and MUV, which flatters its gains there;

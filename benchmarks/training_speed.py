@@ -1,4 +1,4 @@
-"""What a training step costs on a GPU: rows per second, beside cross-entropy, other loops and the hardware.
+"""What a training step costs on a GPU: rows per second, against cross-entropy, other loops and the hardware.
 
     python benchmarks/training_speed.py --data molpcba --kernels results/molpcba/kernels
     python benchmarks/training_speed.py --parts resnet18 densenet121
@@ -180,7 +180,7 @@ def trained(bench: Bench, part: str, title: str, cases: dict[str, dict[str, Any]
 
 
 def graphs(bench: Bench) -> None:
-    """Objectives on molecules, beside PyG and torch alone."""
+    """Objectives on molecules, against PyG and torch alone."""
     data = (
         {"name": "_random_sets:molecules"} if bench.options.data == "random" else {"name": bench.options.data}
     )
@@ -231,7 +231,7 @@ def graph_loops(bench: Bench, setup: Setup) -> Iterator[tuple[str, Callable[[], 
 
 
 def image_part(part: str, bench: Bench) -> None:
-    """Objectives on images, beside the fastest loop of torch alone that is usual."""
+    """Objectives on images, against the fastest usual loop with torch alone."""
     objectives = ("CE", "MMB-pAUC")
     cases = {case: {**IMAGES[part], "method": CASES[case][0]} for case in objectives}
     lines, setup = trained(bench, part, f"{part}, ", cases)

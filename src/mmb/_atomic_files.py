@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, whatever happens while they are written."""
+"""Files that are complete or absent, whatever happens while they are written."""
 
 import glob
 import os
@@ -33,9 +33,9 @@ def writing(path: Path | str) -> Iterator[None]:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Write a file so that a reader, or a crash, sees the old content or the new, never a part.
+    """Write a file so that a reader, or a crash, finds the old content or the new, never a part.
 
-    The content goes to a temporary file beside it, reaches the disk, and takes its place by one rename. Where
+    The content goes to a temporary file next to it, reaches the disk, and is renamed in one step. Where
     the path is a link, the file it leads to is replaced. A device or a pipe is written directly. If the
     content cannot be written, for example because the disk is full, the old one stays.
     """
@@ -112,10 +112,10 @@ def sync_all(path: Path) -> None:
 
 @contextmanager
 def temporary_beside(path: Path) -> Iterator[Path]:
-    """A name beside a path for a file or folder that is to take its place; what is still there is removed.
+    """A temporary name next to a path, for a file or folder that is to replace it; leftovers are removed.
 
-    No other writer has this name. A lock on a file beside it says that its writer lives: what writers that
-    were killed have left here is removed.
+    No other writer has this name. A lock on a file next to it shows that its writer is alive. What killed
+    writers have left here is removed.
     """
     _remove_leftovers(path)
     temporary, lock = _locked_name(path)
@@ -129,7 +129,7 @@ def temporary_beside(path: Path) -> Iterator[Path]:
 
 
 def replace_folder(new: Path, path: Path) -> None:
-    """Let a folder take the place of another one, which is removed, or stays if that fails."""
+    """Replace a folder by another one; the old one stays if that fails."""
     if not path.exists():
         os.replace(new, path)
     else:
@@ -153,13 +153,13 @@ def _locked_name(path: Path) -> tuple[Path, FileLock]:
             lock.acquire(blocking=False)
         except Timeout:  # taken for a leftover while it was made
             continue
-        except (OSError, NotImplementedError):  # without locks, nobody removes leftovers
+        except (OSError, NotImplementedError):  # without locks, leftovers stay
             pass
         return temporary, lock
 
 
 def _remove_leftovers(path: Path) -> None:
-    """Remove what writers of a path have left that were killed."""
+    """Remove what killed writers of a path have left."""
     for found in path.parent.glob(f".{glob.escape(path.name[:40])}.*.part*"):
         temporary = found.with_name(found.name.removesuffix(".lock"))
         lock = FileLock(f"{temporary}.lock")

@@ -1,6 +1,6 @@
-"""Checksums inside of text files: a file that was damaged, or changed, is told from one as it was written.
+"""Checksums inside text files, which reveal whether a file was damaged or changed.
 
-Files of earlier versions, and those written by hand, have none; they are read as they are.
+Files from earlier versions, and those written by hand, have none and are read without a check.
 """
 
 import errno
@@ -33,7 +33,7 @@ def with_checksum(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def without_checksum(content: Any) -> dict[str, Any]:
-    """What was given to `with_checksum`; ValueError if it is no dict, or not what was given."""
+    """What was given to `with_checksum`; ValueError if it is not a dict, or differs."""
     if not isinstance(content, dict):
         raise ValueError(f"expected a dict, got {content!r:.40}")
     rest = {key: value for key, value in content.items() if key != _KEY}
@@ -49,7 +49,7 @@ def checked_line(record: dict[str, Any]) -> bytes:
 
 
 def read_line(line: str) -> dict[str, Any] | None:
-    """The record in a line of JSON; None if it was cut short, is damaged, or is none."""
+    """The record in a line of JSON; None if the line was cut short, is damaged, or is not a record."""
     try:
         record = json.loads(line)
     except json.JSONDecodeError:

@@ -1,4 +1,4 @@
-"""Compiling a method of one object, whatever was compiled of its class before."""
+"""Compiling a method for one object, independently of other objects of its class."""
 
 from collections.abc import Callable
 from types import FunctionType, MethodType

@@ -1,4 +1,4 @@
-"""How many processor cores there are to use."""
+"""How many processor cores this process can use."""
 
 import os
 

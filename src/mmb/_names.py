@@ -14,7 +14,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]!r}?" if near else f"; expected one of: {', '.join(known) or 'none'}"
 
 
-def first_few(names: Sequence[str], most: int = 5) -> str:
-    """The first of some names, and how many more there are."""
+def first_few(names: Sequence[object], most: int = 5) -> str:
+    """The first of some names or numbers, and how many more there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+    return ", ".join(map(str, names[:most])) + more

@@ -1,4 +1,4 @@
-"""Names that have changed: the old one raises an error that says the new one."""
+"""Names that have changed: the old one raises an error that gives the new one."""
 
 import sys
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""Threads: work that is done ahead of its use, and torch kept to one of them."""
+"""Threads: work done ahead of its use, and torch limited to one thread."""
 
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -30,7 +30,7 @@ def one_ahead(items: Iterable[_Item]) -> Iterator[Iterator[_Item]]:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Let torch divide no operation among threads, which would wait for each other where others are busy."""
+    """Keep torch from dividing operations among threads, which would wait for each other on busy cores."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

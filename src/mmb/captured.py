@@ -11,7 +11,7 @@ from mmb import validation
 from mmb.cuda_graphs import WARM_UP, CudaGraph
 from mmb.solver import Solver, StepSizes
 from mmb.state import State
-from mmb.trees import gather, scatter_, tree_leaves, tree_map
+from mmb.trees import gather, tree_leaves
 
 AT_A_TIME = 10_000  # steps whose blocks and step sizes lie on the device
 
@@ -115,13 +115,7 @@ def _replay(solver: Solver, state: State, blocks: Tensor, batches: Callable[[Ten
             sampled,
             solver._past(state, chosen, None),
         )
-        if solver.variance_reduction is not None:
-            solver.variance_reduction.scatter_(state.shared["reduction"], chosen, None, update.reduction)
-        tree_map(lambda old, new: old.copy_(new), state.z, update.z)
-        tree_map(lambda old, new: old.copy_(new), state.x, update.x)
-        scatter_(state.dual, chosen, update.dual)
-        scatter_(state.lower, chosen, update.lower)
-        scatter_(state.memory, chosen, update.memory)
+        solver._write(state, chosen, None, update)
         state.last_visit.index_copy_(0, chosen, (place + numbers[0]).expand(sampled))
         place.add_(1)
 

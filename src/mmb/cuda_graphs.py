@@ -1,4 +1,4 @@
-"""Recording what a GPU does, once, and launching it all at once from then on.
+"""Recording what a GPU does in a step once, and then launching all of it at once.
 
 Small steps take longer to launch, kernel by kernel, than to compute. A CUDA graph has the kernels of a step
 and the addresses they work on. So a step that can be recorded reads and writes the same tensors at every
@@ -24,7 +24,7 @@ class Recorder(Protocol):
     """What runs and records on a device; tests have one for the CPU."""
 
     def run(self, step: Callable[[], Found]) -> tuple[Found, bool]:
-        """Run a step beside what is recorded: what it returns, and whether it waited for the device."""
+        """Run a step outside of a recording: what it returns, and whether it waited for the device."""
 
     def record(self, step: Callable[[], Found]) -> tuple[Found, Callable[[], None]]:
         """Record a step without computing it: what it returns, filled by the function that replays it."""
@@ -34,7 +34,7 @@ class Recorder(Protocol):
 
 
 class CudaGraph:
-    """Runs and records on a stream of its own of a GPU."""
+    """Runs and records on a separate stream of a GPU."""
 
     def __init__(self, device: torch.device) -> None:
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]

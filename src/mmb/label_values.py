@@ -44,7 +44,7 @@ def check_values(labels: Tensor) -> None:
     """Raise ValueError naming the first label outside {0, 1, missing}; this waits for a GPU's values.
 
     Raises:
-        TypeError: If the dtype is none that labels can have.
+        TypeError: If labels cannot have the dtype.
     """
     if labels.dtype == torch.bool:
         return
@@ -71,7 +71,7 @@ def check_values(labels: Tensor) -> None:
 
 
 def rarest_positive(labels: Tensor) -> Tensor:
-    """Of each row of labels `[n, m]` the rarest task that it is positive for, `[n]`; `m` if there is none."""
+    """For each row of labels `[n, m]`, the rarest task for which it is positive, `[n]`; `m` if none."""
     positive = labels == 1
     counts = torch.where(positive, positive.sum(0), len(labels) + 1)
     return torch.where(positive.any(1), counts.argmin(1), labels.shape[1])

@@ -84,7 +84,7 @@ def product(**projections: Projection | None) -> Callable[[dict[str, Tensor]], d
 
 
 MAKERS: tuple[Any, ...] = (nonnegative, box, ball, simplex, product)
-"""What makes projections, and is none itself."""
+"""Functions that make projections; they are not projections themselves."""
 
 
 def _tensor(name: str, dual: Any) -> Tensor:

@@ -14,7 +14,7 @@ def value_at(schedule: Schedule | None, step: int, name: str, most: float = math
     """The schedule's value at a step; 0 for None.
 
     Raises:
-        ValueError: If that is no finite number from 0 to `most`; the message begins with `name`.
+        ValueError: If that is not a finite number from 0 to `most`; the message begins with `name`.
     """
     if schedule is None:
         return 0.0

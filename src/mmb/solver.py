@@ -250,9 +250,9 @@ class Solver:
             info.check(unwritten=True, upper_batch=upper_batch, lower_batch=lower_batch)
         if state.optimizer is not None:  # first: it is the user's, and may raise
             _move_with(state.optimizer, state.x, update.estimate, state.step, checked)
-        if self.variance_reduction is not None:
-            self.variance_reduction.scatter_(state.shared["reduction"], own, samples, update.reduction)
-        self._write(state, own, update)
+        self._write(state, own, samples, update)
+        state.last_visit.index_fill_(0, own, state.step)
+        state.step += 1
         if draw is not None:
             state.generator.set_state(generator.get_state())
         return info
@@ -369,15 +369,16 @@ class Solver:
             estimator={name: rate(value) for name, value in own.items()},
         )
 
-    def _write(self, state: State, blocks: Tensor, update: Update) -> None:
+    def _write(self, state: State, blocks: Tensor, samples: Samples | None, update: Update) -> None:
+        """Move the variables and what is remembered of them; an optimizer has already moved `x`."""
+        if self.variance_reduction is not None:
+            self.variance_reduction.scatter_(state.shared["reduction"], blocks, samples, update.reduction)
         if state.optimizer is None:
             tree_map(lambda old, new: old.copy_(new), state.z, update.z)
             tree_map(lambda old, new: old.copy_(new), state.x, update.x)
         scatter_(state.dual, blocks, update.dual)
         scatter_(state.lower, blocks, update.lower)
         scatter_(state.memory, blocks, update.memory)
-        state.last_visit.index_fill_(0, blocks, state.step)
-        state.step += 1
 
 
 def _no_blocks(x: Tree) -> dict[str, Tensor]:

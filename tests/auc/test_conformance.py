@@ -223,7 +223,7 @@ def test_tasks_without_a_class_are_left_out(name, absent):
     data = make_data()
     labels = data.labels.clone()
     labels[:, 3] = torch.where(labels[:, 3] == absent, -1, labels[:, 3])
-    with pytest.warns(UserWarning, match=r"left out: \[3\]"):
+    with pytest.warns(UserWarning, match=r"left out: 3"):
         objective = OBJECTIVES[name](labels, task_weighting=0.5).double()
     rest = [0, 1, 2, 4]
     without = OBJECTIVES[name](labels[:, rest], task_weighting=0.5).double()

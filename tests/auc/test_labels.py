@@ -66,7 +66,7 @@ def test_other_types_are_named(dtype):
         (torch.tensor([[0, 1], [1, 255]], dtype=torch.uint8), r"got 255 .*index \[1, 1\]"),
         (torch.full((3, 2), -1), "missing"),
         (torch.full((3, 2), NAN), "missing"),
-        (torch.ones(3, 2), r"positives.*\[3, 3\].*negatives.*\[0, 0\]"),
+        (torch.ones(3, 2), r"positives.*3, 3.*negatives.*0, 0"),
         (torch.zeros(0, 3), "empty"),
         (torch.zeros(2, 2, 2), r"\[rows, tasks\] or \[rows\]"),
     ],
@@ -83,7 +83,7 @@ def test_only_tensors():
 
 def test_one_warning_lists_all_tasks_left_out():
     matrix = torch.tensor([[1, 1, 0, -1, 1], [0, 1, 0, -1, 0]])
-    with pytest.warns(UserWarning, match=r"3 of 5 tasks .* left out: \[1, 2, 3\]") as caught:
+    with pytest.warns(UserWarning, match=r"3 of 5 tasks .* left out: 1, 2, 3") as caught:
         labels = Labels(matrix)
     assert len(caught) == 1
     assert labels.usable.tolist() == [True, False, False, False, True]

@@ -32,7 +32,7 @@ def test_a_clear_winner_is_named_with_its_smallest_lead():
         "C is best, with a mean partial AUC (FPR ≤ 0.1) of 0.750 (0.650 to 0.800), +0.020 over B."
     )
     assert found["sure"] == (
-        "Sure: significantly more than A and B. 95 % interval of the lead: +0.010 to +0.030; p 0.010, "
+        "Sure: significantly more than A and B. 95% interval of the lead: +0.010 to +0.030; p 0.010, "
         "adjusted for 6 comparisons."
     )
 

@@ -74,7 +74,7 @@ def test_methods_are_compared_over_their_runs(runs, written):
 def test_scores_are_computed_once_for_the_same_weights(runs, tmp_path, monkeypatch):
     run = Run.open(shutil.copytree(runs[1].path, tmp_path / "run"))
     first = run_scores(run)
-    monkeypatch.setattr(selected_scores, "make_setup", None)  # computing them again would fail
+    monkeypatch.setattr(selected_scores, "stored_setup", None)  # computing them again would fail
     again = run_scores(run)
     assert (again.step, again.task_names, again.sizes) == (first.step, first.task_names, first.sizes)
     for part in ("train", "valid", "test"):

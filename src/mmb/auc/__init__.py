@@ -1,4 +1,4 @@
-"""Objectives for multi-task AUC and partial AUC: a model and a label matrix with gaps is all they need."""
+"""Objectives for multi-task AUC and partial AUC: they take a model and a label matrix that may have gaps."""
 
 from mmb.auc.average_precision import AveragePrecision
 from mmb.auc.baselines import PAUCI, SOPA, STACO, CrossEntropy, Focal, MiniBatchPartialAUC, SOPAs

@@ -32,8 +32,8 @@ class AveragePrecision(PerPositiveObjective):
     A positive is above itself. In all data that is one of $n_+$ positives, in a batch perhaps one of two: its
     own pair counts as in all data.
 
-    Use it after cross-entropy, from whose weights it gains; from random ones it is often below. Probabilities
-    are compared by default: logits of hopeless positives would outweigh all others.
+    Use it after cross-entropy, where it gains; from random weights it is often worse than cross-entropy.
+    Probabilities are compared by default: logits of hopeless positives would outweigh all others.
 
     Args:
         labels: The training labels.

@@ -7,6 +7,7 @@ import warnings
 import torch
 from torch import Tensor
 
+from mmb._names import first_few
 from mmb.label_values import as_labels
 
 
@@ -42,14 +43,14 @@ class Labels:
         if self.num_usable == 0:
             raise ValueError(
                 "labels: no task has both a positive and a negative, so no ranking can be learned; "
-                f"positives per task {_few(self.positives.tolist())}, "
-                f"negatives per task {_few(self.negatives.tolist())}"
+                f"positives per task {first_few(self.positives.tolist(), 20)}, "
+                f"negatives per task {first_few(self.negatives.tolist(), 20)}"
             )
         if self.num_usable < self.num_tasks:
             left_out = (~self.usable).nonzero().squeeze(1).tolist()
             warnings.warn(
                 f"{len(left_out)} of {self.num_tasks} tasks have no positive or no negative "
-                f"and are left out: {_few(left_out)}",
+                f"and are left out: {first_few(left_out, 20)}",
                 UserWarning,
                 stacklevel=2,
             )
@@ -106,8 +107,3 @@ def task_weights(positives: Tensor, negatives: Tensor, power: float) -> Tensor:
     share = positives.double() / (positives.double() + negatives.double())
     weight = torch.where(usable, share, 1.0) ** -power * usable
     return weight * (usable.sum() / weight.sum().clamp(min=torch.finfo(weight.dtype).tiny))
-
-
-def _few(items: list[int], most: int = 20) -> str:
-    """The items, or the first `most` of them and how many more there are."""
-    return str(items) if len(items) <= most else f"{items[:most]} and {len(items) - most} more"

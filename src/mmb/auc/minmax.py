@@ -36,8 +36,8 @@ class MinMaxAUC(MarginObjective):
             one half, and training continues from there. AUC is the same.
         lr_dual: Step size of the dual; 0.5 would replace it by the batch's own optimum.
         task_weighting: See [`Objective`][mmb.auc.objective.Objective].
-        anchor: Weight of cross-entropy after `warm_start`, when training goes on from trained weights; 0 for
-            none. See [`Anchor`][mmb.auc.parts.anchor.Anchor].
+        anchor: Weight of cross-entropy after `warm_start`, when training continues from trained weights;
+            0 for none. See [`Anchor`][mmb.auc.parts.anchor.Anchor].
     """
 
     @renamed_arguments(scores="transform")

@@ -193,7 +193,7 @@ class Objective(nn.Module):
         signs = labels.to(scores.dtype)
         signs = signs.nan_to_num(nan=float(MISSING)) if labels.is_floating_point() else signs
         if weights is not None:
-            weights = weights.to(scores.dtype).reshape(len(weights), -1)  # beside scores
+            weights = weights.to(scores.dtype).reshape(len(weights), -1)  # broadcasts with scores
         scores, signs, weights, broken, self._skipped = screen(
             scores, signs, weights, tasks, self.bad_values, self.can_raise
         )

@@ -48,8 +48,8 @@ class PairwisePartialAUC(ThresholdObjective):
         temperature: Of the selector, in units.
         tau2: Strong convexity of the lower problem; biases the rate by `tau2 * threshold`.
         task_weighting: See [`Objective`][mmb.auc.objective.Objective].
-        anchor: Weight of cross-entropy after `warm_start`, when training goes on from trained weights; 0 for
-            none. See [`Anchor`][mmb.auc.parts.anchor.Anchor].
+        anchor: Weight of cross-entropy after `warm_start`, when training continues from trained weights;
+            0 for none. See [`Anchor`][mmb.auc.parts.anchor.Anchor].
         capacity: Most positives used per batch; None is all. A number makes all shapes fixed, so that nothing
             waits for a GPU; positives beyond it are dropped, so choose it well above what occurs. The
             trainer chooses it for steps that are captured.

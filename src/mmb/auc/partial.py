@@ -54,8 +54,8 @@ class PartialAUC(MarginObjective, ThresholdObjective):
         temperature: Of the selector $\phi$, in score units; None is `tau1`.
         tau2: Strong convexity of the lower problem; biases the rate by `tau2 * threshold`.
         task_weighting: See [`Objective`][mmb.auc.objective.Objective].
-        anchor: Weight of cross-entropy after `warm_start`, when training goes on from trained weights; 0 for
-            none. See [`Anchor`][mmb.auc.parts.anchor.Anchor].
+        anchor: Weight of cross-entropy after `warm_start`, when training continues from trained weights;
+            0 for none. See [`Anchor`][mmb.auc.parts.anchor.Anchor].
 
     The defaults (None) of `lr_threshold` and `tau1` follow the units of `z`: 0.1 and 0.05 for
     probabilities, 1 and 0.5 for logits.

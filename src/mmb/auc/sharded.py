@@ -139,7 +139,7 @@ class ShardedObjective(Objective):
         return keep, own * (len(keep) / len(tasks))
 
     def input_rows(self, num_rows: int) -> slice:
-        """Which rows of a dense batch this process evaluates: at least one, since no model takes none."""
+        """Which rows of a dense batch this process evaluates: at least one, since models need a row."""
         if self.evaluates_model:
             return slice(0, num_rows)
         sizes = self._divided(num_rows)
@@ -298,7 +298,7 @@ class ShardedObjective(Objective):
 
     @property
     def tracks_thresholds(self) -> bool:
-        """As `inner`."""
+        """Whether `inner` does."""
         return self.inner.tracks_thresholds
 
     def thresholds(self, scores: Tensor | None = None, labels: Tensor | None = None) -> Tensor | None:

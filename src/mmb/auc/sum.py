@@ -19,7 +19,7 @@ from mmb.auc.sharded import ShardedObjective
 
 
 class Sum(Objective):
-    r"""A weighted sum of objectives, which is an objective again.
+    r"""A weighted sum of objectives, which is itself an objective.
 
     The gradient of task `k` at its logits is
 
@@ -285,7 +285,7 @@ def _checked(parts: Sequence[tuple[float, Objective]]) -> tuple[tuple[float, ...
 
 
 def _class_names(objectives: Sequence[Objective]) -> list[str]:
-    """Names of the classes; those that come again are numbered."""
+    """Names of the classes; repeated ones are numbered."""
     names: list[str] = []
     for part in objectives:
         kind, again = type(part).__name__, sum(type(part) is type(o) for o in objectives[: len(names)])
@@ -294,7 +294,7 @@ def _class_names(objectives: Sequence[Objective]) -> list[str]:
 
 
 def _estimate(part: Objective, entries: WeightedScores) -> Result:
-    """Value and derivatives of any objective, also of one that only has a loss."""
+    """Value and derivatives of any objective, including one that only has a loss."""
     if type(part).estimate is not Objective.estimate:
         return part.estimate(entries)
     logits, parameters = entries.logits.detach().requires_grad_(), list(part.parameters())

@@ -39,7 +39,7 @@ class ThresholdObjective(Objective):
 
     @torch.no_grad()
     def threshold_report(self, scores: Tensor, labels: Tensor) -> ThresholdReport:
-        """Tracked thresholds beside what they should be for the logits and labels `[n, m]` of some rows."""
+        """Tracked thresholds and what they should be for the logits and labels `[n, m]` of some rows."""
         entries = self.entries(scores, labels).averaged()
         return self.tracked.report(entries, self.cut(entries))
 

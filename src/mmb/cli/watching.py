@@ -29,10 +29,9 @@ class ProgressObserver(Observer):
         self._numbers, self._select = {}, run.recipe.training.select
         title = f"{run.recipe.method}, seed {run.recipe.seed}"
         if not self._many and steps > step:
-            every = run.recipe.training.evaluate_every
-            self._console.say(
-                f"{title}: {steps - step:,} steps" + (f", evaluated every {every:,}" if every else "")
-            )
+            left, every = steps - step, run.recipe.training.evaluate_every
+            looks = f", evaluated every {every:,}" if every and every < left else ""
+            self._console.say(f"{title}: {left:,} step{'s' * (left != 1)}{looks}")
         self._task = self._progress.add_task(title, total=steps, completed=step, unit="steps", numbers="")
 
     def paced(self, run: Run, seconds: float) -> None:

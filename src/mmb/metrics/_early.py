@@ -85,8 +85,8 @@ def bedroc(scores: Tensor, labels: Tensor, alpha: float = 20.0) -> Tensor:
     """Boltzmann-enhanced discrimination of ROC of each task (Truchon and Bayly, 2007).
 
     With n labeled rows, the positive at rank i counts `exp(-alpha i / n)`; the sum over the positives is
-    scaled so that the best ranking has 1 and the worst 0. With `alpha = 20`, the first 8 % of the rows make
-    up 80 % of the value. Equal to RDKit's `CalcBEDROC`, except that RDKit leaves ties in the
+    scaled so that the best ranking has 1 and the worst 0. With `alpha = 20`, the first 8% of the rows make
+    up 80% of the value. Equal to RDKit's `CalcBEDROC`, except that RDKit leaves ties in the
     order they are given.
 
     Args:

@@ -112,7 +112,7 @@ METRICS: dict[MetricName, Metric] = {
         "R@100", "share of the positives in the first 100 rows", lambda s: recall_at_k_of(s.ranks, 100)
     ),
     "enrichment_factor": Metric(
-        "EF 1%", "enrichment factor of the first 1 % of rows", lambda s: enrichment_factor_of(s.ranks, 0.01)
+        "EF 1%", "enrichment factor of the first 1% of rows", lambda s: enrichment_factor_of(s.ranks, 0.01)
     ),
     "bedroc": Metric("BEDROC", "alpha = 20", lambda s: bedroc_of(s.ranks, 20.0)),
     "ndcg": Metric("nDCG", "of all rows", lambda s: ndcg_of(s.ranks, None)),

@@ -14,7 +14,7 @@ def column_titles(max_fpr: float, select: MetricName) -> list[str]:
 
 
 def definition(max_fpr: float, select: MetricName) -> str:
-    """What the partial AUC of a table is, and the metric that selects weights if it is none of the usual."""
+    """What the partial AUC of a table is, and the metric that selects weights if that is an unusual one."""
     names: tuple[MetricName, ...] = ("pauc", *shown_metrics(select)[len(SHORT_NAMES) :])
     return ". ".join(METRICS[name].definition(max_fpr) for name in names)
 

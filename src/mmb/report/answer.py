@@ -1,4 +1,4 @@
-"""The answer that a page opens with: which method, by how much, and how sure that is."""
+"""The answer that a page opens with: which method, by how much, and how certain that is."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -47,7 +47,7 @@ def answer(
             sure += f" That over {_names(methods, clear)} is."
     interval = nearest[main]
     if interval["low"] is not None:
-        sure += f" 95 % interval of the lead: {_signed(interval['low'])} to {_signed(interval['high'])}"
+        sure += f" 95% interval of the lead: {_signed(interval['low'])} to {_signed(interval['high'])}"
         sure += f"; p {_p(interval['adjusted'])}, adjusted for {2 * len(pairs)} comparisons."
     return {"what": what, "sure": sure + _doubt(methods, runs, best)}
 

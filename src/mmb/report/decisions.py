@@ -19,8 +19,8 @@ _BINS = 8
 def decided(scores: SelectedScores, max_fpr: float) -> dict[str, Any]:
     """Thresholds by validation rows, and the rates on test rows there, with exact intervals.
 
-    A threshold keeps `max_fpr` on the validation rows. The `"promised"` one keeps it on new rows, with a
-    confidence of 95 %, and is None for tasks with too few negatives for that.
+    A threshold keeps `max_fpr` on the validation rows. The `"promised"` one keeps it on new rows, with
+    a confidence of 95%, and is None for tasks with too few negatives for that.
     """
     logits, labels = scores.logits["valid"], scores.labels["valid"]
     promised = torch.full(labels.shape[1:], torch.nan, dtype=torch.float64)

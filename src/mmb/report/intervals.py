@@ -25,12 +25,12 @@ class UncertainValue:
     freedom: Tensor
 
     def interval(self) -> tuple[Tensor, Tensor]:
-        """Ends of the 95 % interval of a difference: value plus and minus t standard errors."""
+        """Ends of the 95% interval of a difference: value plus and minus t standard errors."""
         reach = self._quantile() * self.variance.sqrt()
         return self.value - reach, self.value + reach
 
     def share_interval(self) -> tuple[Tensor, Tensor]:
-        """Ends of the 95 % interval of an area in (0, 1): symmetric in its logit, so inside (0, 1).
+        """Ends of the 95% interval of an area in (0, 1): symmetric in its logit, so inside (0, 1).
 
         NaN if the variance is zero: a perfect ranking of few rows does not show how good it is.
         """

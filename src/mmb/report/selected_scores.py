@@ -16,9 +16,7 @@ from mmb._extras import require
 from mmb.auc import ThresholdReport
 from mmb.training import Run, RunError
 from mmb.training.loop.evaluate import part_logits
-from mmb.training.loop.outcome import load_weights, put_weights
-from mmb.training.loop.randomness import own_randomness
-from mmb.training.loop.setup import find_device, make_setup
+from mmb.training.loop.outcome import load_weights, put_weights, stored_setup
 from mmb.training.loop.threshold_log import training_scores
 from mmb.training.runs import checkpoint
 from mmb.training.runs.fingerprints import as_bytes, fingerprint
@@ -59,8 +57,8 @@ def selected_checkpoint(run: Run) -> Path:
 def run_scores(run: Run) -> SelectedScores:
     """Scores of a run, from its folder if they were computed for these weights before.
 
-    A run may be in training. A checkpoint that its process deletes while it is read here, because there are
-    better and newer ones, is no damage: then those are read.
+    A run may be in training. Its process may delete a checkpoint while it is read here, because
+    there are better and newer ones; then those are read.
     """
     for _ in range(_ATTEMPTS):
         seen = run.finished, checkpoint.steps(run.checkpoints)
@@ -78,9 +76,7 @@ def run_scores(run: Run) -> SelectedScores:
 
 
 def _compute(run: Run, selected: Path, state: dict[str, Any], mark: str) -> SelectedScores:
-    with run.own_data(), own_randomness(run.recipe.seed, find_device(run.recipe.training.device)):
-        setup = make_setup(run.recipe)
-    tracked = {}
+    setup, tracked = stored_setup(run), {}
     if setup.objective.tracks_thresholds:
         for path in checkpoint.steps(run.checkpoints):
             try:

@@ -46,7 +46,7 @@ class WatchServer(ThreadingHTTPServer):
             return json.dumps(self.runs.content(), allow_nan=False)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Say nothing of a browser that went away."""
+        """Ignore a browser that went away."""
 
 
 class _Handler(BaseHTTPRequestHandler):

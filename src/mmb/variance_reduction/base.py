@@ -66,7 +66,7 @@ class VarianceReduction(ABC):
         return {}
 
     def batches(self, call: str) -> int:
-        """Into how many batches a block's data are cut, for a derivative; 0 if they are not told apart."""
+        """Into how many batches a block's data are divided, for a derivative; 0 if that does not matter."""
         return 0
 
     def before(self, raw: Oracles, past: Memory) -> Oracles | None:
@@ -82,7 +82,7 @@ class VarianceReduction(ABC):
         Args:
             now: It, per block, from the batches.
             before: The same at the earlier point, or None.
-            argument: What it was asked with, beside the point.
+            argument: What it was asked with, in addition to the point.
             block: Memory of the sampled blocks.
             batch: Memory of their batches.
             first: Whether this is the first visit to a block, [k].

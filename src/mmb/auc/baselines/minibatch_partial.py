@@ -81,7 +81,7 @@ class MiniBatchPartialAUC(ScoreObjective):
 
     @staticmethod
     def _top(entries: WeightedScores, score: Tensor, share: Tensor | float) -> Tensor:
-        """`top_part`; on a CPU among a few rows, if they do: to sort all takes three times as long."""
+        """`top_part`; on a CPU among a few rows if they suffice: sorting all takes three times as long."""
         looks = score.device.type == "cpu" and not torch.compiler.is_compiling()
         if looks and not isinstance(share, Tensor):
             few = math.ceil(1.5 * share * len(score)) + 1  # weights differ
@@ -95,7 +95,7 @@ class MiniBatchPartialAUC(ScoreObjective):
 def top_part(score: Tensor, negative: Tensor, share: Tensor | float, among: int | None = None) -> Tensor:
     """Weights `[rows, k]` of the negatives, cut to the share (`[k]`) of them with the largest scores.
 
-    With `among`, only so many of the largest are looked at.
+    With `among`, only that many of the largest are considered.
     """
     # below all others are the rows without weight: arithmetic is several times faster than comparisons
     ranked = torch.add(score, negative.sign() - 1, alpha=torch.finfo(score.dtype).max / 2)

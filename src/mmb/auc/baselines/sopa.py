@@ -94,8 +94,8 @@ class SOPAs(PerPositiveObjective):
         margin: `c`.
         transform: What the loss compares; see [`MinMaxAUC`][mmb.auc.minmax.MinMaxAUC].
         task_weighting: See [`Objective`][mmb.auc.objective.Objective].
-        anchor: Weight of cross-entropy after `warm_start`, when training goes on from trained weights; 0 for
-            none. See [`Anchor`][mmb.auc.parts.anchor.Anchor].
+        anchor: Weight of cross-entropy after `warm_start`, when training continues from trained weights;
+            0 for none. See [`Anchor`][mmb.auc.parts.anchor.Anchor].
     """
 
     @renamed_arguments(momentum="beta", scores="transform")

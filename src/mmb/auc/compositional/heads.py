@@ -84,8 +84,8 @@ class HeadCompositionalAUC(MinMaxAUC):
         transform: `"sigmoid"`, `"logit"` or `"recentered"`; see [`MinMaxAUC`][mmb.auc.minmax.MinMaxAUC].
         lr_dual: Step size of the dual.
         task_weighting: See [`Objective`][mmb.auc.objective.Objective].
-        anchor: Weight of cross-entropy after `warm_start`, when training goes on from trained weights; 0 for
-            none. See [`Anchor`][mmb.auc.parts.anchor.Anchor].
+        anchor: Weight of cross-entropy after `warm_start`, when training continues from trained weights;
+            0 for none. See [`Anchor`][mmb.auc.parts.anchor.Anchor].
     """
 
     evaluates_model = True

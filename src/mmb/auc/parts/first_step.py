@@ -35,11 +35,11 @@ def _look(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         del _waiting[objective]
         if model is None or not moved.isdisjoint(own):
             continue
-        # They may have an optimizer of their own. Looking for it takes time, but only where it is needed.
+        # They may have a separate optimizer. Looking for it takes time, but only where it is needed.
         others = (one for one in gc.get_objects() if issubclass(type(one), Optimizer))
         if all(_parameters(one).isdisjoint(own) for one in others):
             warnings.warn(
-                f"the optimizer does not move the own parameters of {type(objective).__name__}: give it "
+                f"the optimizer does not move the parameters of {type(objective).__name__} itself: give it "
                 "[*model.parameters(), *objective.parameters()]",
                 stacklevel=3,
             )

@@ -99,10 +99,10 @@ class OperatingPoints(nn.Module):
         self.state.copy_(torch.where(there.unsqueeze(1), new, self.state))
 
     def known(self) -> Tensor:
-        """The points, `[m]`; NaN where too few negatives were seen to know them, not to guess them."""
+        """The points, `[m]`; NaN, not a guess, where too few negatives were seen."""
         return torch.where(self.seen * self.rate >= _TOLD, self.value, torch.nan)
 
 
 def _spread(variance: Tensor) -> Tensor:
-    """The standard deviation; not zero, also if all negatives have the same score."""
+    """The standard deviation; positive even if all negatives have the same score."""
     return (variance + 1e-6).sqrt()

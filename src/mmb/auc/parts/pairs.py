@@ -36,16 +36,17 @@ class Pairs:
     """The positives of a batch, by task, each against all rows of its task.
 
     Values of entries come as `[k, rows]`, task by task; those of pairs are `[e, rows]`. What such a step
-    costs is memory traffic, so tensors of pairs are few, no sum writes down its products, and what depends on
-    the entry alone is multiplied after the sum over positives. (To sort the rows of every task and take sums
-    up to each positive takes as long as thirty passes over the pairs of a batch that is a tenth positive.)
+    costs is memory traffic, so there are few tensors of pairs, no sum stores its products, and what depends
+    on the entry alone is multiplied after the sum over positives. (Sorting the rows of every task and taking
+    sums up to each positive takes as long as thirty passes over the pairs of a batch that is a tenth
+    positive.)
     """
 
     places: Tensor  # int64 [e]: where the positives are in [k, rows], flat; ascending
     columns: Tensor  # int64 [e]: their tasks
     rows: Tensor  # int64 [e]: their rows of the batch
     weight: Tensor  # [e]; zero for padding
-    known: Tensor  # bool [e]: false for what is no positive at all
+    known: Tensor  # bool [e]: false for padding, which is not a positive
     starts: Tensor  # int64 [k]: where the positives of each task begin
     every: Tensor  # int64 [e]: 0, 1, 2, ...
     entries: WeightedScores
@@ -121,7 +122,7 @@ class Pairs:
     def _small_exponents(self, score: Tensor, margin: float) -> Tensor | None:
         """Scores `[k, rows]` if powers of any two, and their product, are normal numbers; else None.
 
-        Scores without weight are cut, and do not matter. Nobody looks on a GPU.
+        Scores without weight are clipped, and do not matter. On a GPU this is not checked.
         """
         if score.device.type != "cpu" or torch.compiler.is_compiling():
             return None
@@ -177,7 +178,7 @@ class LogisticLosses(PairLosses):
 
 @dataclass(frozen=True)
 class SquaredHinges(PairLosses):
-    """The squared hinge of `short`, which is zero or `score - lead`: nobody writes down the squares."""
+    """The squared hinge of `short`, which is zero or `score - lead`; the squares are never stored."""
 
     pairs: Pairs
     score: Tensor  # [k, rows]

@@ -11,7 +11,7 @@ from mmb.auc.parts.weighted_scores import WeightedScores
 
 
 class ThresholdReport(NamedTuple):
-    """Tracked thresholds beside what they should be, on the scale of the logits.
+    """Tracked thresholds and what they should be, on the scale of the logits.
 
     Attributes:
         tracked: The operating points that the objective holds, `[m]`; NaN while too few negatives were seen.

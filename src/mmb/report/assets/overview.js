@@ -35,7 +35,7 @@ function showComparison() {
     return values.length ? values.reduce((sum, value) => sum + value, 0) / values.length : null;
   };
   const spread = page.methods.some((method) => method.runs > 1);
-  plainTable(byId("methods"), "Mean over tasks on test rows, with 95 % interval",
+  plainTable(byId("methods"), "Mean over tasks on test rows, with 95% interval",
     ["method", METRICS[MAIN], METRICS[OTHER], ...WITHOUT_INTERVAL.map((metric) => METRICS[metric]), "runs",
       ...(spread ? [MAIN, OTHER].map((metric) => `${page.titles[metric]}: spread over runs`) : [])],
     ranked().map((method) => [
@@ -46,7 +46,7 @@ function showComparison() {
   byId("compare-note").textContent = compareNote();
   if (!page.pairs.length) return;
   plainTable(byId("pairs"), "Differences of means over tasks, the better minus the worse",
-    ["difference", "value", "95 % interval", "p, adjusted", "significant", "p", "metric"],
+    ["difference", "value", "95% interval", "p, adjusted", "significant", "p", "metric"],
     [MAIN, OTHER].flatMap((metric) => page.pairs.map((pair) => {
       const found = pair[metric];
       return [inPair(pair), signed(found.value), range(found.low, found.high, signed), pValue(found.adjusted),
@@ -66,7 +66,7 @@ function compareNote() {
     : `Intervals cover the noise of the test rows${single.length < page.methods.length ? "; that of training (seeds) too, except of" : ", not that of training: there is one run each of"} ${single.join(", ")}.`;
   return `${noise} Areas by DeLong's method and its extension to partial areas; all methods are judged on the same rows, so ` +
     "differences are paired. Adjusted p values account for many comparisons: over all pairs of methods and both metrics by " +
-    "Holm (any false claim has a chance of at most 5 %); over the tasks of one pair by Benjamini and Hochberg (5 % of " +
+    "Holm (any false claim has a chance of at most 5%); over the tasks of one pair by Benjamini and Hochberg (5% of " +
     "the claims are expected to be false). Tasks with fewer than 10 test positives or negatives are not tested.";
 }
 
@@ -170,9 +170,9 @@ function showTerms() {
     AP: "Average precision: the mean precision at the scores of a task's positives.",
     ...(SELECTED_TOO.length ? { "weights selected by": page.select_meaning } : {}),
     threshold: `The lowest logit that at most ${LIMIT} of a task's validation negatives exceed; rows above it are called positive.`,
-    "threshold with a promise": `A logit that at most ${LIMIT} of new negatives exceed, with a confidence of 95 %, if they come from where the validation rows come from.`,
+    "threshold with a promise": `A logit that at most ${LIMIT} of new negatives exceed, with a confidence of 95%, if they come from where the validation rows come from.`,
     "FPR, TPR": "Shares of the test negatives and test positives above that threshold, with exact intervals (Clopper and Pearson).",
-    probability: "As `mmb predict` writes it: calibrated on validation rows. In the diagram, test rows are in bins of equal size, with Wilson's 95 % intervals.",
+    probability: "As `mmb predict` writes it: calibrated on validation rows. In the diagram, test rows are in bins of equal size, with Wilson's 95% intervals.",
     "mean over tasks": "Over the tasks with both classes among the test rows.",
     "tracked threshold": "The estimate that a partial AUC method keeps, during training, of a quantile of the scores of a task's training negatives.",
   };

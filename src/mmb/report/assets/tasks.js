@@ -105,7 +105,7 @@ function showRoc() {
   }));
 }
 
-// Ends of Wilson's 95 % interval of a share.
+// Ends of Wilson's 95% interval of a share.
 function wilson(share, rows) {
   const z = 1.96;
   const middle = (share + z * z / (2 * rows)) / (1 + z * z / rows);
@@ -142,10 +142,10 @@ function showTaskValues() {
     const low = run.tasks[`${name}_low`][task];
     return known(low) ? `${value} (${range(low, run.tasks[`${name}_high`][task])})` : value;
   };
-  plainTable(byId("task-values"), `${page.tasks.name[task]}: ${counts}. 95 % intervals cover the noise of these rows.`,
+  plainTable(byId("task-values"), `${page.tasks.name[task]}: ${counts}. 95% intervals cover the noise of these rows.`,
     ["run", METRICS[MAIN], METRICS[OTHER], ...WITHOUT_INTERVAL.map((metric) => METRICS[metric])],
     page.runs.map((run) => [run.name, withEnds(run, MAIN), withEnds(run, OTHER), ...WITHOUT_INTERVAL.map((name) => number(run.tasks[name][task]))]));
-  plainTable(byId("task-points"), `Operating points on test rows, with exact 95 % intervals. Rings in the ROC curve mark the first threshold. The second keeps FPR ≤ ${LIMIT} with a confidence of 95 %; it is missing where validation negatives are too few to promise that.`,
+  plainTable(byId("task-points"), `Operating points on test rows, with exact 95% intervals. Rings in the ROC curve mark the first threshold. The second keeps FPR ≤ ${LIMIT} with a confidence of 95%; it is missing where validation negatives are too few to promise that.`,
     ["run", "threshold", "FPR", "TPR", "threshold with a promise", "FPR", "TPR"],
     page.runs.map((run) => [run.name, ...["", "promised_"].flatMap((kind) =>
       [number(run.tasks[`${kind}threshold`][task]), withEnds(run, `${kind}fpr`), withEnds(run, `${kind}tpr`)])]));
@@ -178,6 +178,6 @@ function showTracked() {
     return known(last) ? (100 * last).toFixed(1) : "–";
   };
   const few = run.tracked.step.length < 4 ? " Only checkpoints that still exist are shown." : "";
-  byId("tracked-note").textContent = `At the last point, ${percent("rate")} % of the training negatives (in a sample of the rows) ` +
-    `are above the tracked threshold; smoothed as in training it is ${percent("soft_rate")} %, which tracking brings to its target.${few}`;
+  byId("tracked-note").textContent = `At the last point, ${percent("rate")}% of the training negatives (in a sample of the rows) ` +
+    `are above the tracked threshold; smoothed as in training it is ${percent("soft_rate")}%, which tracking brings to its target.${few}`;
 }

@@ -1,4 +1,4 @@
-"""Whether the steps of a run can be captured as a CUDA graph, and what that needs to know beforehand."""
+"""Whether the steps of a run can be captured as a CUDA graph, and how much room that needs."""
 
 from itertools import islice
 from typing import cast
@@ -12,11 +12,11 @@ from mmb.training.processes.group import ONE, Ranks
 from mmb.training.recipes.components import chosen_objectives, weights_per_task
 from mmb.training.recipes.recipe import OwnSampler, Recipe
 
-_COUNTED = 64  # draws
+_COUNTED = 64  # draws, in which positives are counted
 
 
 def decide_capture(recipe: Recipe, device: torch.device, ranks: Ranks = ONE) -> tuple[bool, str | None]:
-    """Whether steps are captured, and, if "auto" cannot on a GPU, the line that says why.
+    """Whether steps are captured and, if "auto" cannot capture them on a GPU, the line that says why.
 
     Raises:
         ValueError: If `training.capture` is true where a step cannot be captured.
@@ -45,7 +45,7 @@ def capture_problem(recipe: Recipe, device: torch.device, ranks: Ranks = ONE) ->
     if ranks.size > 1:
         return f"needs one process, and there are {ranks.size}: start one"
     if isinstance(recipe.sampler, OwnSampler):
-        return "needs batches of one shape, which an own sampler may not have: use another"
+        return "needs batches of one shape, which your own sampler may not give: use another"
     if len(chosen) > 1 and weights_per_task(recipe):
         return "does not work for compositional training as part of a sum: leave it out"
     return next(filter(None, (kind.capture_problem(options) for kind, options in chosen)), None)

@@ -12,7 +12,7 @@ from mmb.training.loop.randomness import derive_seed
 from mmb.training.loop.setup import Setup
 from mmb.training.runs.scoring import autocast, mean_metrics, predict_logits, task_metrics
 
-_RECALIBRATION_ROWS = 8192  # the error of a mean over them is about one per cent of the spread
+_RECALIBRATION_ROWS = 8192  # the error of a mean over them is about 1% of the spread
 
 
 class TrainingError(Exception):

@@ -8,7 +8,7 @@ from mmb.training.recipes.components import complete_model
 from mmb.training.runs import checkpoint
 from mmb.training.runs.run import Run, RunError
 
-_ROWS = 20_000  # enough for a quantile at a false positive rate of one per cent
+_ROWS = 20_000  # enough for a quantile at a false positive rate of 1%
 
 
 def prepare_start(run: Run, setup: Setup) -> None:

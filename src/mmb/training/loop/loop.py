@@ -36,7 +36,7 @@ def train(
     """Train a run to its end, from its newest checkpoint if it has one.
 
     Processes that `torchrun` started, each of which must call this, train it together. In a single process,
-    Ctrl-C and SIGTERM end training after the step that is being made, with a checkpoint; again, at once.
+    Ctrl-C and SIGTERM end training after the current step, with a checkpoint; a second one ends it at once.
 
     Args:
         run: The run.
@@ -142,7 +142,7 @@ def train_together(
 
 
 def check_finite(loss: float, step: int, setup: Setup) -> None:
-    """Refuse a loss that is not finite: on a GPU, and by many processes, it is seen only when it is read."""
+    """Refuse a loss that is not finite: on a GPU, or with many processes, it is seen only when it is read."""
     if not math.isfinite(loss):
         raise diverged(f"the loss is {loss} at step {step}", setup)
 
@@ -203,7 +203,7 @@ def rise_at_the_end(run: Run, metric: str) -> float:
 
 
 def _unused(branch: Run) -> float:
-    """Of the length of a finished branch (see `TrainingSettings.length`), what an early end saved."""
+    """The part of a finished branch's length (see `TrainingSettings.length`) that an early end saved."""
     planned = read_log(branch.path)[0]["steps"]
     return branch.recipe.training.length * (1 - float(branch.result()["steps"]) / planned)
 
@@ -213,7 +213,7 @@ def _train(run: Run, at_once: int) -> None:
 
 
 def warn_of_names(setup: Setup) -> None:
-    """Warn, before training, of tasks whose names prediction would refuse."""
+    """Warn, before training, about task names that prediction would refuse."""
     if setup.dataset.encoder is not None:
         try:
             task_columns(setup.dataset.task_names)

@@ -24,7 +24,7 @@ def make_optimizer(
 ) -> torch.optim.Optimizer:
     """The optimizer of a network, with weight decay, and of an objective's own variables, without.
 
-    An encoder with its own step size is a group of its own. On a GPU, one kernel moves many tensors; if steps
+    An encoder with its own step size is a separate group. On a GPU, one kernel moves many tensors; if steps
     are `captured` in a CUDA graph, step sizes are tensors.
     """
     device = next(model.parameters()).device

@@ -101,6 +101,20 @@ def finish(
     return result
 
 
+def stored_setup(run: Run) -> Setup:
+    """The parts of a run, to evaluate its weights; the caller's random numbers stay as they are."""
+    with run.own_data(), own_randomness(run.recipe.seed, find_device(run.recipe.training.device)):
+        return make_setup(run.recipe)
+
+
+def selected_setup(run: Run) -> Setup:
+    """The parts of a finished run, with its selected weights."""
+    best = run.best_checkpoint()
+    setup = stored_setup(run)
+    load_weights(setup, best)
+    return setup
+
+
 def load_weights(setup: Setup, path: Path) -> None:
     """Put the weights and block state of a checkpoint into a setup; warns if the data has changed since."""
     put_weights(setup, checkpoint.load_selected(path, setup.ranks), path.parent.parent)
@@ -126,17 +140,13 @@ def evaluate_run(run: Run, part: str, max_fpr: float | None = None) -> dict[str,
     Returns:
         Means over tasks, and a list per metric over the tasks.
     """
-    best = run.best_checkpoint()
-    with run.own_data(), own_randomness(run.recipe.seed, find_device(run.recipe.training.device)):
-        setup = make_setup(run.recipe)
-    load_weights(setup, best)
-    settings = run.recipe.training
+    setup, settings = selected_setup(run), run.recipe.training
     max_fpr = settings.max_fpr if max_fpr is None else max_fpr
     found = task_metrics(*part_logits(setup, part), max_fpr, settings.select)
     return {
         "run": str(run.path),
         "split": part,
-        "step": int(best.name),
+        "step": int(run.best_checkpoint().name),
         "max_fpr": max_fpr,
         "mean": _means(found),
         "tasks": {"name": list(setup.dataset.task_names)} | {k: plain(v) for k, v in found.items()},

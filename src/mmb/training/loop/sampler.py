@@ -12,7 +12,7 @@ from mmb.training.recipes.recipe import OwnSampler, Recipe
 
 
 def rows_per_step(recipe: Recipe) -> int | None:
-    """Rows drawn in one step of a recipe, including those of the lower level; unknown of an own sampler."""
+    """Rows drawn in one step of a recipe, with those of the lower level; None for a user's own sampler."""
     sampler = recipe.sampler
     if isinstance(sampler, OwnSampler):
         return None

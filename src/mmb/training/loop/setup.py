@@ -121,7 +121,7 @@ class Setup:
         set_random_state(state["random"], self.dataset.device)
 
     def _load_optimizer(self, state: dict[str, Any]) -> None:
-        """Load its state, which may come from another device, where steps are captured or not."""
+        """Load its state, which may come from another device, with or without captured steps."""
         groups = self.optimizer.param_groups
         made = [{key: group[key] for key in ("fused", "capturable") if key in group} for group in groups]
         step_sizes = [group["lr"] for group in groups]
@@ -138,7 +138,7 @@ class Setup:
 
     @cached_property
     def data_facts(self) -> dict[str, str]:
-        """Facts that tell the data from other data."""
+        """Facts that distinguish the data from other data."""
         return data_facts(self.dataset)
 
     @cached_property
@@ -205,7 +205,7 @@ def check_agreement(ranks: Ranks, recipe: Recipe, dataset: Dataset) -> None:
 
 
 def training_labels(dataset: Dataset) -> Labels:
-    """The labels of the training rows, on the host, where rows are drawn; warns of tasks it leaves out."""
+    """The labels of the training rows, on the host, where rows are drawn; warns about tasks it leaves out."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".* have no positive or no negative", UserWarning)  # by numbers
         labels = Labels(dataset.labels[dataset.split["train"].to(dataset.device)].cpu())

@@ -116,8 +116,8 @@ def make_step(
 ) -> Step:
     """The step that the recipe chooses, for a number of steps; all of the run by default.
 
-    With `training.capture` of "auto", kernels are compiled if that saves more time than it takes, and what
-    cannot be captured after all is said, once, and computed kernel by kernel.
+    With `training.capture` of "auto", kernels are compiled if that saves more time than it takes. If a step
+    cannot be captured after all, one line says so, and it is computed kernel by kernel.
     """
     if setup.capture_note:
         say(setup.capture_note)

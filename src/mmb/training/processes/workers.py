@@ -27,7 +27,7 @@ class Workers(Generic[_Task]):
 
     A process does many tasks, so that code compiled for one serves the next; one that is killed takes only
     its own task with it. All end with the context, busy or not, and with the process that started them; a run
-    in training gets a checkpoint first, if that takes no more than seconds. Ctrl-C and SIGTERM to this
+    in training gets a checkpoint first, if that takes only seconds. Ctrl-C and SIGTERM to this
     process leave the context at once. The work, which does one task, and the tasks must be picklable. Up to
     `count` processes are started, each when it is first needed.
     """

@@ -41,7 +41,7 @@ def with_presets(fragment: Fragment) -> Fragment:
 
 
 def known_method(method: Any) -> str:
-    """A method by its name or the import path of its objective; RecipeError if there is none."""
+    """A method by its name or the import path of its objective; RecipeError if it does not exist."""
     if isinstance(method, str) and is_import_path(method):
         try:
             objective_class(method)

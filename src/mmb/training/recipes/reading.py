@@ -10,7 +10,7 @@ from mmb.training.recipes.recipe import RecipeError
 def read_recipe(path: Path | str) -> Fragment:
     """Read a recipe file and the files it builds on.
 
-    `base: FILE` (or a list of files), relative to the recipe file, is read first; the keys beside it win.
+    `base: FILE` (or a list of files), relative to the recipe file, is read first; the recipe's own keys win.
     The nested recipe `pretrain` may have its own base.
 
     Args:

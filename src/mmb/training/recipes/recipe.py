@@ -103,7 +103,7 @@ class ScheduleSettings:
 
     Attributes:
         name: "constant"; "step" multiplies by factor at each milestone; "cosine" goes from 1 to 0;
-            "one_cycle" rises from 1/25 to 1 over the first 30 % of the run and goes to 0 after.
+            "one_cycle" rises from 1/25 to 1 over the first 30% of the run and goes to 0 after.
         milestones: Epochs at which "step" decays.
         factor: What "step" multiplies by.
         warmup: Steps of linear rise at the start of "constant", "step" and "cosine".
@@ -138,9 +138,9 @@ class TrainingSettings:
         stop_below: From the middle of the run on, stop at an evaluation this much worse than that of the
             initial weights or, in a fresh branch, of the start of the others; null never does.
         checkpoint_every: Steps between checkpoints; null is at every evaluation.
-        keep_checkpoints: How many of the newest checkpoints to keep beside the best.
+        keep_checkpoints: How many of the newest checkpoints to keep in addition to the best.
         log_every: Steps between lines in the log.
-        tensorboard: Whether to write TensorBoard events beside metrics.jsonl.
+        tensorboard: Whether to write TensorBoard events in addition to metrics.jsonl.
         precision: "float32", or "bfloat16" for autocast.
         capture: On a GPU: launch the kernels of a step all at once, as a CUDA graph, and with batches of rows
             compile the network. Meant for small networks, whose kernels take no longer to run than to launch;

@@ -86,7 +86,7 @@ def save(
             shutil.rmtree(temporary, ignore_errors=True)
         raise CheckpointError(
             f"the checkpoint of step {step} could not be written to {folder}: {error}. Earlier "
-            f"checkpoints are intact: free some space, if that is it, and continue with "
+            f"checkpoints are intact: free some space if the disk is full, and continue with "
             f"`{command('resume', folder.parent)}`"
         ) from error
     return path

@@ -102,7 +102,7 @@ class AveragedRuns:
         if one.task_names != self.task_names:
             raise RunError(f"{run.path} has other tasks than the first run, so they cannot be averaged")
         if first is None or one.validation is None:
-            raise RunError(f"{run.path} is of an earlier version, or another one is: such runs predict alone")
+            raise RunError(f"{run.path} or another run is of an earlier version: such a run predicts alone")
         if not first.same_rows(one.validation):
             raise RunError(
                 f"{run.path} has other validation rows than the first run: average runs of the same data and "

@@ -76,7 +76,7 @@ def _writing_csv(place: Path, tasks: Sequence[str]) -> Iterator[Writer]:
 
 @contextmanager
 def _writing_parquet(place: Path, tasks: Sequence[str]) -> Iterator[Writer]:
-    """Rows wait in files of their own, which polars joins as a stream: it adds none to a Parquet file."""
+    """Rows wait in separate files, which polars joins as a stream: it cannot append to a Parquet file."""
     polars = require("polars", extra="table")
     whole, number, text = polars.Int64, polars.Float64, polars.String
     with TemporaryDirectory(dir=place.parent, prefix=f"{place.name}-") as folder:

@@ -78,7 +78,7 @@ class Run:
 
     @classmethod
     def open(cls, path: Path | str) -> Self:
-        """Open the folder of an existing run; RunError if there is none, or its recipe cannot be used."""
+        """Open the folder of an existing run; RunError if it has no run or an unusable recipe."""
         path = Path(path)
         try:
             return cls(path, resolve(translate(read_run_recipe(path))))
@@ -174,7 +174,7 @@ class Run:
     def outcome(self, name: str, keys: Iterable[str]) -> dict[str, Any]:
         """The content of a JSON file of a finished run; RunError if it lacks one of these keys.
 
-        OSError if it cannot be read, for lack of permission and the like: that is no damage.
+        OSError if it cannot be read, for example without permission, which is not damage.
         """
         again = command("resume", self.path)
         if not self.finished:

@@ -10,9 +10,7 @@ from torch import Tensor
 from mmb._atomic_files import whole_file
 from mmb.label_values import MISSING
 from mmb.training.loop.evaluate import part_logits
-from mmb.training.loop.outcome import load_weights, plain_means
-from mmb.training.loop.randomness import own_randomness
-from mmb.training.loop.setup import find_device, make_setup
+from mmb.training.loop.outcome import plain_means, selected_setup
 from mmb.training.recipes.nested import Fragment, merge
 from mmb.training.recipes.resolution import resolve
 from mmb.training.runs.calibrate import fit_calibration
@@ -62,9 +60,7 @@ def predict_out_of_fold(runs: Sequence[Run], target: Path) -> dict[str, float | 
     """
     found: list[tuple[Tensor, Tensor]] = []  # rows of each fold, and their log-odds
     for run in runs:
-        with run.own_data(), own_randomness(run.recipe.seed, find_device(run.recipe.training.device)):
-            setup = make_setup(run.recipe)
-        load_weights(setup, run.best_checkpoint())
+        setup = selected_setup(run)
         scale = fit_calibration(*part_logits(setup, "valid"))
         odds = scale.log_odds(part_logits(setup, "test")[0].cpu())
         found.append((setup.dataset.split["test"], odds))

@@ -7,9 +7,7 @@ from typing import Any
 
 from mmb._atomic_files import write_whole
 from mmb.training.loop.evaluate import part_logits
-from mmb.training.loop.outcome import load_weights, plain_means
-from mmb.training.loop.randomness import own_randomness
-from mmb.training.loop.setup import find_device, make_setup
+from mmb.training.loop.outcome import plain_means, selected_setup
 from mmb.training.recipes.nested import Fragment, merge
 from mmb.training.recipes.resolution import resolve
 from mmb.training.runs.predict import AveragedRuns
@@ -67,10 +65,7 @@ def averaged_metrics(runs: Sequence[Run], part: str = "test") -> dict[str, float
     """Mean metrics over tasks of the average of finished runs, on a part of their data."""
     averaged, logits = AveragedRuns(runs), []
     for run in runs:
-        with run.own_data(), own_randomness(run.recipe.seed, find_device(run.recipe.training.device)):
-            setup = make_setup(run.recipe)
-        load_weights(setup, run.best_checkpoint())
-        scores, labels = part_logits(setup, part)
+        scores, labels = part_logits(selected_setup(run), part)
         logits.append(scores.cpu())
     settings = runs[0].recipe.training
     found: dict[str, Any] = task_metrics(

@@ -3,13 +3,13 @@
 A study is a folder: `study.journal` (Optuna), a run in `trial-N` for combination N of the grid, `best.yaml`.
 Any number of processes may work on it, also on machines that share the folder.
 
-Optuna keeps the trials, proposes their values, hands them out (a trial waits, and whoever asks first runs it)
-and prunes them. Two things it does not do are done here with file locks:
+Optuna keeps the trials, proposes their values, hands them out (a trial waits, and the first process that asks
+runs it) and prunes them. Two things that it does not do are done here, with file locks:
 
 - Count, propose and enqueue in one step. Between the three, another process could propose the same values or
   pass the number of trials. So processes take turns (`_alone`).
-- See at once that a process has died. Optuna's heartbeat needs a database, and SQLite is none for shared file
-  systems; it waits for a grace period, while a user repeats a command at once; it counts the trial as failed
+- See at once that a process has died. Optuna's heartbeat needs a database (and SQLite does not work on shared
+  file systems), waits for a grace period while a user repeats a command at once, counts the trial as failed
   and makes another one. Here a process locks a file while it runs a trial (`_try_lock`). The system frees the
   lock when the process dies. The next process that looks for work lets the trial wait again, asks Optuna for
   it, and continues its run from the newest checkpoint.
@@ -77,7 +77,7 @@ class TuningStudy:
     def _open(self) -> Any:
         path = self.folder / "study.journal"
         journal = self._optuna.storages.journal
-        lock = journal.JournalFileOpenLock(str(path))  # needs no more than files, also on Windows
+        lock = journal.JournalFileOpenLock(str(path))  # needs only files, and works on Windows
         _mend(path, lock)
         try:
             self._storage = self._optuna.storages.JournalStorage(journal.JournalFileBackend(str(path), lock))
@@ -340,7 +340,7 @@ def _mend(path: Path, lock: Any) -> None:
 
 
 def _work_on(folder: Path, recipe: Recipe, trials: int) -> None:
-    """Work on a study in another process, where Optuna has nobody to talk to."""
+    """Work on a study in another process, where Optuna prints nothing."""
     optuna = require("optuna", extra="tune")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     TuningStudy(folder, recipe).run(trials)

@@ -56,7 +56,7 @@ def made_from_logs(studies: Sequence[TableStudy], results: Path) -> dict[Path, s
 
 
 def document(study: TableStudy, results: Path) -> str:
-    """What there is to say of a study, in Markdown: its table, how it was made, what explains it."""
+    """A study in Markdown: its table, how it was made, and its notes."""
     groups = logged_runs(study, results)
     shown = shown_metrics(study.metric)
     title = METRICS[study.metric].title

@@ -38,7 +38,7 @@ class TableStudy:
             validation rows is taken. Nothing is tried if empty.
         choose_seed: Seed of the runs that try them; the table does not use it.
         choosing: Change to these runs and to their first phases, such as fewer epochs.
-        compare: What rows have in common beside data and network: `"rows"`, rows per step and steps; or
+        compare: What rows have in common besides data and network: `"rows"`, rows per step and steps; or
             `"steps"`, epochs or steps alone, if the number of rows per step is what is studied, and rows may
             do without the first phase; or `"data"`, neither network nor length.
         panels: Rows to be drawn together, by the title of their panel; drawn over steps. If empty, all rows
@@ -61,7 +61,7 @@ class TableStudy:
 
     @classmethod
     def read(cls, folder: Path, name: str) -> TableStudy:
-        """Read a study from the folder of all; RecipeError if there is none, or something in it is wrong.
+        """Read a study from the folder of all studies; RecipeError if it is missing or has an error.
 
         With `base`, the name of another study, it is like that one but for what it states itself.
         """
