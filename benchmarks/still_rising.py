@@ -26,7 +26,7 @@ import torch
 from _transfer_sets import ALL_SETS
 from from_scratch import METRICS, read
 from mmb.training import Run, merge, resolve, train
-from mmb.training.loop.loop import rise_at_the_end
+from mmb.training.loop.branches import rise_at_the_end
 
 LOG = Path(__file__).parents[1] / "results/transfer/still_rising.jsonl"
 LENGTHS = (100, 300, 700)

@@ -1,6 +1,5 @@
 """A run with branches: one start, branches for different objectives, the average of what they learn."""
 
-import json
 import math
 import shutil
 from dataclasses import replace
@@ -14,13 +13,11 @@ from mmb.training import Observer, Run, RunError, evaluate_run, export_run, reso
 from mmb.training.loop import branch_average
 from mmb.training.loop.branch_average import average_branches, branch_weights, validation_values
 from mmb.training.loop.evaluate import evaluate_part, part_logits, recalibrate
-from mmb.training.loop.loop import rise_at_the_end
 from mmb.training.loop.outcome import load_weights
 from mmb.training.loop.setup import make_setup
 from mmb.training.recipes.resolution import to_plain
 from mmb.training.runs import checkpoint
 from mmb.training.runs.log import read_log
-from mmb.training.runs.tables import result_table
 from processes import in_processes, quick_workers
 from tiny_runs import molecule_recipe, newest_step, tiny_recipe
 
@@ -80,41 +77,6 @@ def test_the_start_is_taken_if_it_is_better_on_validation_rows(tmp_path, spoiled
         selected = checkpoint.load(start.best_checkpoint())["job"]["model"]
         assert all(torch.equal(value, selected[entry]) for entry, value in last_weights(run).items())
         assert result["valid"] == pytest.approx(start.result()["valid"])
-
-
-def test_a_first_phase_that_still_improves_is_continued_with_the_steps_of_all_branches(tmp_path):
-    """As a single branch of that length does."""
-    training = {"steps": 20, "evaluate_every": 4}
-    shared = {"data": {"noise": 0.0, "rows": 1000}, "optimizer": {"lr": 0.03}, "training": training}
-    recipe = soup_recipe({"still_rising": 0.0}, branches={"ce": {}, "auc": {}}, **shared)
-    result = train(run := Run.create(tmp_path / "soup", recipe))
-    start = Run.open(run.path / "pretrain")
-    assert rise_at_the_end(start, "pauc") == result["still_rising"] > 0
-    assert f"rose by {result['still_rising']:.3f}" in result_table(result)
-    assert list(result["branches"]) == ["start", "ce"]
-    assert [path.name for path in (run.path / "branches").iterdir()] == ["ce"]
-    assert result["branches"]["ce"]["steps"] == 20
-    alone = soup_recipe({"share": 1.0}, branches={"ce": {}}, init_from=str(start.path), **shared)
-    control = Run.create(tmp_path / "control", alone)
-    assert "still_rising" not in train(control)
-    assert all(torch.equal(value, last_weights(control)[name]) for name, value in last_weights(run).items())
-
-
-def test_the_rise_at_the_end_is_that_of_the_best_value_so_far(tmp_path):
-    run = Run.create(tmp_path, tiny_recipe("ce"))
-    train(run)
-    values = {0: 0.9, 10: 0.5, 20: 0.625, 30: 0.5, 32: 0.5, 40: 0.75}  # the last fifth begins after step 32
-
-    def rise():
-        lines = [json.dumps({"kind": "valid", "step": step, "pauc": value}) for step, value in values.items()]
-        (run.path / "metrics.jsonl").write_text("\n".join(lines) + "\n")
-        return rise_at_the_end(run, "pauc")
-
-    assert rise() == 0.125
-    values[40] = 0.5
-    assert rise() == -0.125
-    values[40] = None  # no positives among the validation rows
-    assert math.isnan(rise())
 
 
 def test_branches_that_go_far_from_a_start_near_random_weights_are_averaged(tmp_path, monkeypatch):

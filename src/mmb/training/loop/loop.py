@@ -2,13 +2,14 @@
 
 import math
 import warnings
+from collections.abc import Sequence
 from functools import partial
 from itertools import islice
 from typing import Any
 
 from mmb._renamed import renamed_arguments
 from mmb.auc import BadValueError
-from mmb.training.loop.branch_average import conclude
+from mmb.training.loop.branches import train_branches
 from mmb.training.loop.evaluate import diverged
 from mmb.training.loop.initial_weights import prepare_start
 from mmb.training.loop.observer import Observer
@@ -22,11 +23,9 @@ from mmb.training.loop.stopping import stop_requests
 from mmb.training.processes.group import Ranks, joined
 from mmb.training.processes.workers import Workers
 from mmb.training.runs import checkpoint
-from mmb.training.runs.log import NoLog, RunLog, read_log
+from mmb.training.runs.log import NoLog, RunLog
 from mmb.training.runs.prediction_tables import task_columns
 from mmb.training.runs.run import Run, RunError
-
-_LATE = 0.8  # share of a run after which its last fifth begins
 
 
 @renamed_arguments(watch="observer")
@@ -74,7 +73,8 @@ def train_together(
     if run.finished:
         return run.result()
     if run.recipe.branches:
-        return train_branches(run, ranks, observer, at_once, only_best, jobs)
+        train_phases = partial(_train_phases, ranks=ranks, observer=observer, at_once=at_once, jobs=jobs)
+        return train_branches(run, ranks, observer, train_phases, at_once, only_best)
     settings = run.recipe.training
     with run.locked(ranks.is_main), own_randomness(run.recipe.seed, find_device(settings.device)):
         observer = observer if observer is not None and ranks.is_main else Observer()
@@ -147,65 +147,16 @@ def check_finite(loss: float, step: int, setup: Setup) -> None:
         raise diverged(f"the loss is {loss} at step {step}", setup)
 
 
-def train_branches(
-    run: Run, ranks: Ranks, observer: Observer | None, at_once: int, only_best: bool, jobs: int
-) -> dict[str, Any]:
-    """Train the first phase and all branches of a run, and average the branches.
-
-    Each of them is a run in its own folder, which continues from its newest checkpoint. The first branch is
-    trained last: it gets the steps that others, stopped early, did not need. If the first phase ends while it
-    still improves, the first branch continues it with the steps of all, and the others do not train.
-    """
-    observer = observer if observer is not None and ranks.is_main else Observer()
-    with run.locked(ranks.is_main):
-        start = ranks.main_first(run.start)
-        if run.recipe.init_from is None:
-            train_together(start, ranks, observer, at_once)
-        recipes = run.recipe.branches
-        first = next(name for name, recipe in recipes.items() if not recipe.fresh)
-        rest = {name: recipe.training.length for name, recipe in recipes.items() if name != first}
-        facts: dict[str, Any] = {"at_once": at_once} if at_once > 1 else {}
-        rise = rise_at_the_end(start, "pauc")
-        rising = rise > run.recipe.soup.still_rising and rise_at_the_end(start, "auc") > 0
-        if too_early := rising and bool(rest):
-            facts["still_rising"] = rise
-            observer.say(
-                f"partial AUC on validation rows rose by {rise:.3f} in the last fifth of the first phase: "
-                f"{first} trains for the steps of all branches; more epochs may gain more"
-            )
-        names = () if too_early else rest
-        others = ranks.main_first(lambda: {name: run.branch(name, start) for name in names})
-        waiting = [branch for branch in others.values() if not branch.finished]
-        if jobs > 1 and len(waiting) > 1 and ranks.size == 1:
-            with Workers(partial(_train, at_once=jobs), min(jobs, len(waiting))) as workers:
-                workers.do_all(waiting)
-        for branch in others.values():
-            train_together(branch, ranks, observer, at_once)
-        unused = sum(_unused(others[name]) if name in others else length for name, length in rest.items())
-        spare = unused / recipes[first].training.length
-        last = ranks.main_first(lambda: run.branch(first, start, spare))
-        train_together(last, ranks, observer, at_once)
-        branches = {name: others.get(name, last) for name in recipes if name == first or name in others}
-        return conclude(run, start, branches, ranks, observer, facts, only_best)
-
-
-def rise_at_the_end(run: Run, metric: str) -> float:
-    """By how much the best value of a metric on the validation rows rose in the last fifth of a finished run.
-
-    NaN if it was not measured before, or not after.
-    """
-    late = _LATE * run.result()["steps"]
-    parts: dict[bool, list[float]] = {False: [], True: []}
-    for record in read_log(run.path):
-        if record["kind"] == "valid" and record["step"] > 0 and record[metric] is not None:
-            parts[record["step"] > late].append(record[metric])
-    return max(parts[True]) - max(parts[False]) if all(parts.values()) else math.nan
-
-
-def _unused(branch: Run) -> float:
-    """The part of a finished branch's length (see `TrainingSettings.length`) that an early end saved."""
-    planned = read_log(branch.path)[0]["steps"]
-    return branch.recipe.training.length * (1 - float(branch.result()["steps"]) / planned)
+def _train_phases(
+    phases: Sequence[Run], ranks: Ranks, observer: Observer | None, at_once: int, jobs: int
+) -> None:
+    """Train runs that are phases of another, several at a time, each in its own process, if asked to."""
+    waiting = [phase for phase in phases if not phase.finished]
+    if jobs > 1 and len(waiting) > 1 and ranks.size == 1:
+        with Workers(partial(_train, at_once=jobs), min(jobs, len(waiting))) as workers:
+            workers.do_all(waiting)
+    for phase in phases:
+        train_together(phase, ranks, observer, at_once)
 
 
 def _train(run: Run, at_once: int) -> None:
