@@ -3,10 +3,11 @@
 import json
 import math
 
+import pytest
 import torch
 
 from mmb.training import Run, train
-from mmb.training.loop.branches import rise_at_the_end, still_rises
+from mmb.training.loop.branches import jitter, rise_at_the_end, still_rises
 from mmb.training.runs import checkpoint
 from mmb.training.runs.tables import result_table
 from tiny_runs import tiny_recipe
@@ -14,6 +15,13 @@ from tiny_runs import tiny_recipe
 
 def last_weights(run):
     return checkpoint.load(checkpoint.steps(run.checkpoints)[-1])["job"]["model"]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    run = Run.create(tmp_path_factory.mktemp("run"), tiny_recipe("ce"))
+    train(run)
+    return run
 
 
 def test_a_first_phase_that_still_improves_is_continued_with_the_steps_of_all_branches(tmp_path):
@@ -36,34 +44,37 @@ def test_a_first_phase_that_still_improves_is_continued_with_the_steps_of_all_br
     assert all(torch.equal(value, last_weights(control)[name]) for name, value in last_weights(run).items())
 
 
-def test_the_rise_at_the_end_is_that_of_the_best_value_so_far(tmp_path):
-    run = Run.create(tmp_path, tiny_recipe("ce"))
-    train(run)
-    values = {0: 0.9, 10: 0.5, 20: 0.625, 30: 0.5, 32: 0.5, 40: 0.75}  # the last fifth begins after step 32
-
-    def rise():
-        lines = [json.dumps({"kind": "valid", "step": step, "pauc": value}) for step, value in values.items()]
-        (run.path / "metrics.jsonl").write_text("\n".join(lines) + "\n")
-        return rise_at_the_end(run, "pauc")
-
-    assert rise() == 0.125
-    values[40] = 0.5
-    assert rise() == -0.125
-    values[40] = None  # no positives among the validation rows
-    assert math.isnan(rise())
+def logged(run, **curves):
+    """Write curves of metrics on the validation rows to the log of a run, at equal distances."""
+    count = len(next(iter(curves.values())))
+    with (run.path / "metrics.jsonl").open("w") as file:
+        for place in range(count):
+            values = {name: curve[place] for name, curve in curves.items()}
+            file.write(json.dumps({"kind": "valid", "step": 40 * (place + 1) // count, **values}) + "\n")
+    return run
 
 
-def test_partial_auc_that_rises_alone_may_do_so_by_chance(tmp_path):
-    run = Run.create(tmp_path, tiny_recipe("ce"))
-    train(run)
+def test_the_rise_at_the_end_is_that_of_the_best_value_so_far(finished):
+    assert rise_at_the_end(logged(finished, pauc=[0.5, 0.625, 0.5, 0.5, 0.75]), "pauc") == 0.125
+    assert rise_at_the_end(logged(finished, pauc=[0.5, 0.625, 0.5, 0.5, 0.5]), "pauc") == -0.125
+    assert math.isnan(rise_at_the_end(logged(finished, pauc=[None] * 5), "pauc"))  # no positives to rank
+    assert math.isnan(rise_at_the_end(logged(finished, pauc=[0.5]), "pauc"))
 
-    def log(auc):
-        records = [{"step": 32, "pauc": 0.5, "auc": 0.75}, {"step": 40, "pauc": 0.625, "auc": auc}]
-        lines = [json.dumps({"kind": "valid", **record}) for record in records]
-        (run.path / "metrics.jsonl").write_text("\n".join(lines) + "\n")
 
-    log(auc=0.75)
-    assert not still_rises(run, 0.0)
-    log(auc=0.8)
-    assert still_rises(run, 0.1)
-    assert not still_rises(run, 0.125)
+def test_jitter_is_the_deviation_of_errors_around_any_line(finished):
+    noise = 0.01 * torch.randn(2000, generator=torch.Generator().manual_seed(0))
+    line = torch.linspace(0.5, 0.9, 2000)
+    assert jitter(logged(finished, auc=(line + noise).tolist()), "auc") == pytest.approx(0.01, rel=0.1)
+    assert jitter(logged(finished, auc=line.tolist()), "auc") == pytest.approx(0, abs=1e-6)
+    assert jitter(logged(finished, auc=[0.5, 0.7]), "auc") == 0
+
+
+def test_both_metrics_must_rise_beyond_noise(finished):
+    rising = [0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95]
+    flat = [0.8] * 10
+    jumping = [0.6, 0.7, 0.6, 0.7, 0.6, 0.7, 0.6, 0.7, 0.6, 0.75]
+    assert still_rises(logged(finished, pauc=rising, auc=rising), 0.05)
+    assert not still_rises(logged(finished, pauc=rising, auc=rising), 0.15)
+    assert not still_rises(logged(finished, pauc=rising, auc=flat), 0.0)
+    assert not still_rises(logged(finished, pauc=rising, auc=jumping), 0.0)
+    assert not still_rises(logged(finished, pauc=jumping, auc=rising), 0.0)

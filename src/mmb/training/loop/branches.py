@@ -1,6 +1,7 @@
 """A run with branches: one first phase, branches that start from it, and how many steps each of them gets."""
 
 import math
+import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,6 +12,8 @@ from mmb.training.runs.log import read_log
 from mmb.training.runs.run import Run
 
 _LATE = 0.8  # share of a run after which its last fifth begins
+_BEYOND_NOISE = 2.0  # standard deviations
+_DEVIATION = 1.4826 / math.sqrt(6)  # from the median size of second differences of independent normal errors
 
 
 def train_branches(
@@ -54,11 +57,13 @@ def train_branches(
 
 
 def still_rises(run: Run, limit: float) -> bool:
-    """Whether a finished run improved at its end: partial AUC by more than a limit, and AUC at all.
+    """Whether a finished run improves at its end: partial AUC by more than a limit, it and AUC beyond noise.
 
-    Either alone may rise by chance where validation rows are few.
+    Where validation rows are few, both metrics jump, and one jump more tells nothing.
     """
-    return rise_at_the_end(run, "pauc") > limit and rise_at_the_end(run, "auc") > 0
+    return rise_at_the_end(run, "pauc") > limit and all(
+        rise_at_the_end(run, metric) > _BEYOND_NOISE * jitter(run, metric) for metric in ("pauc", "auc")
+    )
 
 
 def rise_at_the_end(run: Run, metric: str) -> float:
@@ -67,11 +72,27 @@ def rise_at_the_end(run: Run, metric: str) -> float:
     NaN if it was not measured before, or not after.
     """
     late = _LATE * run.result()["steps"]
-    parts: dict[bool, list[float]] = {False: [], True: []}
-    for record in read_log(run.path):
-        if record["kind"] == "valid" and record["step"] > 0 and record[metric] is not None:
-            parts[record["step"] > late].append(record[metric])
-    return max(parts[True]) - max(parts[False]) if all(parts.values()) else math.nan
+    curve = _curve(run, metric)
+    before, after = ([v for step, v in curve if (step > late) == part] for part in (False, True))
+    return max(after) - max(before) if before and after else math.nan
+
+
+def jitter(run: Run, metric: str) -> float:
+    """The noise of a metric on the validation rows in the second half of a finished run.
+
+    It is that standard deviation of independent errors of which the second differences have the median size
+    that these have. A smooth rise adds nothing to it. Zero if there are too few values to tell.
+    """
+    values = [value for _, value in _curve(run, metric)]
+    second = values[len(values) // 2 :]
+    sizes = [abs(a - 2 * b + c) for a, b, c in zip(second, second[1:], second[2:], strict=False)]
+    return _DEVIATION * statistics.median(sizes) if sizes else 0.0
+
+
+def _curve(run: Run, metric: str) -> list[tuple[int, float]]:
+    """Steps and values of a metric on the validation rows, where it has one, without the initial weights."""
+    valid = [record for record in read_log(run.path) if record["kind"] == "valid" and record["step"] > 0]
+    return [(record["step"], record[metric]) for record in valid if record[metric] is not None]
 
 
 def _unused(branch: Run) -> float:

@@ -205,8 +205,8 @@ class SoupSettings:
         start: Whether to go from what all branches start from to their average only as far as the validation
             rows support it: all the way, halfway, or not at all, as where cross-entropy overfits early.
         still_rising: If partial AUC on the validation rows rises by more than this in the last fifth of the
-            first phase, and AUC rises too, it is too early for branches: the first one trains for as many
-            steps as all would, and the others do not train. 1 never does so.
+            first phase, and with AUC beyond noise, it is too early for branches: the first one trains for as
+            many steps as all would, and the others do not train. 1 never does so.
     """
 
     share: Positive = 0.1
