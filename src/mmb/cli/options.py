@@ -13,14 +13,21 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def path_of(text: str) -> Path:
+    """The type of an option that names a file or folder; a shell leaves the `~` of `--input=~/new.csv`."""
+    return Path(text).expanduser()
+
+
 def data_options(parser: argparse.ArgumentParser) -> None:
     """Options of `mmb data`."""
     parser.add_argument("action", nargs="?", help="list (the default), describe, get or prepare")
     parser.add_argument("name", nargs="?", help="which data set; not for list")
     _add_overrides(parser, "set an option of the data set, such as features=fingerprint")
-    parser.add_argument("--root", type=Path, help="where data is kept; by default $MMB_DATA or ~/.cache/mmb")
     parser.add_argument(
-        "--from", dest="source", type=Path, help="get: a folder that has the files as distributed"
+        "--root", type=path_of, help="where data is kept; by default $MMB_DATA or ~/.cache/mmb"
+    )
+    parser.add_argument(
+        "--from", dest="source", type=path_of, help="get: a folder that has the files as distributed"
     )
 
 
@@ -28,7 +35,7 @@ def train_options(parser: argparse.ArgumentParser) -> None:
     """Options of `mmb train`."""
     _add_recipe(parser, "recipe file (YAML); or name a data set, or a CSV file, here or with --data")
     _add_choices(parser)
-    parser.add_argument("--output", type=Path, help="folder of the run; by default a new one below runs/")
+    parser.add_argument("--output", type=path_of, help="folder of the run; by default a new one below runs/")
     several = parser.add_mutually_exclusive_group()
     several.add_argument(
         "--replicates", type=positive, metavar="K", help="train K runs that differ in their seed"
@@ -66,7 +73,9 @@ def compare_options(parser: argparse.ArgumentParser) -> None:
         action="store_false",
         help="compare soup without CE, and without averaged and longer CE of as many steps",
     )
-    parser.add_argument("--output", type=Path, help="folder of the comparison; by default runs/compare-DATA")
+    parser.add_argument(
+        "--output", type=path_of, help="folder of the comparison; by default runs/compare-DATA"
+    )
 
 
 def evaluate_options(parser: argparse.ArgumentParser) -> None:
@@ -80,10 +89,10 @@ def predict_options(parser: argparse.ArgumentParser) -> None:
     """Options of `mmb predict`."""
     _add_runs(parser)
     parser.add_argument(
-        "--input", type=Path, required=True, help="table with the columns of the data: CSV, Parquet, ..."
+        "--input", type=path_of, required=True, help="table with the columns of the data: CSV, Parquet, ..."
     )
     parser.add_argument(
-        "--output", type=Path, required=True, help="file to write, a line per row: CSV, or .parquet"
+        "--output", type=path_of, required=True, help="file to write, a line per row: CSV, or .parquet"
     )
     rate = parser.add_mutually_exclusive_group()
     rate.add_argument(
@@ -101,15 +110,15 @@ def predict_options(parser: argparse.ArgumentParser) -> None:
 def export_options(parser: argparse.ArgumentParser) -> None:
     """Options of `mmb export`."""
     _add_runs(parser)
-    parser.add_argument("--output", type=Path, help="folder to write to; by default RUN/export")
+    parser.add_argument("--output", type=path_of, help="folder to write to; by default RUN/export")
 
 
 def report_options(parser: argparse.ArgumentParser) -> None:
     """Options of `mmb report`."""
     parser.add_argument(
-        "runs", nargs="+", type=Path, metavar="RUN", help="folder of a run, or one with runs in it"
+        "runs", nargs="+", type=path_of, metavar="RUN", help="folder of a run, or one with runs in it"
     )
-    parser.add_argument("-o", "--output", type=Path, default=Path("report.html"), help="file to write")
+    parser.add_argument("-o", "--output", type=path_of, default=Path("report.html"), help="file to write")
     parser.add_argument(
         "--max-fpr", type=float, help="limit of the partial AUC; by default that of the first run"
     )
@@ -118,7 +127,7 @@ def report_options(parser: argparse.ArgumentParser) -> None:
 def watch_options(parser: argparse.ArgumentParser) -> None:
     """Options of `mmb watch`."""
     parser.add_argument(
-        "runs", nargs="+", type=Path, metavar="RUN", help="folder of a run, or one with runs in it"
+        "runs", nargs="+", type=path_of, metavar="RUN", help="folder of a run, or one with runs in it"
     )
     parser.add_argument("--port", type=int, default=0, help="port of the page; by default any free one")
 
@@ -135,7 +144,7 @@ def tune_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--jobs", type=positive, default=1, help="trials at a time, each in its own process")
     parser.add_argument(
-        "--output", type=Path, help="folder of the study; by default runs/tune-DATA-METHOD-SEED"
+        "--output", type=path_of, help="folder of the study; by default runs/tune-DATA-METHOD-SEED"
     )
 
 
@@ -156,10 +165,10 @@ def reproduce_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="train nothing: make all tables again from the logs, and fail if one differs",
     )
-    parser.add_argument("--output", type=Path, default=Path("runs/reproduce"), help="folder of the runs")
-    parser.add_argument("--results", type=Path, default=Path("results"), help="folder of logs and tables")
+    parser.add_argument("--output", type=path_of, default=Path("runs/reproduce"), help="folder of the runs")
+    parser.add_argument("--results", type=path_of, default=Path("results"), help="folder of logs and tables")
     parser.add_argument(
-        "--recipes", type=Path, default=Path("recipes/reproduce"), help="folder of the studies"
+        "--recipes", type=path_of, default=Path("recipes/reproduce"), help="folder of the studies"
     )
 
 
@@ -180,14 +189,14 @@ def _add_overrides(parser: argparse.ArgumentParser, meaning: str) -> None:
 
 
 def _add_run(parser: argparse.ArgumentParser, meaning: str) -> None:
-    parser.add_argument("run", type=Path, help=meaning)
+    parser.add_argument("run", type=path_of, help=meaning)
 
 
 def _add_runs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "run",
         nargs="+",
-        type=Path,
+        type=path_of,
         metavar="RUN",
         help="folder of a finished run, or of an ensemble; several are averaged",
     )

@@ -4,21 +4,22 @@ Everything is answered from the table of keys, before anything slow is imported.
 """
 
 import argparse
-import csv
 import difflib
-import gzip
-import importlib
+import shlex
 import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
 
 from mmb._import_paths import is_import_path
 from mmb._key_meanings import key_of, meant_key, no_such_key
-from mmb._names import nearest
+from mmb._names import first_few, nearest
 from mmb.cli.known_keys import Entry, keys_of, may_have_others, table
+from mmb.cli.table_head import is_table, read_head
 
 DEFAULT_METHOD = "soup"
-_RECIPES, _TABLES = (".yaml", ".yml"), (".csv", ".tsv", ".gz", ".zst", ".parquet", ".arrow")
+_RECIPES, _WORKBOOKS = (".yaml", ".yml"), (".xlsx", ".xls", ".xlsm", ".ods", ".numbers")
+_PATHS = ("data.path", "data.valid_path", "data.test_path", "data.root", "model.weights", "init_from")
+_SHOWN = 12  # columns of a file, in a message
 _OTHER_KEYS = ("grid.", "pretrain.", "branches.", "objective.parts.")  # what follows depends on the recipe
 _ACTIONS = ("list", "describe", "get", "prepare")
 
@@ -45,7 +46,7 @@ def options_as_keys(words: Sequence[str], known: dict[str, argparse.Action]) -> 
             likely = (
                 None if difflib.get_close_matches(name, known, 1, 0.7) else meant_key(name[2:], list(keys))
             )
-            hint = f"; did you mean '{likely}=...'?" if likely else nearest(name, known)
+            hint = f"; did you mean {_as_option(likely, keys)}?" if likely else nearest(name, known)
             raise UsageError(f"there is no option {name!r}{hint}")
         if not sign:
             follows = bool(waiting) and not waiting[0].startswith("--")
@@ -57,6 +58,12 @@ def options_as_keys(words: Sequence[str], known: dict[str, argparse.Action]) -> 
                 raise UsageError(f"{name} needs a value: write {key}=...")
         found.append(f"{key}={value}")
     return found
+
+
+def _as_option(key: str, keys: dict[str, Entry]) -> str:
+    """A key as an option, such as `--labels`, or as `key=...` where its last part means another key."""
+    short = key.rpartition(".")[2]
+    return f"--{short.replace('_', '-')}" if key_of(short, keys) == key else f"'{key}=...'"
 
 
 def understand(command: str, options: argparse.Namespace) -> None:
@@ -94,7 +101,7 @@ def _understand_data(options: argparse.Namespace) -> None:
 
 def _understand_recipe(command: str, options: argparse.Namespace) -> None:
     words = [word for word in (options.recipe, *options.overrides) if word is not None]
-    options.recipe, options.overrides = None, [word for word in words if "=" in word]
+    options.recipe, options.overrides = None, [_at_home(word) for word in words if "=" in word]
     for word in words:
         if "=" not in word:
             _place(word, options)
@@ -115,33 +122,64 @@ def _understand_recipe(command: str, options: argparse.Namespace) -> None:
             f"give a recipe file, or {' and '.join(f'--{name}' for name in needed)}; missing: "
             f"{' and '.join(missing)} (`mmb data list` lists data sets)"
         )
-    if data in ("csv", "table", "molecules"):
+    if data in ("csv", "table", "molecules", "images"):
         _check_columns(data, given, options)
     if command == "train" and method is None:
         options.method = DEFAULT_METHOD
 
 
+def _at_home(word: str) -> str:
+    """`key=value`, with the home folder in place of `~` in a path: a shell leaves that after `=`."""
+    key, _, value = word.partition("=")
+    return f"{key}={Path(value).expanduser()}" if key in _PATHS and value.startswith("~") else word
+
+
 def _place(word: str, options: argparse.Namespace) -> None:
     """Put a bare word where it belongs: a recipe, a data set, a method or a table."""
-    path = Path(word)
+    path = Path(word).expanduser()
     known = table()
-    if path.suffix in _RECIPES or (path.is_file() and path.suffix not in _TABLES):
+    if path.suffix in _RECIPES or (path.suffix in ("", ".json") and path.is_file()):
         if options.recipe is not None:
             raise UsageError(f"two recipes were given: {options.recipe} and {word}")
-        options.recipe = word
-    elif path.suffix in _TABLES:
-        molecules = any(name.lower() == "smiles" for name in _columns(path))
-        options.data = options.data or ("molecules" if molecules else "table")
-        options.overrides.append(f"data.path={word}")
+        options.recipe = str(path)
     elif word in known["data"]:
         options.data = word
     elif word in known["method"] and hasattr(options, "method"):
         options.method = word
     elif (path / "recipe.yaml").exists():
         raise UsageError(f"{word} is the folder of a run: continue it with `mmb resume {word}`")
+    elif "://" in word:
+        raise UsageError(f"{word} is an address: download the file, and give its path")
+    elif path.suffix.lower() in _WORKBOOKS:
+        raise UsageError(f"{word} is a workbook: save the sheet as CSV (UTF-8), and give that file")
+    elif is_table(path):
+        head = read_head(path)
+        kind = "molecules" if head.smiles() else "images" if head.images() else "table"
+        options.data = options.data or kind
+        options.overrides.append(f"data.path={path}")
+    elif path.exists():
+        what = "a folder of tables" if path.is_dir() else "a recipe (.yaml)"
+        raise UsageError(
+            f"{word} is neither {what} nor a table by its name: expected CSV, TSV, TXT, Parquet or Arrow; "
+            "for another name, --data table --path FILE"
+        )
     else:
-        every = [*known["data"], *known["method"]]
-        raise UsageError(f"{word!r} is not a recipe file, a data set or a method{nearest(word, every)}")
+        raise UsageError(f"{word!r} is not {_nearest_word(word, options)}")
+
+
+def _nearest_word(word: str, options: argparse.Namespace) -> str:
+    """What a bare word may be, and the nearest of that; the end of a message."""
+    known = table()
+    every = [*known["data"], *known["method"]]
+    text = "a file, a data set (`mmb data list`) or a method (`mmb train --help`)"
+    if difflib.get_close_matches(word, every, 1, 0.5):
+        text += nearest(word, every)
+    for given in reversed(options.overrides):
+        key, _, value = given.partition("=")
+        if key in ("data.labels", "data.features", "data.drop", "model.hidden"):
+            short = key.partition(".")[2]
+            return f"{text}; several values are joined by commas, as in --{short} {value},{word}"
+    return text
 
 
 def _check_name(kind: str, name: str) -> None:
@@ -184,41 +222,35 @@ def _check_value(key: str, value: str, entry: Entry | None) -> None:
 
 
 def _check_columns(data: str, given: dict[str, str], options: argparse.Namespace) -> None:
-    """Say which columns a file has if its labels are missing, and find SMILES in whatever case."""
+    """Say which columns a file has if its labels are missing, and find SMILES and image files."""
     if "data.path" not in given:
-        raise UsageError("data.path is missing: which file? For example data.path=table.csv")
+        raise UsageError("data.path is missing: which file? For example --path table.csv")
     path = Path(given["data.path"])
-    if path.suffix not in _TABLES or not path.is_file():
+    if not is_table(path) or not path.exists():
         return
-    columns = _columns(path)
-    if data != "molecules" and "data.labels" not in given:
+    head = read_head(path)
+    if data in ("table", "csv") and "data.labels" not in given:
+        likely = head.labels()
+        example = ",".join(likely[:_SHOWN]) or (head.names[-1] if head.names else "NAME")
+        several = ": these say nothing but yes and no" if likely else ""
         raise UsageError(
-            f"data.labels is missing: which columns of {path} are labels? "
-            f"{'It has ' + ', '.join(columns) + '; ' if columns else ''}"
-            f"for example data.labels={columns[-1] if columns else 'NAME'}"
+            f"which columns of {path} are labels? Say so with --labels, for example --labels "
+            f"{shlex.quote(example)}{several}. "
+            + (f"Its columns are {first_few(head.names, _SHOWN)}" if head.names else "")
         )
-    if data == "molecules" and "data.smiles" not in given and "smiles" not in columns:
-        found = [name for name in columns if name.lower() == "smiles"]
-        options.overrides += [f"data.smiles={name}" for name in found[:1]]
-
-
-def _columns(path: Path) -> list[str]:
-    """The names of the columns of a table, without importing what is slow; none if that fails."""
-    try:
-        with path.open("rb") as file:
-            start = file.read(6)
-        if start.startswith((b"PAR1", b"ARROW1")):
-            polars = importlib.import_module("polars")
-            scan = polars.scan_parquet if start.startswith(b"PAR1") else polars.scan_ipc
-            return list(scan(path).collect_schema())
-        if start.startswith(b"\x28\xb5\x2f\xfd"):  # Zstandard
-            return []
-        with (gzip.open if start.startswith(b"\x1f\x8b") else open)(path, "rb") as text:
-            header = text.readline().decode("utf-8-sig", "replace")
-    except Exception:  # whatever is wrong with it is said when it is read
-        return []
-    separator = "\t" if ".tsv" in path.suffixes else "," if "," in header else max(";\t|", key=header.count)
-    return next(csv.reader([header], delimiter=separator), [])
+    if (
+        data == "molecules"
+        and "data.smiles" not in given
+        and (found := head.smiles()) not in (None, "smiles")
+    ):
+        options.overrides.append(f"data.smiles={found}")
+    if (
+        data == "images"
+        and "data.image" not in given
+        and "file" not in head.names
+        and (found := head.images())
+    ):
+        options.overrides.append(f"data.image={found}")
 
 
 def check_files(options: argparse.Namespace) -> None:
@@ -231,13 +263,25 @@ def check_files(options: argparse.Namespace) -> None:
         raise UsageError(f"there is no recipe {options.recipe}")
     for word in getattr(options, "overrides", []):
         key, _, value = word.partition("=")
-        if key == "data.path" and Path(value).suffix in _TABLES and not Path(value).exists():
-            raise UsageError(f"data.path: there is no file {value} (from {Path.cwd()})")
+        if key == "data.path" and is_table(Path(value)) and not Path(value).exists():
+            raise UsageError(
+                f"data.path: there is no file {value} (from {Path.cwd()}){_nearest_file(Path(value))}"
+            )
     given = getattr(options, "run", [])
     for path in given if isinstance(given, list) else [given]:
         ensemble = isinstance(given, list) and (path / "ensemble.json").exists()
         if not (path / "recipe.yaml").exists() and not ensemble:
             raise UsageError(_no_run(path))
+
+
+def _nearest_file(path: Path) -> str:
+    """The end of a message about a file that is not there: one beside it with nearly the same name."""
+    try:
+        beside = {file.name.lower(): file.name for file in path.parent.iterdir()}
+    except OSError:
+        return ""
+    near = difflib.get_close_matches(path.name.lower(), beside, 1, 0.7)
+    return f"; did you mean {path.with_name(beside[near[0]])}?" if near else ""
 
 
 def _shipped(path: Path) -> Path:
@@ -249,9 +293,15 @@ def _shipped(path: Path) -> Path:
 def _no_run(path: Path) -> str:
     if path.is_file():
         return f"{path} is a file: expected the folder of a run"
-    near = sorted({file.parent for file in Path().glob("runs/**/recipe.yaml")})[:200]
-    inside = sorted(file.parent for file in path.glob("**/recipe.yaml"))[:3]
+    inside = _runs_in(path)
     if inside:
-        return f"there is no run in {path} itself; inside of it are {', '.join(map(str, inside))}"
-    hint = nearest(str(path), map(str, near)) if near else ": it has no recipe.yaml"
+        return f"there is no run in {path} itself; inside of it are {first_few(inside)}"
+    near = _runs_in(Path("runs"))
+    hint = nearest(str(path), near) if near else ": it has no recipe.yaml"
     return f"there is no run in {path}{hint}"
+
+
+def _runs_in(path: Path) -> list[str]:
+    """The runs in a folder, without the phases of each, as far as a message needs them."""
+    files = (file.parent for file in path.glob("**/recipe.yaml"))
+    return sorted(str(run) for run in files if not {"branches", "pretrain"} & {*run.parts})[:200]
