@@ -64,7 +64,9 @@ class MoleculeEncoder:
 
     def batches(self, path: Path) -> Iterator[NewRows]:
         """The rows of a file, some at a time, with its own columns."""
-        names = next(read_batches(Path(path))).column_names
+        head = next(read_batches(Path(path)))
+        head.check_needed([self.smiles])
+        names = head.column_names
         for table in read_batches(Path(path), text=names):
             cells = {name: table.cells(name) for name in names}
             texts = table.cells(self.smiles)
@@ -101,15 +103,18 @@ def build_cache(
     featurizer: Featurizer,
     workers: int,
     progress: Progress | None,
+    positive: str | Sequence[str] | None = None,
+    left_out: Mapping[str, str] | None = None,
 ) -> Path:
     """Featurize the molecules of a table and write them with their labels to a cache folder."""
-    texts, labels = table.cells(smiles), read_labels(table, tasks)
+    texts, labels = table.cells(smiles), read_labels(table, tasks, positive)
     arrays = featurizer(texts, workers, progress)
     facts = {
         "smiles": smiles,
         "tasks": list(tasks),
         "featuriser": asdict(featurizer),
         "rdkit": require("rdkit", extra="molecules").__version__,
+        "left_out": dict(left_out or {}),
     }
     return cache.write(folder, {**arrays, "labels": labels.numpy()}, facts)
 
@@ -133,6 +138,11 @@ def open_dataset(
     """
     tensors, facts = cache.read(folder)
     usable = torch.nonzero(tensors["usable"]).squeeze(1)
+    if not len(usable):
+        raise ValueError(
+            f"{name}: RDKit cannot read any of the {len(tensors['usable'])} SMILES in column "
+            f"{facts['smiles']!r}; name the column that has them (data.smiles=NAME)"
+        )
     if isinstance(split, Mapping):
         parts = {part: split[part][tensors["usable"][split[part]]] for part in SPLITS}
     else:
@@ -164,6 +174,7 @@ def open_dataset(
             "split": split if isinstance(split, str) else "given",
             "seed": seed,
             "unusable_rows": unusable,
+            "left_out": facts.get("left_out", {}),
             "rdkit": facts["rdkit"],
         },
     )

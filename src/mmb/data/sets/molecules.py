@@ -20,7 +20,7 @@ from mmb.data.files import cache
 from mmb.data.files.archives import checksum_of
 from mmb.data.files.table_formats import read_table, read_training_table
 from mmb.data.inputs.featurize import Features, Featurizer
-from mmb.data.inputs.label_columns import check_columns, choose_columns, name_list, read_split
+from mmb.data.inputs.label_columns import check_columns, choose_labels, find_columns, name_list, read_split
 from mmb.data.inputs.molecule_cache import build_cache, open_dataset
 
 
@@ -30,6 +30,7 @@ def prepare(
     path: str | Path,
     smiles: str = "smiles",
     labels: str | Sequence[str] | None = None,
+    positive: str | Sequence[str] | None = None,
     drop: str | Sequence[str] = (),
     features: Features = "graph",
     radius: int = 2,
@@ -41,14 +42,16 @@ def prepare(
     path = Path(path)
     featurizer = Featurizer(features, radius, bits, strict=True, scaffolds=True)
     table = read_training_table(path)
-    check_columns(table, smiles=[smiles], drop=name_list(drop))
-    tasks = choose_columns(table, "labels", labels, [smiles, *name_list(drop)])
+    dropped = find_columns(table, drop)
+    check_columns(table, smiles=[smiles], drop=dropped)
+    tasks, left_out = choose_labels(table, labels, [smiles, *dropped], positive)
     check_columns(table, labels=tasks)
-    key = json.dumps([checksum_of(path), smiles, tasks, asdict(featurizer), "canonical"])
+    what = [checksum_of(path), smiles, tasks, asdict(featurizer), "canonical"]
+    key = json.dumps(what if positive is None else [*what, name_list(positive)])
     folder = root / "molecules" / hashlib.sha256(key.encode()).hexdigest()[:16]
     if cache.is_intact(folder):
         return folder
-    return build_cache(folder, table, smiles, tasks, featurizer, workers, progress)
+    return build_cache(folder, table, smiles, tasks, featurizer, workers, progress, positive, left_out)
 
 
 def load(
@@ -57,6 +60,7 @@ def load(
     path: str | Path,
     smiles: str = "smiles",
     labels: str | Sequence[str] | None = None,
+    positive: str | Sequence[str] | None = None,
     drop: str | Sequence[str] = (),
     split: Literal["scaffold", "random", "stratified"] = "scaffold",
     folds: int = 0,
@@ -74,8 +78,11 @@ def load(
         root: The cache is in `root/molecules`.
         path: The file: CSV with a header line, UTF-8 (tab-separated if its name ends in `.tsv`).
         smiles: Name of the column with SMILES.
-        labels: Names of the label columns; by default all columns but `smiles`, `drop`, `split_column`.
-        drop: Columns to leave out, such as identifiers.
+        labels: Names of the label columns, or patterns such as `assay_*`; by default all columns but
+            `smiles`, `drop`, `split_column` and those that mostly hold something else.
+        positive: Cells that mean positive; all others that are not blank are negative. By default labels
+            are 1 and 0, yes and no, and the like.
+        drop: Columns to leave out, such as identifiers; names or patterns.
         split: `"scaffold"`, `"random"`, or `"stratified"`: positives of every task in every part, where there
             are enough. Not used if there is a `split_column`.
         folds: Divide the molecules into so many folds, at least 3; 0 for none. No scaffold is divided if the
@@ -90,7 +97,15 @@ def load(
     """
     aside = [*name_list(drop), *([split_column] if split_column else [])]
     folder = prepare(
-        root, path=path, smiles=smiles, labels=labels, drop=aside, features=features, radius=radius, bits=bits
+        root,
+        path=path,
+        smiles=smiles,
+        labels=labels,
+        positive=positive,
+        drop=aside,
+        features=features,
+        radius=radius,
+        bits=bits,
     )
     if split_column is None:
         return open_dataset(
