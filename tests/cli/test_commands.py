@@ -367,3 +367,27 @@ def test_what_a_lost_process_leaves_is_not_freed(monkeypatch):
     assert main(["resume"]) == 1
     gc.collect()
     assert not freed
+
+
+def test_a_table_of_ones_own_is_understood_and_judged(call, tmp_path):
+    rows = [f"p{k},{k % 9},{'uv'[k % 2]},{'yes' if k % 9 > 5 else 'no'}" for k in range(240)]
+    (tmp_path / "mine.csv").write_text("\n".join(["name,x,k,sick", *rows]))
+    code, out, err = call("train", "mine.csv", "ce", "--labels", "sick", "--steps", 60, "--output", "run")
+    assert code == 0
+    for line in ("rows: 240 (192 train", "labels: sick (78 of 240 positive)", "numbers: x", "left out: name"):
+        assert line in err
+    assert "data.group=COLUMN" in err  # rows repeat
+    assert re.search(r"^(Working|Cannot tell|Not working)", out, re.MULTILINE)
+    code, out, err = call("resume", "run")
+    assert code == 0
+    assert "Working" not in out  # it says no more than the result
+    code, out, err = call("predict", "run", "--input", "mine.csv", "--output", "out.csv")
+    assert "mmb evaluate run --input mine.csv" in err
+    code, out, _ = call("evaluate", "run", "--input", "mine.csv")
+    assert code == 0
+    assert re.search(r"sick +│ +78 +│ +162 +│ 1.0000", out)
+    (tmp_path / "new.csv").write_text("x,k\n1,new\n")
+    code, _, err = call("predict", "run", "--input", "new.csv", "--output", "out.csv")
+    assert "'k': 1 of 1 rows" in err
+    code, _, err = call("evaluate", "run", "run")
+    assert (code, "--input" in err) == (2, True)

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import torch
 
 import mmb.data
@@ -46,3 +48,20 @@ def test_negative_zero_is_zero_and_order_matters():
     repeated = [text for text in find_problems(make_dataset(inputs, labels, split=split)) if "same" in text]
     assert len(repeated) == 1
     assert "1 of 1 valid" in repeated[0]
+
+
+def test_advice_has_keys_of_recipes_and_large_inputs_are_not_read(tmp_path):
+    rows = [f"{1000 + 37 * k},{k * 0.25},{k},{k % 2}" for k in range(100)]
+    data = _table(tmp_path / "t.csv", rows)
+    assert any("data.drop=patient_id" in text for text in find_problems(data, "data."))
+    copies = _table(tmp_path / "u.csv", [f"{k % 10},{k % 5},{k % 3},{k % 2}" for k in range(100)])
+    assert find_problems(copies, most=100) == []
+
+    class Untouched:
+        def __len__(self):
+            return 100
+
+        def __getitem__(self, rows):
+            raise AssertionError("inputs were read")
+
+    assert find_problems(replace(copies, inputs=Untouched()), most=0) == []

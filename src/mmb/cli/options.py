@@ -1,6 +1,7 @@
 """The options of every command. Nothing here, nor in what it imports, imports torch: help is immediate."""
 
 import argparse
+import math
 from pathlib import Path
 
 from mmb.cli.known_keys import table
@@ -8,9 +9,31 @@ from mmb.cli.known_keys import table
 
 def positive(text: str) -> int:
     """The type of an option that counts something."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1, got {text}")
+    return _at_least(1, text)
+
+
+def folds(text: str) -> int:
+    """The type of the option that counts folds: one tests, one validates, and at least one trains."""
+    return _at_least(3, text)
+
+
+def _at_least(fewest: int, text: str) -> int:
+    if not text.isdecimal() or int(text) < fewest:
+        raise argparse.ArgumentTypeError(f"must be at least {fewest}, got {text}")
     return int(text)
+
+
+def share(text: str) -> float:
+    """The type of an option that is a rate or a probability."""
+    percent = text.removesuffix("%")
+    try:
+        value = float(percent)
+    except ValueError:
+        value = math.nan
+    if percent == text and 0 < value <= 1:
+        return value
+    hint = f"; for {percent} percent, write {value / 100:g}" if 0 < value <= 100 else ""
+    raise argparse.ArgumentTypeError(f"expected a number in (0, 1], got {text}{hint}")
 
 
 def path_of(text: str) -> Path:
@@ -44,7 +67,7 @@ def train_options(parser: argparse.ArgumentParser) -> None:
         "--ensemble", type=positive, metavar="K", help="the same, as one model that averages them"
     )
     several.add_argument(
-        "--folds", type=positive, metavar="K", help="cross-validate: K runs, and scores for every row"
+        "--folds", type=folds, metavar="K", help="cross-validate: K runs, and scores for every row"
     )
     _add_jobs(parser)
     parser.add_argument(
@@ -80,9 +103,13 @@ def compare_options(parser: argparse.ArgumentParser) -> None:
 
 def evaluate_options(parser: argparse.ArgumentParser) -> None:
     """Options of `mmb evaluate`."""
-    _add_run(parser, "folder of the run")
-    parser.add_argument("--split", choices=["train", "valid", "test"], default="test", help="which rows")
-    parser.add_argument("--max-fpr", type=float, help="limit of the partial AUC; by default that of the run")
+    _add_runs(parser)
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--split", choices=["train", "valid", "test"], default="test", help="which rows")
+    which.add_argument(
+        "--input", type=path_of, help="instead, a new table that has label columns as well: CSV, Parquet, ..."
+    )
+    parser.add_argument("--max-fpr", type=share, help="limit of the partial AUC; by default that of the run")
 
 
 def predict_options(parser: argparse.ArgumentParser) -> None:
@@ -92,16 +119,16 @@ def predict_options(parser: argparse.ArgumentParser) -> None:
         "--input", type=path_of, required=True, help="table with the columns of the data: CSV, Parquet, ..."
     )
     parser.add_argument(
-        "--output", type=path_of, required=True, help="file to write, a line per row: CSV, or .parquet"
+        "--output", type=path_of, required=True, help="file to write, a line per row: .csv, .tsv or .parquet"
     )
     rate = parser.add_mutually_exclusive_group()
     rate.add_argument(
-        "--fpr", type=float, help="false positive rate of the decisions; by default that of the run"
+        "--fpr", type=share, help="false positive rate of the decisions; by default that of the run"
     )
-    rate.add_argument("--tpr", type=float, help="instead, true positive rate that new rows have at least")
+    rate.add_argument("--tpr", type=share, help="instead, true positive rate that new rows have at least")
     parser.add_argument(
         "--confidence",
-        type=float,
+        type=share,
         help="probability with which new rows keep the rate, such as 0.95; by default, --fpr is that of "
         "validation rows",
     )
@@ -120,7 +147,7 @@ def report_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("-o", "--output", type=path_of, default=Path("report.html"), help="file to write")
     parser.add_argument(
-        "--max-fpr", type=float, help="limit of the partial AUC; by default that of the first run"
+        "--max-fpr", type=share, help="limit of the partial AUC; by default that of the first run"
     )
 
 

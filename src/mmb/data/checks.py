@@ -1,6 +1,8 @@
-"""What may be wrong with a data set that can be loaded: said by `mmb data describe`."""
+"""What may be wrong with a data set that can be loaded: said before training, and by `mmb data describe`."""
 
+import math
 import re
+import shlex
 from collections.abc import Iterator
 
 import torch
@@ -15,17 +17,27 @@ _LOOKED_AT = 100_000  # rows, for identifiers
 _ID = re.compile(r"(^|_|\W)(id|key|index|row|nr|no|number)$|[a-z]ID$|^unnamed", re.IGNORECASE)
 
 
-def find_problems(dataset: Dataset) -> list[str]:
-    """Sentences about tasks that cannot be measured, rows that leak or were left out, and identifiers."""
-    return [
-        *_unmeasured(dataset),
-        *_repeated(dataset),
-        *_left_out(dataset),
-        *(_identifiers(dataset, dataset.encoder) if isinstance(dataset.encoder, ColumnEncoder) else ()),
-    ]
+def find_problems(dataset: Dataset, section: str = "", most: float = math.inf) -> list[str]:
+    """Sentences about tasks that cannot be measured, rows that leak or were left out, and identifiers.
+
+    Args:
+        dataset: The data.
+        section: What goes before keys in advice: `data.` where a recipe is typed.
+        most: Numbers among the inputs that are looked at. With more, repeated rows are not looked for; with
+            0, inputs are not touched.
+    """
+    row = dataset.inputs[torch.zeros(1, dtype=torch.int64)] if len(dataset) and most else None
+    size = row.numel() if isinstance(row, Tensor) else 0
+    found = [*_unmeasured(dataset, section)]
+    if size and size * len(dataset) <= most:
+        found += _repeated(dataset, section)
+    found += _left_out(dataset)
+    if isinstance(dataset.encoder, ColumnEncoder) and size:
+        found += _identifiers(dataset, dataset.encoder, section, int(min(_LOOKED_AT, most / size)))
+    return found
 
 
-def _unmeasured(dataset: Dataset) -> Iterator[str]:
+def _unmeasured(dataset: Dataset, section: str) -> Iterator[str]:
     """Tasks that lack a class in a part."""
     for part in SPLITS:
         labels = dataset.labels[dataset.split[part].to(dataset.device)]
@@ -36,14 +48,12 @@ def _unmeasured(dataset: Dataset) -> Iterator[str]:
             what = "trained on" if part == "train" else "measured"
             yield (
                 f"{len(tasks)} of {len(dataset.task_names)} tasks have no positive or no negative among the "
-                f"{part} rows and cannot be {what}: {names}; split=stratified divides positives evenly"
+                f"{part} rows and cannot be {what}: {names}; {section}split=stratified divides them evenly"
             )
 
 
-def _repeated(dataset: Dataset) -> Iterator[str]:
+def _repeated(dataset: Dataset, section: str) -> Iterator[str]:
     """Rows with the same inputs in two parts."""
-    if not len(dataset) or not isinstance(dataset.inputs[torch.zeros(1, dtype=torch.int64)], Tensor):
-        return
     hashes = {part: _hashes(dataset, dataset.split[part]) for part in SPLITS}
     for other in SPLITS[1:]:
         shared = torch.isin(hashes[other], hashes["train"]).nonzero().flatten()
@@ -51,7 +61,7 @@ def _repeated(dataset: Dataset) -> Iterator[str]:
             shown = ", ".join(str(int(row) + 1) for row in dataset.split[other][shared[:5]])
             yield (
                 f"{len(shared)} of {len(hashes[other])} {other} rows have the same inputs as a training row "
-                f"(rows {shown}): remove them, or keep them together with group=COLUMN"
+                f"(rows {shown}): remove them, or keep them together with {section}group=COLUMN"
             )
 
 
@@ -78,10 +88,10 @@ def _left_out(dataset: Dataset) -> Iterator[str]:
         yield f"{len(unreadable)} rows cannot be read and belong to no part: rows {rows}"
 
 
-def _identifiers(dataset: Dataset, encoder: ColumnEncoder) -> Iterator[str]:
+def _identifiers(dataset: Dataset, encoder: ColumnEncoder, section: str, most: int) -> Iterator[str]:
     """Columns of whole numbers that all differ, and count rows or are called so."""
     numeric = [(place, column) for place, column in _places(encoder) if type(column) is Number]
-    inputs = dataset.batch(torch.arange(min(len(dataset), _LOOKED_AT))).cpu().double()
+    inputs = dataset.batch(torch.arange(min(len(dataset), most))).cpu().double()
     if len(inputs) < 20:
         return
     for place, column in numeric:
@@ -93,7 +103,7 @@ def _identifiers(dataset: Dataset, encoder: ColumnEncoder) -> Iterator[str]:
             if counting or _ID.search(column.name):
                 yield (
                     f"column {column.name!r} has another whole number in every row, so it looks like an "
-                    f"identifier: leave it out with drop={column.name}"
+                    f"identifier: leave it out with {shlex.quote(f'{section}drop={column.name}')}"
                 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -157,7 +158,7 @@ class Table(ABC):
 
     def without(self, name: str) -> str:
         """How to do without a column, for messages."""
-        return f"leave the column out of the features (data.drop={name})"
+        return f"leave the column out of the features ({shlex.quote(f'data.drop={name}')})"
 
     def refuse_rows(self, bad: Tensor | Sequence[bool], problem: str) -> None:
         """Raise an error that names the first bad rows, if there are any."""

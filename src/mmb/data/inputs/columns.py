@@ -216,7 +216,20 @@ class ColumnEncoder:
                 problems[row] = f"column {column.name!r}: {cells[column.name][row]!r} is not {kind}"
             for row in (~table.fits).nonzero().flatten().tolist():
                 problems[row] = "it has more or fewer cells than the header"
-            yield NewRows(cells, inputs, problems)
+            yield NewRows(cells, inputs, problems, self._unseen(table))
+
+    def _unseen(self, table: Table) -> dict[str, tuple[int, str]]:
+        """Columns with names that no training row has: in how many rows, and the first of them."""
+        found = {}
+        for column in self.named:
+            if isinstance(column, Category):
+                codes, names = table.names(column.name)
+                new = column.lookup(names) == GAP
+                new[-1] = False  # a gap
+                if bool(new.any()):
+                    count = int(new[codes].sum())
+                    found[column.name] = (count, names[int(new.nonzero()[0])])
+        return found
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON, from which `from_json` makes the same encoder."""

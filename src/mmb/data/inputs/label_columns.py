@@ -1,6 +1,7 @@
 """What the columns of a table say about tasks: their labels, their names, the split of the rows."""
 
 import math
+import shlex
 from collections.abc import Collection, Sequence
 from fnmatch import fnmatchcase
 from itertools import accumulate
@@ -164,7 +165,7 @@ class LabelReader:
                 path,
                 f"label column {name!r} has {table.cells(name)[row]!r} in data row {place}{cells}",
                 "write labels as 1 and 0, and leave a label that is not known blank; or say which cells are "
-                f"positive, all others being negative (data.positive={rarest})",
+                f"positive, all others being negative ({shlex.quote(f'data.positive={rarest}')})",
             )
 
     def finish(self) -> None:

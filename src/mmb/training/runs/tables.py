@@ -8,6 +8,7 @@ from mmb._extras import require
 from mmb.metrics.titles import column_titles, definition, shown_metrics, value_text
 
 _PROSE = 24  # a longer text, and a name of any length, may be broken over lines; nothing else may
+_TITLE = 50  # a title of up to this length is not broken over lines
 _NARROWEST = 12  # that such a column may become
 
 
@@ -18,7 +19,9 @@ def make_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]
     """
     text = require("rich.text", extra="training").Text  # rich would take `[nm]` in a plain string for markup
     table = require("rich.table", extra="training").Table(
-        title=text(title, "table.title"), caption=text(caption, "table.caption") if caption else None
+        title=text(title, "table.title"),
+        caption=text(caption, "table.caption") if caption else None,
+        min_width=min(len(title), _TITLE),
     )
     for index, column in enumerate(columns):
         longest = max((len(row[index]) for row in rows if isinstance(row[index], str)), default=0)
@@ -57,8 +60,14 @@ def as_text(table: Any) -> str:
     return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
 
 
-def result_table(result: dict[str, Any]) -> str:
-    """The table of one run: a line per task, and the mean; of validation rows if test rows were not seen."""
+def result_table(result: dict[str, Any], most: int | None = None, place: str = "") -> str:
+    """The table of one run: a line per task, and the mean; of validation rows if test rows were not seen.
+
+    Args:
+        result: Of the run.
+        most: Tasks that get a line; all by default.
+        place: Where the other lines are.
+    """
     part = "test" if "test" in result else "valid"
     max_fpr, select = result["max_fpr"], result["selected_by"]
     shown = shown_metrics(select)
@@ -66,13 +75,17 @@ def result_table(result: dict[str, Any]) -> str:
     tasks = result["tasks"]
     keys = ["name", "positives", "negatives", *(f"{part}_{key}" for key in (*shown, "fpr", "tpr"))]
     rows = [list(row) for row in zip(*(tasks[key] for key in keys), strict=True)]
+    if most is not None and len(rows) > most:
+        rows[most:] = [[f"... {len(rows) - most} more", *[None] * (len(columns) - 1)]]
     rows.append(["mean", None, None, *(result[part][key] for key in shown), None, None])
     title = f"{result['data']}, {result['method']}, seed {result['seed']}: {part} rows"
     caption = (
         f"Weights of step {result['best_step']} of {result['steps']}, selected by validation "
         f"{select}. {definition(max_fpr, select)}. FPR and TPR: at "
-        f"the threshold of FPR {max_fpr:g} on validation rows."
+        f"the threshold of FPR {max_fpr:g} on validation rows. By chance, AUC and pAUC are 0.5, and AP is "
+        "the share of positives."
     )
+    caption += f" All tasks: {place}." if place and len(tasks["name"]) > len(rows) else ""
     text = as_text(make_table(title, columns, rows, caption))
     return f"{text}\n{_branch_table(result, part)}" if "branches" in result else text
 
