@@ -11,7 +11,7 @@ from mmb.report import WatchServer, write_report
 from mmb.report.run_groups import find_runs
 from mmb.training import evaluate_file, evaluate_run, export_run, predict_file
 from mmb.training.runs.run import command
-from mmb.training.runs.tables import make_table
+from mmb.training.runs.tables import first_rows, make_table
 from mmb.training.studies.replicates import open_runs
 
 
@@ -31,7 +31,7 @@ def run_evaluate(options: argparse.Namespace, console: Console) -> None:
         keys, rates = shown_metrics(select), ""
         columns, title = column_titles(found["max_fpr"], select), f"{options.run[0]}: {options.split} rows"
     rows = [list(row) for row in zip(*(found["tasks"][key] for key in ("name", *keys)), strict=True)]
-    rows.append(["mean", *(found["mean"].get(key) for key in keys)])
+    rows = [*first_rows(rows), ["mean", *(found["mean"].get(key) for key in keys)]]
     caption = definition(found["max_fpr"], select) + rates
     console.show(make_table(str(title), ["task", *columns], rows, caption))
     if found.get("unusable"):
@@ -57,7 +57,8 @@ def run_predict(options: argparse.Namespace, console: Console) -> None:
             f"New rows have a rate of {bound} that, with probability {promise['confidence']:g} for each "
             "task, if they are like the validation rows. Rates on those, and their intervals."
         )
-    console.show(make_table(f"called positive among {found['rows']} rows, at {rate}", columns, rows, caption))
+    title = f"called positive among {found['rows']} rows, at {rate}"
+    console.show(make_table(title, columns, first_rows(rows), caption))
     if promise and (few := [row[0] for row in rows if row[2] is None]):
         console.warn(
             f"{first_few(few)}: fewer than {promise['fewest_rows']} validation rows of the class that this "

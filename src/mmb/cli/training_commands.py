@@ -23,9 +23,8 @@ from mmb.training.processes.group import Ranks, joined
 from mmb.training.recipes.adapted import adapted
 from mmb.training.recipes.nested import flatten
 from mmb.training.runs.run import command, folder_name
-from mmb.training.runs.tables import result_table
+from mmb.training.runs.tables import MOST_ROWS, result_table
 
-_SHOWN = 40  # tasks
 _LOOKED_AT = 1e8  # numbers among the inputs, for what may be wrong with data
 
 
@@ -95,7 +94,7 @@ def train_one(run: Run, console: Console, ranks: Ranks, jobs: int, judged: bool 
         if run.checkpoints.exists():
             error.add_note(f"continue with `{command('resume', run.path)}`")
         raise
-    console.show(result_table(result, _SHOWN, str(run.path / "table.txt")))
+    console.show(result_table(result, MOST_ROWS, str(run.path / "table.txt")))
     if judged and "test" in result and ranks.size == 1 and not console.json:
         with (
             suppress(OSError, ValueError, RunError),

@@ -5,6 +5,7 @@ Everything is answered from the table of keys, before anything slow is imported.
 
 import argparse
 import difflib
+import os
 import shlex
 import sysconfig
 from collections.abc import Sequence
@@ -231,7 +232,7 @@ def _check_columns(data: str, given: dict[str, str], options: argparse.Namespace
     head = read_head(path)
     if data in ("table", "csv") and "data.labels" not in given:
         likely = head.labels()
-        example = ",".join(likely[:_SHOWN]) or (head.names[-1] if head.names else "NAME")
+        example = _pattern(likely, head.names) or (head.names[-1] if head.names else "NAME")
         several = ": these say nothing but yes and no" if likely else ""
         raise UsageError(
             f"which columns of {path} are labels? Say so with --labels, for example --labels "
@@ -251,6 +252,14 @@ def _check_columns(data: str, given: dict[str, str], options: argparse.Namespace
         and (found := head.images())
     ):
         options.overrides.append(f"data.image={found}")
+
+
+def _pattern(chosen: list[str], names: list[str]) -> str:
+    """Some columns as one word: with commas or, if they are many that start alike, as a pattern."""
+    start = os.path.commonprefix(chosen)
+    if len(chosen) > _SHOWN and start and sum(name.startswith(start) for name in names) == len(chosen):
+        return f"{start}*"
+    return ",".join(chosen[:_SHOWN])
 
 
 def check_files(options: argparse.Namespace) -> None:

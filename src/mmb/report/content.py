@@ -135,10 +135,11 @@ def run_verdict(run: Run) -> str:
     rates = torch.tensor([math.nan if rate is None else rate for rate in decided(scores, max_fpr)["fpr"]])
     tracked = threshold_log.read(run.path) or scores.tracked
     areas = area_samples(logits, labels, max_fpr)
-    found = check_run(RunFacts(run, True, read_log(run.path), scores, max_fpr, tracked, rates, areas))
-    doubts = [check["text"] for check in found["checks"] if check["status"] == found["status"]]
-    why = doubts[:1] if found["status"] in ("unknown", "bad") else []
-    return " ".join(filter(None, [found["verdict"], *why, found["advice"]]))
+    facts = RunFacts(run, True, read_log(run.path), scores, max_fpr, tracked, rates, areas)
+    found = check_run(facts)
+    why = next((check["text"] for check in found["checks"] if check["status"] == found["status"]), "")
+    why = {"good": "", "remark": f"{facts.said('test')} on test rows."}.get(found["status"], why)
+    return " ".join(filter(None, [found["verdict"], why, found["advice"]]))
 
 
 def run_facts(

@@ -7,6 +7,8 @@ from typing import Any
 from mmb._extras import require
 from mmb.metrics.titles import column_titles, definition, shown_metrics, value_text
 
+MOST_ROWS = 40
+"""Tasks that a terminal shows."""
 _PROSE = 24  # a longer text, and a name of any length, may be broken over lines; nothing else may
 _TITLE = 50  # a title of up to this length is not broken over lines
 _NARROWEST = 12  # that such a column may become
@@ -39,6 +41,13 @@ def make_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]
     for row in rows:
         table.add_row(*(text(_cell(value)) for value in row))
     return table
+
+
+def first_rows(rows: list[list[Any]], most: int | None = MOST_ROWS) -> list[list[Any]]:
+    """The first rows of a table for a terminal, and a line that says how many more there are."""
+    if most is None or len(rows) <= most:
+        return rows
+    return [*rows[:most], [f"... {len(rows) - most} more", *[None] * (len(rows[0]) - 1)]]
 
 
 def _width(text: Any) -> int:
@@ -75,8 +84,7 @@ def result_table(result: dict[str, Any], most: int | None = None, place: str = "
     tasks = result["tasks"]
     keys = ["name", "positives", "negatives", *(f"{part}_{key}" for key in (*shown, "fpr", "tpr"))]
     rows = [list(row) for row in zip(*(tasks[key] for key in keys), strict=True)]
-    if most is not None and len(rows) > most:
-        rows[most:] = [[f"... {len(rows) - most} more", *[None] * (len(columns) - 1)]]
+    rows = first_rows(rows, most)
     rows.append(["mean", None, None, *(result[part][key] for key in shown), None, None])
     title = f"{result['data']}, {result['method']}, seed {result['seed']}: {part} rows"
     caption = (
