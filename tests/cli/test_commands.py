@@ -391,3 +391,13 @@ def test_a_table_of_ones_own_is_understood_and_judged(call, tmp_path):
     assert "'k': 1 of 1 rows" in err
     code, _, err = call("evaluate", "run", "run")
     assert (code, "--input" in err) == (2, True)
+
+
+def test_an_interruption_names_the_run_to_go_on_with(call, monkeypatch):
+    def stopped(*_arguments, **_options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("mmb.cli.training_commands.train_together", stopped)
+    code, _, err = call("train", "synthetic", "ce", *TINY, "--output", "my run")
+    assert code == 130
+    assert "`mmb resume 'my run'`" in err

@@ -28,7 +28,7 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "m.csv").write_text("SMILES,active\nCCO,1\n")
     (tmp_path / "c.csv").write_text("id,canonical_smiles,active\nA,CCO,1\n")
     assays = [f"assay_{k}" for k in range(30)]
-    cells = "".join(f"{k}," + ",".join([str(k)] * 30) + "\n" for k in range(2))
+    cells = "".join(f"{k + 5}," + ",".join([str(k)] * 30) + "\n" for k in range(2))
     (tmp_path / "wide.csv").write_text(f"a,{','.join(assays)}\n{cells}")
     (tmp_path / "scans.csv").write_text("scan,sick\na.PNG,1\nb.jpg,0\n")
     (tmp_path / "two.csv").write_text("id,age,sick,dead,sex\n1,2,0,yes,0\n2,1,1,,0\n3,3,,no,0\n")

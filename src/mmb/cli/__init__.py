@@ -46,8 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of the output has seen enough
         sys.stderr.close()
         return 0
-    except KeyboardInterrupt:
-        console.fail("interrupted; a run that was training continues with `mmb resume RUN`")
+    except KeyboardInterrupt as error:
+        usual = ["a run that was training continues with `mmb resume RUN`"]
+        console.fail("interrupted; " + "; ".join(getattr(error, "__notes__", usual)))
         return 130
     except Exception as error:
         if debug:

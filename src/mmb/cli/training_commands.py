@@ -90,8 +90,8 @@ def train_one(run: Run, console: Console, ranks: Ranks, jobs: int, judged: bool 
     try:
         with console.progress() as progress:
             result = train_together(run, ranks, ProgressObserver(progress, console), jobs=jobs)
-    except OSError as error:
-        if run.checkpoints.exists():
+    except (OSError, KeyboardInterrupt) as error:
+        if run.checkpoints.exists() or isinstance(error, KeyboardInterrupt):
             error.add_note(f"continue with `{command('resume', run.path)}`")
         raise
     console.show(result_table(result, MOST_ROWS, str(run.path / "table.txt")))

@@ -5,10 +5,10 @@ Everything is answered from the table of keys, before anything slow is imported.
 
 import argparse
 import difflib
-import os
 import shlex
 import sysconfig
 from collections.abc import Sequence
+from itertools import takewhile
 from pathlib import Path
 
 from mmb._import_paths import is_import_path
@@ -256,7 +256,8 @@ def _check_columns(data: str, given: dict[str, str], options: argparse.Namespace
 
 def _pattern(chosen: list[str], names: list[str]) -> str:
     """Some columns as one word: with commas or, if they are many that start alike, as a pattern."""
-    start = os.path.commonprefix(chosen)
+    letters = takewhile(lambda several: len({*several}) == 1, zip(*chosen, strict=False))
+    start = "".join(several[0] for several in letters)
     if len(chosen) > _SHOWN and start and sum(name.startswith(start) for name in names) == len(chosen):
         return f"{start}*"
     return ",".join(chosen[:_SHOWN])
