@@ -15,7 +15,8 @@ from mmb._key_meanings import key_of, meant_key
 from mmb.cli.known_keys import FILE, keys_of, table
 from mmb.cli.make_keys import make_table
 from mmb.cli.parser import parse
-from mmb.cli.words import DEFAULT_METHOD, UsageError, check_files
+from mmb.cli.usage import UsageError
+from mmb.cli.words import DEFAULT_METHOD, check_files
 
 HOME = Path.home()
 
@@ -91,6 +92,16 @@ def test_the_table_is_that_of_the_library():
         ("train data.name=digits method=ce", {"data": None, "method": None}),
         ("data digits", {"action": "describe", "name": "digits"}),
         ("data", {"action": "list", "name": None}),
+        (
+            "data t.csv labels=sick",
+            {"action": "describe", "name": "table", "overrides": ["path=t.csv", "labels=sick"]},
+        ),
+        ("data describe t.csv --labels sick", {"name": "table", "overrides": ["path=t.csv", "labels=sick"]}),
+        ("data prepare c.csv", {"action": "prepare", "overrides": ["path=c.csv", "smiles=canonical_smiles"]}),
+        ("data describe digits fractions=0.5,0.25,0.25", {"overrides": ["fractions=[0.5, 0.25, 0.25]"]}),
+        ("train digits --hidden 64,32", {"overrides": ["model.hidden=[64, 32]"]}),
+        ("train digits model.hidden=64", {"overrides": ["model.hidden=[64]"]}),
+        ("train digits model.hidden=[8,8]", {"overrides": ["model.hidden=[8,8]"]}),
         ("data prepare tox21 workers=2", {"overrides": ["workers=2"]}),
     ],
 )
@@ -120,6 +131,11 @@ def test_it_works(words, expected):
         ("train digits data.path=x", "there is no key 'data.path'"),
         ("train digits pauk", "'pauc'"),
         ("train t.csv", "id, age, sick"),
+        ("data describe t.csv", "--labels"),
+        ("data describe table path=two.csv", "--labels sick,dead"),
+        ("data book.xlsx", "save the sheet as CSV"),
+        ("train digits --hidden big", "expected numbers with commas"),
+        ("train", "mmb train table.csv --labels"),
         ("train two.csv", "--labels sick,dead:"),
         ("train wide.csv", "--labels 'assay_*':"),
         ("train t.csv --label sick", "--labels?"),

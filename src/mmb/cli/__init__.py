@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 from mmb.cli.console import Console
 from mmb.cli.parser import function_of, parse
-from mmb.cli.words import UsageError, check_files
+from mmb.cli.usage import UsageError
+from mmb.cli.words import check_files
 
 __all__ = ["main"]
 

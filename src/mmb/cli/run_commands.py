@@ -5,7 +5,7 @@ from contextlib import suppress
 
 from mmb._names import first_few
 from mmb.cli.console import Console
-from mmb.cli.words import UsageError
+from mmb.cli.usage import UsageError
 from mmb.metrics.titles import column_titles, definition, shown_metrics
 from mmb.report import WatchServer, write_report
 from mmb.report.run_groups import find_runs

@@ -14,8 +14,8 @@ from mmb._cores import available_cores
 from mmb._extras import require
 from mmb.cli.console import Console
 from mmb.cli.training_commands import next_steps, suited_fragment
+from mmb.cli.usage import UsageError
 from mmb.cli.watching import ProgressObserver, train_and_show
-from mmb.cli.words import UsageError
 from mmb.metrics import METRICS
 from mmb.metrics.titles import column_titles, definition, shown_metrics
 from mmb.training import (

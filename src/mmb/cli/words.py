@@ -5,28 +5,23 @@ Everything is answered from the table of keys, before anything slow is imported.
 
 import argparse
 import difflib
-import shlex
 import sysconfig
 from collections.abc import Sequence
-from itertools import takewhile
 from pathlib import Path
 
 from mmb._import_paths import is_import_path
 from mmb._key_meanings import key_of, meant_key, no_such_key
 from mmb._names import first_few, nearest
 from mmb.cli.known_keys import Entry, keys_of, may_have_others, table
-from mmb.cli.table_head import is_table, read_head
+from mmb.cli.own_tables import OWN, columns_of, data_of, nearest_file
+from mmb.cli.table_head import is_table
+from mmb.cli.usage import UsageError
 
 DEFAULT_METHOD = "soup"
-_RECIPES, _WORKBOOKS = (".yaml", ".yml"), (".xlsx", ".xls", ".xlsm", ".ods", ".numbers")
+_RECIPES = (".yaml", ".yml")
 _PATHS = ("data.path", "data.valid_path", "data.test_path", "data.root", "model.weights", "init_from")
-_SHOWN = 12  # columns of a file, in a message
 _OTHER_KEYS = ("grid.", "pretrain.", "branches.", "objective.parts.")  # what follows depends on the recipe
 _ACTIONS = ("list", "describe", "get", "prepare")
-
-
-class UsageError(Exception):
-    """The command line was not understood."""
 
 
 def options_as_keys(words: Sequence[str], known: dict[str, argparse.Action]) -> list[str]:
@@ -76,9 +71,14 @@ def understand(command: str, options: argparse.Namespace) -> None:
 
 
 def _understand_data(options: argparse.Namespace) -> None:
-    words = [word for word in (options.action, options.name) if word is not None]
-    options.overrides = [*(word for word in words if "=" in word), *options.overrides]
+    words = [word for word in (options.action, options.name, *options.overrides) if word is not None]
+    given = [word.removeprefix("data.") for word in words if "=" in word]
     words = [word for word in words if "=" not in word]
+    place = next((place for place, word in enumerate(words[:2]) if word not in _ACTIONS), len(words))
+    if place < len(words) and words[place] not in table()["data"] and (kind := data_of(words[place])):
+        given, words[place] = [f"path={Path(words[place]).expanduser()}", *given], kind
+    options.overrides = [*words[2:], *(_as_meant(word, "data.") for word in given)]
+    words = words[:2]
     if words and words[0] not in _ACTIONS:
         if words[0] not in table()["data"] and not is_import_path(words[0]):
             raise UsageError(f"there is no action {words[0]!r}{nearest(words[0], _ACTIONS)}")
@@ -98,11 +98,14 @@ def _understand_data(options: argparse.Namespace) -> None:
         if f"data.{key}" not in known:
             raise UsageError(no_such_key(key, sorted(name[5:] for name in known)))
         _check_value(key, value, keys_of(data=options.name).get(f"data.{key}"))
+    if options.name in OWN and options.action in ("describe", "prepare"):
+        found = columns_of(options.name, dict(word.partition("=")[::2] for word in options.overrides))
+        options.overrides += [f"{key}={name}" for key, name in found.items()]
 
 
 def _understand_recipe(command: str, options: argparse.Namespace) -> None:
     words = [word for word in (options.recipe, *options.overrides) if word is not None]
-    options.recipe, options.overrides = None, [_at_home(word) for word in words if "=" in word]
+    options.recipe, options.overrides = None, [_as_meant(word) for word in words if "=" in word]
     for word in words:
         if "=" not in word:
             _place(word, options)
@@ -120,19 +123,37 @@ def _understand_recipe(command: str, options: argparse.Namespace) -> None:
     needed = {"compare": ("data",), "train": ("data",), "tune": ("data", "method")}[command]
     if missing := [name for name in needed if not {"data": data, "method": method}[name]]:
         raise UsageError(
-            f"give a recipe file, or {' and '.join(f'--{name}' for name in needed)}; missing: "
-            f"{' and '.join(missing)} (`mmb data list` lists data sets)"
+            f"give a recipe file, a table of your own, or a data set{' with a method' * (len(needed) > 1)}; "
+            f"missing: {' and '.join(missing)}. For example: mmb {command} table.csv --labels NAME"
+            f"{' pauc' * (len(needed) > 1)} (`mmb data list` lists data sets)"
         )
-    if data in ("csv", "table", "molecules", "images"):
-        _check_columns(data, given, options)
+    if data in OWN:
+        of_data = {key[5:]: value for key, value in given.items() if key.startswith("data.")}
+        options.overrides += [f"data.{key}={name}" for key, name in columns_of(data, of_data).items()]
     if command == "train" and method is None:
         options.method = DEFAULT_METHOD
 
 
-def _at_home(word: str) -> str:
-    """`key=value`, with the home folder in place of `~` in a path: a shell leaves that after `=`."""
+def _as_meant(word: str, section: str = "") -> str:
+    """`key=value` with the home folder for a `~`, which a shell leaves there, and with brackets for lists."""
     key, _, value = word.partition("=")
-    return f"{key}={Path(value).expanduser()}" if key in _PATHS and value.startswith("~") else word
+    if section + key in _PATHS and value.startswith("~"):
+        return f"{key}={Path(value).expanduser()}"
+    kind = keys_of().get(section + key, {"type": ""})["type"]
+    if not kind.startswith(("list of numbers", "list of whole")) or value.startswith(("[", "null", "~")):
+        return word
+    parts = value.replace(",", " ").split()
+    if not all(map(_is_number, parts)):
+        raise UsageError(f"{key}: expected numbers with commas, such as {key}=64,32, got {value!r}")
+    return f"{key}=[{', '.join(parts)}]"
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _place(word: str, options: argparse.Namespace) -> None:
@@ -149,13 +170,7 @@ def _place(word: str, options: argparse.Namespace) -> None:
         options.method = word
     elif (path / "recipe.yaml").exists():
         raise UsageError(f"{word} is the folder of a run: continue it with `mmb resume {word}`")
-    elif "://" in word:
-        raise UsageError(f"{word} is an address: download the file, and give its path")
-    elif path.suffix.lower() in _WORKBOOKS:
-        raise UsageError(f"{word} is a workbook: save the sheet as CSV (UTF-8), and give that file")
-    elif is_table(path):
-        head = read_head(path)
-        kind = "molecules" if head.smiles() else "images" if head.images() else "table"
+    elif kind := data_of(word):
         options.data = options.data or kind
         options.overrides.append(f"data.path={path}")
     elif path.exists():
@@ -213,54 +228,10 @@ def _check_value(key: str, value: str, entry: Entry | None) -> None:
         choices = [str(choice) for choice in entry["choices"] if choice is not None]
         raise UsageError(f"{key}: got {value!r}{nearest(value, choices)}")
     kind = entry["type"].removesuffix(" or null")
-    if kind in ("whole number", "number") and value not in ("null", "~", ""):
-        try:
-            whole = float(value).is_integer() or kind == "number"
-        except (ValueError, OverflowError):
-            whole = False
-        if not whole:
-            raise UsageError(f"{key}: expected a {kind}, got {value!r}")
-
-
-def _check_columns(data: str, given: dict[str, str], options: argparse.Namespace) -> None:
-    """Say which columns a file has if its labels are missing, and find SMILES and image files."""
-    if "data.path" not in given:
-        raise UsageError("data.path is missing: which file? For example --path table.csv")
-    path = Path(given["data.path"])
-    if not is_table(path) or not path.exists():
+    if kind not in ("whole number", "number") or value in ("null", "~", ""):
         return
-    head = read_head(path)
-    if data in ("table", "csv") and "data.labels" not in given:
-        likely = head.labels()
-        example = _pattern(likely, head.names) or (head.names[-1] if head.names else "NAME")
-        several = ": these say nothing but yes and no" if likely else ""
-        raise UsageError(
-            f"which columns of {path} are labels? Say so with --labels, for example --labels "
-            f"{shlex.quote(example)}{several}. "
-            + (f"Its columns are {first_few(head.names, _SHOWN)}" if head.names else "")
-        )
-    if (
-        data == "molecules"
-        and "data.smiles" not in given
-        and (found := head.smiles()) not in (None, "smiles")
-    ):
-        options.overrides.append(f"data.smiles={found}")
-    if (
-        data == "images"
-        and "data.image" not in given
-        and "file" not in head.names
-        and (found := head.images())
-    ):
-        options.overrides.append(f"data.image={found}")
-
-
-def _pattern(chosen: list[str], names: list[str]) -> str:
-    """Some columns as one word: with commas or, if they are many that start alike, as a pattern."""
-    letters = takewhile(lambda several: len({*several}) == 1, zip(*chosen, strict=False))
-    start = "".join(several[0] for several in letters)
-    if len(chosen) > _SHOWN and start and sum(name.startswith(start) for name in names) == len(chosen):
-        return f"{start}*"
-    return ",".join(chosen[:_SHOWN])
+    if not _is_number(value) or (kind == "whole number" and not float(value).is_integer()):
+        raise UsageError(f"{key}: expected a {kind}, got {value!r}")
 
 
 def check_files(options: argparse.Namespace) -> None:
@@ -275,23 +246,13 @@ def check_files(options: argparse.Namespace) -> None:
         key, _, value = word.partition("=")
         if key == "data.path" and is_table(Path(value)) and not Path(value).exists():
             raise UsageError(
-                f"data.path: there is no file {value} (from {Path.cwd()}){_nearest_file(Path(value))}"
+                f"data.path: there is no file {value} (from {Path.cwd()}){nearest_file(Path(value))}"
             )
     given = getattr(options, "run", [])
     for path in given if isinstance(given, list) else [given]:
         ensemble = isinstance(given, list) and (path / "ensemble.json").exists()
         if not (path / "recipe.yaml").exists() and not ensemble:
             raise UsageError(_no_run(path))
-
-
-def _nearest_file(path: Path) -> str:
-    """The end of a message about a file that is not there: one beside it with nearly the same name."""
-    try:
-        beside = {file.name.lower(): file.name for file in path.parent.iterdir()}
-    except OSError:
-        return ""
-    near = difflib.get_close_matches(path.name.lower(), beside, 1, 0.7)
-    return f"; did you mean {path.with_name(beside[near[0]])}?" if near else ""
 
 
 def _shipped(path: Path) -> Path:

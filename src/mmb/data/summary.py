@@ -42,8 +42,8 @@ def _columns(encoder: ColumnEncoder) -> Iterator[str]:
         elif isinstance(column, Number):
             kinds["numbers"].append(column.name)
         else:
-            many = len(column.categories) if isinstance(column, Category) else "many"
-            kinds["names"].append(f"{column.name} ({many} values)")
+            many = str(len(column.categories)) if isinstance(column, Category) else "many"
+            kinds["names"].append(f"{column.name} ({many} value{'s' * (many != '1')})")
     for kind, names in kinds.items():
         if names:
             yield f"{kind}: {first_few(names, _COLUMNS)}"

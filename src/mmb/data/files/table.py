@@ -160,8 +160,8 @@ class Table(ABC):
         """How to do without a column, for messages."""
         return f"leave the column out of the features ({shlex.quote(f'data.drop={name}')})"
 
-    def refuse_rows(self, bad: Tensor | Sequence[bool], problem: str) -> None:
-        """Raise an error that names the first bad rows, if there are any."""
+    def refuse_rows(self, bad: Tensor | Sequence[bool], problem: str, option: str | None = None) -> None:
+        """Raise an error that names the first bad rows, if any, and the option for another column."""
         rows = torch.as_tensor(bad).nonzero().flatten().tolist()
         if rows:
             path, _ = self.locate(rows[0])
@@ -170,7 +170,8 @@ class Table(ABC):
             raise TableError(
                 path,
                 f"{have} {problem} (data rows {shown}, counted from 1 after the header)",
-                "correct or remove those rows",
+                "correct or remove those rows"
+                + (f", or name another column (data.{option}=NAME)" if option else ""),
             )
 
     def refuse_misfits(self) -> None:

@@ -247,7 +247,7 @@ def choose_split(
         return read_split(table, split_column, fractions, seed)
     groups = None if group is None else table.names(group).codes
     if groups is not None:
-        table.refuse_rows(groups == GAP, f"a blank cell in column {group!r}, which says their group")
+        table.refuse_rows(groups == GAP, f"a blank cell in column {group!r}, which says their group", "group")
     times = None if time is None else _times(table, time)
     sizes = [len(table)] if sizes is None else sizes
     rows, shares = sizes[0], check_fractions(fractions)
@@ -280,7 +280,7 @@ def _times(table: Table, name: str) -> Tensor:
     if bool(values.isinf().any()):
         values = Date(name).values(table)
     table.refuse_rows(
-        ~values.isfinite(), f"neither a number nor a date such as 2024-01-31 in column {name!r}"
+        ~values.isfinite(), f"neither a number nor a date such as 2024-01-31 in column {name!r}", "time"
     )
     return values
 
@@ -292,5 +292,5 @@ def read_split(table: Table, column: str | None, fractions: Sequence[float], see
     codes, names = table.names(column)
     parts = torch.tensor([*(SPLITS.index(n.lower()) if n.lower() in SPLITS else GAP for n in names), GAP])
     part = parts[codes]
-    table.refuse_rows(part == GAP, f"none of {SPLITS} in column {column!r}")
+    table.refuse_rows(part == GAP, f"none of {', '.join(SPLITS)} in column {column!r}", "split_column")
     return {name: (part == index).nonzero().flatten() for index, name in enumerate(SPLITS)}
