@@ -16,6 +16,10 @@ def summarize_data(dataset: Dataset) -> list[str]:
     lines = [f"rows: {len(dataset):,} ({sizes})", *_labels(dataset)]
     if isinstance(dataset.encoder, ColumnEncoder):
         lines += _columns(dataset.encoder)
+    elif isinstance(kind := dataset.details.get("features"), str):
+        lines.append(f"inputs: molecules as {kind}")
+    elif isinstance(size := dataset.details.get("size"), int):
+        lines.append(f"inputs: images of {size} x {size} pixels")
     left_out: Mapping[str, str] = dataset.details.get("left_out", {})
     return lines + [f"left out: {name}: {reason}" for name, reason in left_out.items()]
 

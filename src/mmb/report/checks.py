@@ -182,8 +182,7 @@ def _not_learned(facts: RunFacts, said: str) -> Iterator[Check]:
     elif not facts.finished:
         yield Check("remark", "it has not learned yet", said)
     else:
-        others = "" if facts.run.recipe.method == "ce" else " Compare with method=ce."
-        advice = f"{better_step_size(facts.log)}{others} If nothing learns: {_LABELS}"
+        advice = f"{better_step_size(facts.log)} Compare with method=ce. If nothing learns: {_LABELS}"
         yield Check("bad", "it does not learn", said, advice)
     spread = float(facts.scores.logits["train"].float().std(0).median())
     if spread < _SMALL_SPREAD:

@@ -73,5 +73,5 @@ def test_every_missing_column_is_named_at_once(tmp_path):
     path = tmp_path / "new.csv"
     path.write_text("A,b\n1,2\n")
     encoder = encoder_from_json({"kind": "columns", "columns": [{"name": name} for name in "abcd"]})
-    with pytest.raises(TableError, match=r"lacks 'a', 'c', 'd'.* 4 columns.* 'A', 'b'"):
+    with pytest.raises(TableError, match=r"lacks 'a', 'c', 'd'.* 'A', 'b'"):
         next(encoder.batches(path))

@@ -147,9 +147,9 @@ class Table(ABC):
         if missing:
             raise TableError(
                 self.path,
-                f"it lacks {_listed(missing)}, of {len(names)} columns that the model was trained on; its "
-                f"columns are {_listed(self.column_names)}",
-                "add these columns, under the same names (case counts); cells may be blank",
+                f"it lacks {_listed(missing)}, which the model was trained on; its columns are "
+                f"{_listed(self.column_names)}",
+                "add what is missing, under the same names (case counts); cells may be blank",
             )
 
     def unusable(self, name: str) -> str:

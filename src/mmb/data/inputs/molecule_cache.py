@@ -104,7 +104,6 @@ def build_cache(
     workers: int,
     progress: Progress | None,
     positive: str | Sequence[str] | None = None,
-    left_out: Mapping[str, str] | None = None,
 ) -> Path:
     """Featurize the molecules of a table and write them with their labels to a cache folder."""
     texts, labels = table.cells(smiles), read_labels(table, tasks, positive)
@@ -114,7 +113,6 @@ def build_cache(
         "tasks": list(tasks),
         "featuriser": asdict(featurizer),
         "rdkit": require("rdkit", extra="molecules").__version__,
-        "left_out": dict(left_out or {}),
     }
     return cache.write(folder, {**arrays, "labels": labels.numpy()}, facts)
 
@@ -174,7 +172,6 @@ def open_dataset(
             "split": split if isinstance(split, str) else "given",
             "seed": seed,
             "unusable_rows": unusable,
-            "left_out": facts.get("left_out", {}),
             "rdkit": facts["rdkit"],
         },
     )

@@ -11,7 +11,7 @@ otherwise.
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Literal
 
@@ -39,6 +39,23 @@ def prepare(
     progress: Progress | None = None,
 ) -> Path:
     """Compute the features of every molecule once; options are those of `load`, and how many processes."""
+    return _prepare(root, path, smiles, labels, positive, drop, features, radius, bits, workers, progress)[0]
+
+
+def _prepare(
+    root: Path,
+    path: str | Path,
+    smiles: str,
+    labels: str | Sequence[str] | None,
+    positive: str | Sequence[str] | None,
+    drop: str | Sequence[str],
+    features: Features,
+    radius: int,
+    bits: int,
+    workers: int = 2,
+    progress: Progress | None = None,
+) -> tuple[Path, dict[str, str]]:
+    """The folder of the cache, and the columns that are no labels, with the reason."""
     path = Path(path)
     featurizer = Featurizer(features, radius, bits, strict=True, scaffolds=True)
     table = read_training_table(path)
@@ -49,9 +66,9 @@ def prepare(
     what = [checksum_of(path), smiles, tasks, asdict(featurizer), "canonical"]
     key = json.dumps(what if positive is None else [*what, name_list(positive)])
     folder = root / "molecules" / hashlib.sha256(key.encode()).hexdigest()[:16]
-    if cache.is_intact(folder):
-        return folder
-    return build_cache(folder, table, smiles, tasks, featurizer, workers, progress, positive, left_out)
+    if not cache.is_intact(folder):
+        build_cache(folder, table, smiles, tasks, featurizer, workers, progress, positive)
+    return folder, left_out
 
 
 def load(
@@ -96,22 +113,14 @@ def load(
         bits: Length of the fingerprint.
     """
     aside = [*name_list(drop), *([split_column] if split_column else [])]
-    folder = prepare(
-        root,
-        path=path,
-        smiles=smiles,
-        labels=labels,
-        positive=positive,
-        drop=aside,
-        features=features,
-        radius=radius,
-        bits=bits,
-    )
+    folder, left_out = _prepare(root, path, smiles, labels, positive, aside, features, radius, bits)
     if split_column is None:
-        return open_dataset(
+        dataset = open_dataset(
             "molecules", folder, split, fractions, seed, folds=folds, fold=fold, together=True
         )
+        return replace(dataset, details={**dataset.details, "left_out": left_out})
     if folds or split != "scaffold":
         raise ValueError("split_column says all there is to say: leave out split and folds")
     parts = read_split(read_table(Path(path)), split_column, fractions, seed)
-    return open_dataset("molecules", folder, parts)
+    dataset = open_dataset("molecules", folder, parts)
+    return replace(dataset, details={**dataset.details, "left_out": left_out})
