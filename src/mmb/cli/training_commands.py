@@ -22,7 +22,7 @@ from mmb.training.loop.setup import find_device
 from mmb.training.processes.group import Ranks, joined
 from mmb.training.recipes.adapted import adapted
 from mmb.training.recipes.nested import flatten
-from mmb.training.runs.run import command, folder_name
+from mmb.training.runs.run import command, data_title, folder_name
 from mmb.training.runs.tables import MOST_ROWS, result_table
 
 _LOOKED_AT = 1e8  # numbers among the inputs, for what may be wrong with data
@@ -76,7 +76,7 @@ def make_folder(output: Path | None, recipe: Recipe) -> Path:
 
 def default_folders(recipe: Recipe) -> Iterator[Path]:
     """Folders for runs of a recipe, in the order in which they are taken."""
-    path = Path("runs") / folder_name(f"{recipe.data['name']}-{recipe.method}-{recipe.seed}")
+    path = Path("runs") / folder_name(f"{data_title(recipe.data)}-{recipe.method}-{recipe.seed}")
     yield path
     yield from (path.with_name(f"{path.name}-{number}") for number in count(2))
 

@@ -70,3 +70,9 @@ def test_by_default_labels_are_the_columns_that_mostly_hold_labels():
     assert "'a'" in left_out["id"]
     assert choose_labels(table, "id", []) == (["id"], {})
     assert choose_labels(table, None, ["sick", "typo", "blank"])[0] == ["id", "dose"]  # an error names them
+
+
+def test_a_name_with_a_comma_is_one_column_if_there_is_such_a_column():
+    table = TextTable(Path("t.csv"), {"pain, chronic": ["1"], "a": ["0"]}, torch.ones(1, dtype=torch.bool))
+    assert choose_columns(table, "labels", "pain, chronic") == ["pain, chronic"]
+    assert choose_columns(table, "labels", "p*,a") == ["pain, chronic", "a"]

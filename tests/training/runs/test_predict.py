@@ -43,19 +43,29 @@ def read_rows(path):
         return list(csv.DictReader(file))
 
 
-@pytest.mark.parametrize("names", [["usable", "b"], ["a", "a:decision"]])
-def test_tasks_that_would_be_taken_for_other_columns_are_named(tmp_path, names):
-    path = tmp_path / "data.csv"
-    path.write_text(
-        "\n".join([f"x,{','.join(names)}", *(f"{k % 7},{k % 2},{k % 3 // 2}" for k in range(90))])
-    )
+def _run_of_tasks(folder, names):
+    path = folder / "data.csv"
+    rows = (f"{k % 7},{k % 2},{k % 3 // 2}" for k in range(90))
+    path.write_text("\n".join([f"x,{','.join(names)}", *rows]))
     data = {"name": "csv", "path": str(path), "labels": names}
-    run = Run.create(tmp_path / "run", tiny_recipe(data=data, training={"steps": 2}))
-    clash = f"columns .*{names[-1] if ':' in names[-1] else 'usable'}.* twice"
+    return Run.create(folder / "run", tiny_recipe(data=data, training={"steps": 2})), path
+
+
+def test_tasks_that_would_be_taken_for_other_columns_are_named(tmp_path):
+    run, path = _run_of_tasks(tmp_path, ["a", "a:decision"])
+    clash = "columns .*a:decision.* twice"
     with pytest.warns(UserWarning, match=f"mmb predict.*{clash}"):
         train(run)
     with pytest.raises(RunError, match=clash):
         predict_file(run, path, tmp_path / "out.csv")
+
+
+def test_tasks_named_like_the_first_columns_are_told_apart(tmp_path):
+    run, path = _run_of_tasks(tmp_path, ["usable", "b"])
+    train(run)
+    predict_file(run, path, tmp_path / "out.csv")
+    header = (tmp_path / "out.csv").read_text().splitlines()[0].split(",")
+    assert header[:7] == ["row", "usable", "problem", "x", "input:usable", "input:b", "task:usable"]
 
 
 def test_names_of_tasks_are_no_formulas(tmp_path):

@@ -39,6 +39,8 @@ def find_columns(table: Table, names: str | Sequence[str], reserved: Collection[
     Such a pattern finds no reserved columns. A name or pattern that finds nothing is kept as it is.
     """
     columns, chosen = table.column_names, list[str]()
+    if isinstance(names, str) and names.strip() in columns:
+        return [names.strip()]  # also with commas in it
     for name in name_list(names):
         pattern = name not in columns and ("*" in name or "?" in name)
         found = [c for c in columns if c not in reserved and fnmatchcase(c, name)] if pattern else []

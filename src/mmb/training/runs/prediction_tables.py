@@ -19,7 +19,12 @@ _TOGETHER = 1 << 16  # rows of Parquet that are in memory
 
 
 def shown_name(task: str) -> str:
-    """The name of a task as a column; one that a spreadsheet would run as a formula gets a quote in front."""
+    """The name of a task as a column: `task:NAME` if the name is that of another column of predictions.
+
+    One that a spreadsheet would run as a formula gets a quote in front.
+    """
+    if task in _FIRST:
+        return f"task:{task}"
     return f"'{task}" if task.startswith(_FORMULA) else task
 
 
