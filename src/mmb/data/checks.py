@@ -46,9 +46,11 @@ def _unmeasured(dataset: Dataset, section: str) -> Iterator[str]:
         if tasks and len(labels):
             names = first_few([dataset.task_names[task] for task in tasks])
             what = "trained on" if part == "train" else "measured"
+            even = dataset.details.get("split") == "stratified"
+            advice = "" if even else f"; {section}split=stratified divides them evenly"
             yield (
                 f"{len(tasks)} of {len(dataset.task_names)} tasks have no positive or no negative among the "
-                f"{part} rows and cannot be {what}: {names}; {section}split=stratified divides them evenly"
+                f"{part} rows and cannot be {what}: {names}{advice}"
             )
 
 

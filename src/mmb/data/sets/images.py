@@ -184,6 +184,7 @@ def load(
         ),
         details={
             "path": str(path),
+            "split": split,
             "seed": seed,
             "size": size,
             "unusable_rows": torch.nonzero(~usable).squeeze(1).tolist(),

@@ -182,6 +182,7 @@ def load(
         encoder=encoder,
         details={
             "path": str(path),
+            "split": split,
             "seed": seed,
             "features": list(encoder.feature_names),
             "left_out": {**_unusable(head), **encoder.left_out} if features is None else {},

@@ -44,6 +44,7 @@ from mmb.training.recipes.recipe import (
 from mmb.training.recipes.renamed import old_names
 
 _HYPHEN = "\u2011"  # in names of parts: of a plain one in a key, jsonargparse makes an underscore
+_QUOTES, _NULL = ("[", "'", '"'), ("", "~", "null", "Null", "NULL")  # of texts: read as YAML; none
 _NAMES = ("method", "data", "data.name", "model", "model.name")
 # Where fresh branches ended above the start, they were at most 0.03 below it halfway.
 _STOP_BELOW, _STOP_FRESH_BELOW = 0.02, 0.05
@@ -78,6 +79,9 @@ def _parse_override(text: str, texts: Container[str]) -> tuple[str, Any]:
     key, sign, value = text.partition("=")
     if not sign or not key:
         raise RecipeError(f"expected key=value, got {text!r}")
+    plain = value.strip()
+    if key in texts and not plain.startswith(_QUOTES):  # whatever YAML would make of it
+        return key, None if plain in _NULL else plain
     try:
         parsed = yaml.safe_load(value)
         if key in texts and parsed is not None:
