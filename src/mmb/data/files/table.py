@@ -132,7 +132,9 @@ class Table(ABC):
     def check_column(self, name: str, option: str | None = None) -> None:
         """Raise an error that lists all columns, if this is none of them, as an option of the data says."""
         if name not in self.column_names:
-            near = difflib.get_close_matches(name.lower(), lower := [n.lower() for n in self.column_names], 1)
+            near = difflib.get_close_matches(
+                name.lower(), lower := [n.lower() for n in self.column_names], 1, 0.75
+            )
             likely = self.column_names[lower.index(near[0])] if near else "NAME"
             key = "" if option is None else f" (data.{option}={likely})"
             raise TableError(
