@@ -10,11 +10,17 @@ from torch import Tensor
 
 from mmb._names import first_few
 from mmb.data.dataset import SPLITS, Dataset
-from mmb.data.inputs.columns import ColumnEncoder, Number
+from mmb.data.inputs.columns import Category, ColumnEncoder, Hashed, Number
 
 _CHUNK = 1 << 16  # rows hashed at a time
 _LOOKED_AT = 100_000  # rows, for identifiers
 _ID = re.compile(r"(^|_|\W)(id|key|index|row|nr|no|number)$|[a-z]ID$|^unnamed", re.IGNORECASE)
+
+_OWNER = re.compile(
+    r"(^|_|\W)(patient|subject|person|participant|donor|family|household|customer|client|user|member|"
+    r"id|identifier)(_?(id|nr|no|number|key))?$|[a-z]ID$",
+    re.IGNORECASE,
+)  # names of columns that say whom a row belongs to
 
 
 def find_problems(dataset: Dataset, section: str = "", most: float = math.inf) -> list[str]:
@@ -91,25 +97,37 @@ def _left_out(dataset: Dataset) -> Iterator[str]:
 
 
 def _identifiers(dataset: Dataset, encoder: ColumnEncoder, section: str, most: int) -> Iterator[str]:
-    """Columns of whole numbers that all differ, and count rows or are called so."""
-    numeric = [(place, column) for place, column in _places(encoder) if type(column) is Number]
+    """Columns whose cells say which row it is, or, by their name, whom it belongs to."""
     inputs = dataset.batch(torch.arange(min(len(dataset), most))).cpu().double()
     if len(inputs) < 20:
         return
-    for place, column in numeric:
-        values = inputs[:, place] * column.scale + column.mean
-        whole = values.round()
-        tolerance = 1e-6 * max(1.0, abs(column.mean), column.scale * float(inputs[:, place].abs().max()))
-        if bool(((values - whole).abs() <= tolerance).all()) and len(torch.unique(whole)) == len(whole):
+    for place, column in _places(encoder):
+        if type(column) is Number:
+            values = inputs[:, place] * column.scale + column.mean
+            whole = values.round()
+            tolerance = 1e-6 * max(1.0, abs(column.mean), column.scale * float(inputs[:, place].abs().max()))
+            if bool(((values - whole).abs() > tolerance).any()):
+                continue
+            different = len(torch.unique(whole))
             counting = float(whole.max() - whole.min()) < 1.5 * len(whole)
-            if counting or _ID.search(column.name):
+            if different == len(whole) and (counting or _ID.search(column.name)):
                 yield (
                     f"column {column.name!r} has another whole number in every row, so it looks like an "
                     f"identifier: leave it out with {shlex.quote(f'{section}drop={column.name}')}"
                 )
+        elif isinstance(column, Category):
+            different = len(column.categories)
+        else:
+            continue
+        if _OWNER.search(column.name) and 20 < different < len(inputs) / 1.2:
+            yield (
+                f"column {column.name!r} has {different} values in {len(inputs)} rows: if it says whom a row "
+                f"belongs to, {shlex.quote(f'{section}group={column.name}')} keeps rows of the same one in "
+                "the same part, and does not learn from it"
+            )
 
 
-def _places(encoder: ColumnEncoder) -> Iterator[tuple[int, object]]:
+def _places(encoder: ColumnEncoder) -> Iterator[tuple[int, Number | Category | Hashed]]:
     place = 0
     for column in encoder.columns:
         yield place, column
