@@ -17,6 +17,13 @@ def folds(text: str) -> int:
     return _at_least(3, text)
 
 
+def port(text: str) -> int:
+    """The type of the option that is a port; 0 for any free one."""
+    if not text.isdecimal() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"expected a number from 0 to 65535, got {text}")
+    return int(text)
+
+
 def _at_least(fewest: int, text: str) -> int:
     if not text.isdecimal() or int(text) < fewest:
         raise argparse.ArgumentTypeError(f"must be at least {fewest}, got {text}")
@@ -156,7 +163,7 @@ def watch_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "runs", nargs="+", type=path_of, metavar="RUN", help="folder of a run, or one with runs in it"
     )
-    parser.add_argument("--port", type=int, default=0, help="port of the page; by default any free one")
+    parser.add_argument("--port", type=port, default=0, help="port of the page; by default any free one")
 
 
 def tune_options(parser: argparse.ArgumentParser) -> None:
