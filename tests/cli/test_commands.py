@@ -150,7 +150,7 @@ def test_keys_are_listed_with_help(call):
         ([], 2, "a command is needed"),
         (["trian"], 2, "did you mean 'train'"),
         (["train", "--metod", "ce"], 2, "did you mean '--method'"),
-        (["train"], 2, "--data"),
+        (["train"], 2, "mmb train table.csv --labels"),
         (["tune", "digits"], 2, "missing: method"),
         (["train", "--data", "digits", "--method", "pauk"], 2, "did you mean 'pauc'"),
         (["train", "--data", "digit", "--method", "pauc"], 2, "did you mean 'digits'"),
@@ -169,11 +169,14 @@ def test_keys_are_listed_with_help(call):
         (["compare", "--data", "digits", "--methods", " ,"], 2, "--methods"),
         (["data", "list", "digits"], 2, "mmb data describe digits"),
         (["data", "get", "digits", "seed=1"], 2, "seed=1"),
-        (["data", "describe", "csv"], 2, "path, labels"),
+        (["data", "describe", "csv"], 2, "--path table.csv"),
         (["data", "describe", "synthetic", "rows=many"], 2, "rows: expected a whole number"),
         (["data", "describe", "synthetic", "row=5"], 2, "did you mean 'rows'"),
         (["data", "prepare", "tox21", "workrs=5"], 2, "did you mean 'workers'"),
         (["data", "prepare", "digits", "sed=5"], 2, "did you mean 'seed'"),
+        (["watch", "nowhere", "--port", "99999"], 2, "65535"),
+        (["train", "digits", "--folds", "2"], 2, "at least 3"),
+        (["predict", "nowhere", "--input", "a", "--output", "b", "--fpr", "5%"], 2, "write 0.05"),
         (["--json"], 2, "mmb COMMAND --json"),
         (["--debug", "data", "list"], 2, "mmb COMMAND --debug"),
         (["train", "--data", "digits", "--method", "ce", "lr=1"], 2, "did you mean 'optimizer.lr'"),
@@ -367,3 +370,37 @@ def test_what_a_lost_process_leaves_is_not_freed(monkeypatch):
     assert main(["resume"]) == 1
     gc.collect()
     assert not freed
+
+
+def test_a_table_of_ones_own_is_understood_and_judged(call, tmp_path):
+    rows = [f"p{k},{k % 9},{'uv'[k % 2]},{'yes' if k % 9 > 5 else 'no'}" for k in range(240)]
+    (tmp_path / "mine.csv").write_text("\n".join(["name,x,k,sick", *rows]))
+    code, out, err = call("train", "mine.csv", "ce", "--labels", "sick", "--steps", 60, "--output", "run")
+    assert code == 0
+    for line in ("rows: 240 (192 train", "labels: sick (78 of 240 positive)", "numbers: x", "left out: name"):
+        assert line in err
+    assert "data.group=COLUMN" in err  # rows repeat
+    assert re.search(r"^(Working|Cannot tell|Not working)", out, re.MULTILINE)
+    code, out, err = call("resume", "run")
+    assert code == 0
+    assert "Working" not in out  # it says no more than the result
+    code, out, err = call("predict", "run", "--input", "mine.csv", "--output", "out.csv")
+    assert "mmb evaluate run --input mine.csv" in err
+    code, out, _ = call("evaluate", "run", "--input", "mine.csv")
+    assert code == 0
+    assert re.search(r"sick +│ +78 +│ +162 +│ 1.0000", out)
+    (tmp_path / "new.csv").write_text("x,k\n1,new\n")
+    code, _, err = call("predict", "run", "--input", "new.csv", "--output", "out.csv")
+    assert "'k': 1 of 1 rows" in err
+    code, _, err = call("evaluate", "run", "run")
+    assert (code, "--input" in err) == (2, True)
+
+
+def test_an_interruption_names_the_run_to_go_on_with(call, monkeypatch):
+    def stopped(*_arguments, **_options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("mmb.cli.training_commands.train_together", stopped)
+    code, _, err = call("train", "synthetic", "ce", *TINY, "--output", "my run")
+    assert code == 130
+    assert "`mmb resume 'my run'`" in err

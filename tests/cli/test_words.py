@@ -15,7 +15,10 @@ from mmb._key_meanings import key_of, meant_key
 from mmb.cli.known_keys import FILE, keys_of, table
 from mmb.cli.make_keys import make_table
 from mmb.cli.parser import parse
-from mmb.cli.words import DEFAULT_METHOD, UsageError, check_files
+from mmb.cli.usage import UsageError
+from mmb.cli.words import DEFAULT_METHOD, check_files
+
+HOME = Path.home()
 
 
 @pytest.fixture(autouse=True)
@@ -24,6 +27,17 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "t.csv").write_text("id,age,sick\n1,2,0\n")
     (tmp_path / "t.parquet").write_bytes(b"PAR1")
     (tmp_path / "m.csv").write_text("SMILES,active\nCCO,1\n")
+    (tmp_path / "c.csv").write_text("id,canonical_smiles,active\nA,CCO,1\n")
+    assays = [f"assay_{k}" for k in range(30)]
+    cells = "".join(f"{k + 5}," + ",".join([str(k)] * 30) + "\n" for k in range(2))
+    (tmp_path / "wide.csv").write_text(f"a,{','.join(assays)}\n{cells}")
+    (tmp_path / "scans.csv").write_text("scan,sick\na.PNG,1\nb.jpg,0\n")
+    (tmp_path / "two.csv").write_text("id,age,sick,dead,sex\n1,2,0,yes,0\n2,1,1,,0\n3,3,,no,0\n")
+    for name in ("UPPER.CSV", "plain.txt", "parts/a.csv", "parts/b.csv", "mixed/a.csv", "mixed/b.pdf"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("id\tage\tsick\n1\t2\t0\n")
+    for name in ("notes.pdf", "book.xlsx", "recipe.json"):
+        (tmp_path / name).write_text("{}")
     (tmp_path / "r.yaml").write_text("method: ce\ndata: {name: csv}\n")
     return tmp_path
 
@@ -53,6 +67,24 @@ def test_the_table_is_that_of_the_library():
             {"data": "table", "overrides": ["data.labels=sick", "data.path=t.csv"]},
         ),
         ("train t.parquet --labels a", {"data": "table", "recipe": None}),
+        ("train UPPER.CSV --labels sick", {"data": "table", "recipe": None}),
+        ("train plain.txt --labels sick", {"data": "table", "recipe": None}),
+        (
+            "train parts --labels sick",
+            {"data": "table", "overrides": ["data.labels=sick", "data.path=parts"]},
+        ),
+        ("train recipe.json", {"recipe": "recipe.json"}),
+        ("train ~/t.csv --labels sick", {"overrides": ["data.labels=sick", f"data.path={HOME / 't.csv'}"]}),
+        (
+            "train --data csv --path=~/t.csv --labels a",
+            {"overrides": [f"data.path={HOME / 't.csv'}", "data.labels=a"]},
+        ),
+        ("predict r --input=~/a.csv --output b.csv", {"input": HOME / "a.csv"}),
+        (
+            "train c.csv",
+            {"data": "molecules", "overrides": ["data.path=c.csv", "data.smiles=canonical_smiles"]},
+        ),
+        ("train scans.csv", {"data": "images", "overrides": ["data.path=scans.csv", "data.image=scan"]}),
         ("train m.csv", {"data": "molecules", "overrides": ["data.path=m.csv", "data.smiles=SMILES"]}),
         ("train r.yaml --epochs 3", {"recipe": "r.yaml", "overrides": ["training.epochs=3"]}),
         ("compare digits --methods ce,pauc --lr 1", {"data": "digits", "overrides": ["optimizer.lr=1"]}),
@@ -60,6 +92,16 @@ def test_the_table_is_that_of_the_library():
         ("train data.name=digits method=ce", {"data": None, "method": None}),
         ("data digits", {"action": "describe", "name": "digits"}),
         ("data", {"action": "list", "name": None}),
+        (
+            "data t.csv labels=sick",
+            {"action": "describe", "name": "table", "overrides": ["path=t.csv", "labels=sick"]},
+        ),
+        ("data describe t.csv --labels sick", {"name": "table", "overrides": ["path=t.csv", "labels=sick"]}),
+        ("data prepare c.csv", {"action": "prepare", "overrides": ["path=c.csv", "smiles=canonical_smiles"]}),
+        ("data describe digits fractions=0.5,0.25,0.25", {"overrides": ["fractions=[0.5, 0.25, 0.25]"]}),
+        ("train digits --hidden 64,32", {"overrides": ["model.hidden=[64, 32]"]}),
+        ("train digits model.hidden=64", {"overrides": ["model.hidden=[64]"]}),
+        ("train digits model.hidden=[8,8]", {"overrides": ["model.hidden=[8,8]"]}),
         ("data prepare tox21 workers=2", {"overrides": ["workers=2"]}),
     ],
 )
@@ -71,14 +113,14 @@ def test_it_works(words, expected):
 @pytest.mark.parametrize(
     ("words", "answer"),
     [
-        ("train digits --learning-rate 1", "optimizer.lr="),
+        ("train digits --learning-rate 1", "--lr?"),
         ("train digits optimizer.learning_rate=1", "'optimizer.lr'"),
-        ("train digits --batch 3", "sampler.batch_size="),
-        ("train digits --iterations 3", "training.steps="),
-        ("train digits --early-stopping 3", "training.patience="),
-        ("train digits --hidden-layers 3", "model.hidden="),
-        ("train digits --gpu", "training.device="),
-        ("train digits --metric auc", "training.select="),
+        ("train digits --batch 3", "--batch-size?"),
+        ("train digits --iterations 3", "--steps?"),
+        ("train digits --early-stopping 3", "--patience?"),
+        ("train digits --hidden-layers 3", "--hidden?"),
+        ("train digits --gpu", "--device?"),
+        ("train digits --metric auc", "--select?"),
         ("train digits weight_decy=1", "'optimizer.weight_decay'"),
         ("train digits --metod ce", "'--method'"),
         ("train digits --epochs", "training.epochs=..."),
@@ -89,6 +131,21 @@ def test_it_works(words, expected):
         ("train digits data.path=x", "there is no key 'data.path'"),
         ("train digits pauk", "'pauc'"),
         ("train t.csv", "id, age, sick"),
+        ("data describe t.csv", "--labels"),
+        ("data describe table path=two.csv", "--labels sick,dead"),
+        ("data book.xlsx", "save the sheet as CSV"),
+        ("train digits --hidden big", "expected numbers with commas"),
+        ("train", "mmb train table.csv --labels"),
+        ("train two.csv", "--labels sick,dead:"),
+        ("train wide.csv", "--labels 'assay_*':"),
+        ("train t.csv --label sick", "--labels?"),
+        ("train t.csv --labels sick dead", "--labels sick,dead"),
+        ("train t.csv --labels sick --drop id age", "--drop id,age"),
+        ("train book.xlsx", "save the sheet as CSV"),
+        ("train https://host/t.csv --labels y", "download the file"),
+        ("train notes.pdf", "nor a table by its name"),
+        ("train mixed --labels sick", "neither a folder of tables"),
+        ("train xgboost t.csv", "is not a file, a data set"),
         ("train --data csv", "data.path"),
         ("train r.yaml r.yaml", "two recipes"),
         ("compare digits --methods ce,pauk", "'pauc'"),
@@ -115,25 +172,28 @@ def test_columns_of_any_table_are_listed_if_labels_are_missing(folder):
         frame.write_ipc(folder / "p.arrow")
         names += ["p.parquet", "p.arrow"]
     for name in names:
-        with pytest.raises(UsageError, match=r"id, age, sick.*data\.labels=sick"):
+        with pytest.raises(UsageError, match=r"--labels sick.*id, age, sick"):
             parse(["train", name])
-    with pytest.raises(UsageError, match=r"data\.labels=NAME"):
+    with pytest.raises(UsageError, match="--labels NAME"):
         parse(["train", "t.parquet"])  # which is damaged
 
 
 def test_a_run_nearby_is_named(folder):
     (folder / "runs" / "digits-pauc-0").mkdir(parents=True)
     (folder / "runs" / "digits-pauc-0" / "recipe.yaml").touch()
+    (folder / "runs" / "digits-pauc-0" / "branches" / "ce").mkdir(parents=True)
+    (folder / "runs" / "digits-pauc-0" / "branches" / "ce" / "recipe.yaml").touch()
     for words, answer in (
         ("resume runs/digits-pauc-1", "did you mean 'runs/digits-pauc-0'"),
-        ("resume runs", "inside of it are runs/digits-pauc-0"),
+        ("resume runs", "inside of it are runs/digits-pauc-0|"),
         ("export t.csv", "is a file"),
         ("train nowhere.csv --labels a", "no file nowhere.csv"),
+        ("train T2.csv --labels a", "did you mean t.csv"),
         ("train nowhere.yaml", "no recipe nowhere.yaml"),
     ):
         with pytest.raises(UsageError) as error:
             check_files(parse(words.split()))
-        assert answer in str(error.value).replace("\\", "/")
+        assert answer in f"{error.value}|".replace("\\", "/")
     check_files(parse(["resume", "runs/digits-pauc-0"]))
     with pytest.raises(UsageError, match="mmb resume"):
         parse(["train", "runs/digits-pauc-0"])

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import torch
 
 import mmb.data
@@ -13,7 +15,7 @@ def _table(path, rows):
 def test_a_sound_table_is_not_warned_about(tmp_path):
     draw = torch.Generator().manual_seed(0)
     x = torch.randn(200, generator=draw).tolist()
-    rows = [f"{k % 50},{x[k]:.5f},{k % 7},{k % 2}" for k in range(200)]
+    rows = [f"{k % 12},{x[k]:.5f},{k % 7},{k % 2}" for k in range(200)]
     assert find_problems(_table(tmp_path / "t.csv", rows)) == []
 
 
@@ -46,3 +48,33 @@ def test_negative_zero_is_zero_and_order_matters():
     repeated = [text for text in find_problems(make_dataset(inputs, labels, split=split)) if "same" in text]
     assert len(repeated) == 1
     assert "1 of 1 valid" in repeated[0]
+
+
+def test_advice_has_keys_of_recipes_and_large_inputs_are_not_read(tmp_path):
+    rows = [f"{1000 + 37 * k},{k * 0.25},{k},{k % 2}" for k in range(100)]
+    data = _table(tmp_path / "t.csv", rows)
+    assert any("data.drop=patient_id" in text for text in find_problems(data, "data."))
+    copies = _table(tmp_path / "u.csv", [f"{k % 10},{k % 5},{k % 3},{k % 2}" for k in range(100)])
+    assert find_problems(copies, most=100) == []
+
+    class Untouched:
+        def __len__(self):
+            return 100
+
+        def __getitem__(self, rows):
+            raise AssertionError("inputs were read")
+
+    assert find_problems(replace(copies, inputs=Untouched()), most=0) == []
+
+
+def test_columns_that_say_whom_a_row_belongs_to_are_found(tmp_path):
+    path = tmp_path / "t.csv"
+    draw = torch.Generator().manual_seed(0)
+    x = torch.randn(200, generator=draw).tolist()
+    rows = [f"{100 + k // 4},P{k // 4},{k // 4},{x[k]:.4f},{k % 2}" for k in range(200)]
+    path.write_text("patient_id,subject,city,x,y\n" + "\n".join(rows) + "\n")
+    found = find_problems(mmb.data.load("table", path=path, labels="y"), "data.")
+    assert ["data.group=patient_id" in text or "data.group=subject" in text for text in found] == [True, True]
+    assert "50 values in 200 rows" in found[0]
+    options = {"group": "patient_id", "drop": "subject"}
+    assert find_problems(mmb.data.load("table", path=path, labels="y", **options)) == []

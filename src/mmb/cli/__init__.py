@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 from mmb.cli.console import Console
 from mmb.cli.parser import function_of, parse
-from mmb.cli.words import UsageError, check_files
+from mmb.cli.usage import UsageError
+from mmb.cli.words import check_files
 
 __all__ = ["main"]
 
@@ -46,8 +47,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of the output has seen enough
         sys.stderr.close()
         return 0
-    except KeyboardInterrupt:
-        console.fail("interrupted; a run that was training continues with `mmb resume RUN`")
+    except KeyboardInterrupt as error:
+        usual = ["a run that was training continues with `mmb resume RUN`"]
+        console.fail("interrupted; " + "; ".join(getattr(error, "__notes__", usual)))
         return 130
     except Exception as error:
         if debug:

@@ -5,12 +5,14 @@ from typing import Any
 
 from mmb import data
 from mmb.cli.console import Console
-from mmb.cli.words import UsageError
+from mmb.cli.own_tables import OWN
+from mmb.cli.usage import UsageError
 from mmb.data.checks import find_problems
 from mmb.data.registry import reserved_arguments
+from mmb.data.summary import summarize_data
 from mmb.training.recipes.overrides import read_options
 from mmb.training.runs.run import command
-from mmb.training.runs.tables import make_table
+from mmb.training.runs.tables import first_rows, make_table
 
 
 def run_data(options: argparse.Namespace, console: Console) -> None:
@@ -46,8 +48,9 @@ def describe(options: argparse.Namespace, console: Console) -> None:
     ]
     columns = ["task", *(text for part in found["split"] for text in (f"{part} +", "-", "gaps"))]
     sizes = ", ".join(f"{part} {size}" for part, size in found["split"].items())
-    console.show(data.about(options.name) + "\n")
-    console.show(make_table(f"{options.name}: {found['rows']} rows ({sizes})", columns, rows))
+    lines = summarize_data(dataset) if options.name in OWN else [data.about(options.name)]
+    console.show("\n".join([*lines, ""]))
+    console.show(make_table(f"{options.name}: {found['rows']} rows ({sizes})", columns, first_rows(rows)))
     for problem in found["warnings"]:
         console.show(f"warning: {problem}")
     console.result(found)

@@ -1,6 +1,7 @@
 """The options of every command. Nothing here, nor in what it imports, imports torch: help is immediate."""
 
 import argparse
+import math
 from pathlib import Path
 
 from mmb.cli.known_keys import table
@@ -8,9 +9,43 @@ from mmb.cli.known_keys import table
 
 def positive(text: str) -> int:
     """The type of an option that counts something."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1, got {text}")
+    return _at_least(1, text)
+
+
+def folds(text: str) -> int:
+    """The type of the option that counts folds: one tests, one validates, and at least one trains."""
+    return _at_least(3, text)
+
+
+def port(text: str) -> int:
+    """The type of the option that is a port; 0 for any free one."""
+    if not text.isdecimal() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"expected a number from 0 to 65535, got {text}")
     return int(text)
+
+
+def _at_least(fewest: int, text: str) -> int:
+    if not text.isdecimal() or int(text) < fewest:
+        raise argparse.ArgumentTypeError(f"must be at least {fewest}, got {text}")
+    return int(text)
+
+
+def share(text: str) -> float:
+    """The type of an option that is a rate or a probability."""
+    percent = text.removesuffix("%")
+    try:
+        value = float(percent)
+    except ValueError:
+        value = math.nan
+    if percent == text and 0 < value <= 1:
+        return value
+    hint = f"; for {percent} percent, write {value / 100:g}" if 0 < value <= 100 else ""
+    raise argparse.ArgumentTypeError(f"expected a number in (0, 1], got {text}{hint}")
+
+
+def path_of(text: str) -> Path:
+    """The type of an option that names a file or folder; a shell leaves the `~` of `--input=~/new.csv`."""
+    return Path(text).expanduser()
 
 
 def data_options(parser: argparse.ArgumentParser) -> None:
@@ -18,9 +53,11 @@ def data_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", nargs="?", help="list (the default), describe, get or prepare")
     parser.add_argument("name", nargs="?", help="which data set; not for list")
     _add_overrides(parser, "set an option of the data set, such as features=fingerprint")
-    parser.add_argument("--root", type=Path, help="where data is kept; by default $MMB_DATA or ~/.cache/mmb")
     parser.add_argument(
-        "--from", dest="source", type=Path, help="get: a folder that has the files as distributed"
+        "--root", type=path_of, help="where data is kept; by default $MMB_DATA or ~/.cache/mmb"
+    )
+    parser.add_argument(
+        "--from", dest="source", type=path_of, help="get: a folder that has the files as distributed"
     )
 
 
@@ -28,7 +65,7 @@ def train_options(parser: argparse.ArgumentParser) -> None:
     """Options of `mmb train`."""
     _add_recipe(parser, "recipe file (YAML); or name a data set, or a CSV file, here or with --data")
     _add_choices(parser)
-    parser.add_argument("--output", type=Path, help="folder of the run; by default a new one below runs/")
+    parser.add_argument("--output", type=path_of, help="folder of the run; by default a new one below runs/")
     several = parser.add_mutually_exclusive_group()
     several.add_argument(
         "--replicates", type=positive, metavar="K", help="train K runs that differ in their seed"
@@ -37,7 +74,7 @@ def train_options(parser: argparse.ArgumentParser) -> None:
         "--ensemble", type=positive, metavar="K", help="the same, as one model that averages them"
     )
     several.add_argument(
-        "--folds", type=positive, metavar="K", help="cross-validate: K runs, and scores for every row"
+        "--folds", type=folds, metavar="K", help="cross-validate: K runs, and scores for every row"
     )
     _add_jobs(parser)
     parser.add_argument(
@@ -66,33 +103,39 @@ def compare_options(parser: argparse.ArgumentParser) -> None:
         action="store_false",
         help="compare soup without CE, and without averaged and longer CE of as many steps",
     )
-    parser.add_argument("--output", type=Path, help="folder of the comparison; by default runs/compare-DATA")
+    parser.add_argument(
+        "--output", type=path_of, help="folder of the comparison; by default runs/compare-DATA"
+    )
 
 
 def evaluate_options(parser: argparse.ArgumentParser) -> None:
     """Options of `mmb evaluate`."""
-    _add_run(parser, "folder of the run")
-    parser.add_argument("--split", choices=["train", "valid", "test"], default="test", help="which rows")
-    parser.add_argument("--max-fpr", type=float, help="limit of the partial AUC; by default that of the run")
+    _add_runs(parser)
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--split", choices=["train", "valid", "test"], default="test", help="which rows")
+    which.add_argument(
+        "--input", type=path_of, help="instead, a new table that has label columns as well: CSV, Parquet, ..."
+    )
+    parser.add_argument("--max-fpr", type=share, help="limit of the partial AUC; by default that of the run")
 
 
 def predict_options(parser: argparse.ArgumentParser) -> None:
     """Options of `mmb predict`."""
     _add_runs(parser)
     parser.add_argument(
-        "--input", type=Path, required=True, help="table with the columns of the data: CSV, Parquet, ..."
+        "--input", type=path_of, required=True, help="table with the columns of the data: CSV, Parquet, ..."
     )
     parser.add_argument(
-        "--output", type=Path, required=True, help="file to write, a line per row: CSV, or .parquet"
+        "--output", type=path_of, required=True, help="file to write, a line per row: .csv, .tsv or .parquet"
     )
     rate = parser.add_mutually_exclusive_group()
     rate.add_argument(
-        "--fpr", type=float, help="false positive rate of the decisions; by default that of the run"
+        "--fpr", type=share, help="false positive rate of the decisions; by default that of the run"
     )
-    rate.add_argument("--tpr", type=float, help="instead, true positive rate that new rows have at least")
+    rate.add_argument("--tpr", type=share, help="instead, true positive rate that new rows have at least")
     parser.add_argument(
         "--confidence",
-        type=float,
+        type=share,
         help="probability with which new rows keep the rate, such as 0.95; by default, --fpr is that of "
         "validation rows",
     )
@@ -101,26 +144,26 @@ def predict_options(parser: argparse.ArgumentParser) -> None:
 def export_options(parser: argparse.ArgumentParser) -> None:
     """Options of `mmb export`."""
     _add_runs(parser)
-    parser.add_argument("--output", type=Path, help="folder to write to; by default RUN/export")
+    parser.add_argument("--output", type=path_of, help="folder to write to; by default RUN/export")
 
 
 def report_options(parser: argparse.ArgumentParser) -> None:
     """Options of `mmb report`."""
     parser.add_argument(
-        "runs", nargs="+", type=Path, metavar="RUN", help="folder of a run, or one with runs in it"
+        "runs", nargs="+", type=path_of, metavar="RUN", help="folder of a run, or one with runs in it"
     )
-    parser.add_argument("-o", "--output", type=Path, default=Path("report.html"), help="file to write")
+    parser.add_argument("-o", "--output", type=path_of, default=Path("report.html"), help="file to write")
     parser.add_argument(
-        "--max-fpr", type=float, help="limit of the partial AUC; by default that of the first run"
+        "--max-fpr", type=share, help="limit of the partial AUC; by default that of the first run"
     )
 
 
 def watch_options(parser: argparse.ArgumentParser) -> None:
     """Options of `mmb watch`."""
     parser.add_argument(
-        "runs", nargs="+", type=Path, metavar="RUN", help="folder of a run, or one with runs in it"
+        "runs", nargs="+", type=path_of, metavar="RUN", help="folder of a run, or one with runs in it"
     )
-    parser.add_argument("--port", type=int, default=0, help="port of the page; by default any free one")
+    parser.add_argument("--port", type=port, default=0, help="port of the page; by default any free one")
 
 
 def tune_options(parser: argparse.ArgumentParser) -> None:
@@ -135,7 +178,7 @@ def tune_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--jobs", type=positive, default=1, help="trials at a time, each in its own process")
     parser.add_argument(
-        "--output", type=Path, help="folder of the study; by default runs/tune-DATA-METHOD-SEED"
+        "--output", type=path_of, help="folder of the study; by default runs/tune-DATA-METHOD-SEED"
     )
 
 
@@ -156,10 +199,10 @@ def reproduce_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="train nothing: make all tables again from the logs, and fail if one differs",
     )
-    parser.add_argument("--output", type=Path, default=Path("runs/reproduce"), help="folder of the runs")
-    parser.add_argument("--results", type=Path, default=Path("results"), help="folder of logs and tables")
+    parser.add_argument("--output", type=path_of, default=Path("runs/reproduce"), help="folder of the runs")
+    parser.add_argument("--results", type=path_of, default=Path("results"), help="folder of logs and tables")
     parser.add_argument(
-        "--recipes", type=Path, default=Path("recipes/reproduce"), help="folder of the studies"
+        "--recipes", type=path_of, default=Path("recipes/reproduce"), help="folder of the studies"
     )
 
 
@@ -180,14 +223,14 @@ def _add_overrides(parser: argparse.ArgumentParser, meaning: str) -> None:
 
 
 def _add_run(parser: argparse.ArgumentParser, meaning: str) -> None:
-    parser.add_argument("run", type=Path, help=meaning)
+    parser.add_argument("run", type=path_of, help=meaning)
 
 
 def _add_runs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "run",
         nargs="+",
-        type=Path,
+        type=path_of,
         metavar="RUN",
         help="folder of a finished run, or of an ensemble; several are averaged",
     )

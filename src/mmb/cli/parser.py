@@ -9,7 +9,8 @@ from mmb._names import nearest
 from mmb._version import __version__
 from mmb.cli import options as command_options
 from mmb.cli.console import Console
-from mmb.cli.words import UsageError, options_as_keys, understand
+from mmb.cli.usage import UsageError
+from mmb.cli.words import options_as_keys, understand
 
 COMMANDS = {
     "data": "List, describe, get and prepare data sets.",

@@ -5,25 +5,37 @@ from contextlib import suppress
 
 from mmb._names import first_few
 from mmb.cli.console import Console
+from mmb.cli.usage import UsageError
 from mmb.metrics.titles import column_titles, definition, shown_metrics
 from mmb.report import WatchServer, write_report
 from mmb.report.run_groups import find_runs
-from mmb.training import Run, evaluate_run, export_run, predict_file
-from mmb.training.runs.tables import make_table
+from mmb.training import evaluate_file, evaluate_run, export_run, predict_file
+from mmb.training.runs.run import command
+from mmb.training.runs.tables import first_rows, make_table
 from mmb.training.studies.replicates import open_runs
 
 
 def run_evaluate(options: argparse.Namespace, console: Console) -> None:
     """Evaluate and show a table."""
-    run = Run.open(options.run)
-    found = evaluate_run(run, options.split, options.max_fpr)
-    select, max_fpr = run.recipe.training.select, found["max_fpr"]
-    shown = shown_metrics(select)
-    rows = [list(row) for row in zip(*(found["tasks"][key] for key in ("name", *shown)), strict=True)]
-    rows.append(["mean", *(found["mean"][key] for key in shown)])
-    columns = ["task", *column_titles(max_fpr, select)]
-    title = f"{options.run}: {options.split} rows"
-    console.show(make_table(title, columns, rows, definition(max_fpr, select)))
+    runs = open_runs(options.run)
+    select = runs[0].recipe.training.select
+    if options.input is not None:
+        found = evaluate_file(runs, options.input, options.max_fpr)
+        keys: tuple[str, ...] = ("positives", "negatives", *shown_metrics(select), "fpr", "tpr")
+        columns, title = ["+", "-", *column_titles(found["max_fpr"], select), "FPR", "TPR"], options.input
+        rates = f". FPR and TPR: at the threshold of FPR {found['max_fpr']:g} on validation rows"
+    else:
+        if len(runs) > 1:
+            raise UsageError("--split is of one run; for several, or an ensemble, give --input FILE")
+        found = evaluate_run(runs[0], options.split, options.max_fpr)
+        keys, rates = shown_metrics(select), ""
+        columns, title = column_titles(found["max_fpr"], select), f"{options.run[0]}: {options.split} rows"
+    rows = [list(row) for row in zip(*(found["tasks"][key] for key in ("name", *keys)), strict=True)]
+    rows = [*first_rows(rows), ["mean", *(found["mean"].get(key) for key in keys)]]
+    caption = definition(found["max_fpr"], select) + rates
+    console.show(make_table(str(title), ["task", *columns], rows, caption))
+    if found.get("unusable"):
+        console.warn(f"{found['unusable']} of {found['rows']} rows cannot be scored; `mmb predict` says why")
     console.result(found)
 
 
@@ -45,7 +57,8 @@ def run_predict(options: argparse.Namespace, console: Console) -> None:
             f"New rows have a rate of {bound} that, with probability {promise['confidence']:g} for each "
             "task, if they are like the validation rows. Rates on those, and their intervals."
         )
-    console.show(make_table(f"called positive among {found['rows']} rows, at {rate}", columns, rows, caption))
+    title = f"called positive among {found['rows']} rows, at {rate}"
+    console.show(make_table(title, columns, first_rows(rows), caption))
     if promise and (few := [row[0] for row in rows if row[2] is None]):
         console.warn(
             f"{first_few(few)}: fewer than {promise['fewest_rows']} validation rows of the class that this "
@@ -56,10 +69,20 @@ def run_predict(options: argparse.Namespace, console: Console) -> None:
         console.warn(
             f"{found['unusable']} rows could not be scored; the column `problem` says why (such as: {reason})"
         )
+    for column, (count, name) in found["unseen"].items():
+        console.warn(
+            f"column {column!r}: {count} of {found['rows']} rows have a name that no training row has, such "
+            f"as {name!r}; it counts as a gap"
+        )
     if found["untrained"]:
         names = ", ".join(found["untrained"])
         console.warn(f"{names}: no positives or no negatives to train on, so these tasks' cells are blank")
     console.say(f"scores, probabilities and decisions are in {options.output}")
+    if found["labeled"]:
+        again = command("evaluate", *options.run, "--input", options.input)
+        console.say(
+            f"the input has labels of {first_few(found['labeled'])}: `{again}` says how good scores are"
+        )
     console.result(found)
 
 

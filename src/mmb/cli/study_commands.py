@@ -14,8 +14,8 @@ from mmb._cores import available_cores
 from mmb._extras import require
 from mmb.cli.console import Console
 from mmb.cli.training_commands import next_steps, suited_fragment
+from mmb.cli.usage import UsageError
 from mmb.cli.watching import ProgressObserver, train_and_show
-from mmb.cli.words import UsageError
 from mmb.metrics import METRICS
 from mmb.metrics.titles import column_titles, definition, shown_metrics
 from mmb.training import (
@@ -31,7 +31,7 @@ from mmb.training import (
     summarize,
 )
 from mmb.training.loop.setup import find_device
-from mmb.training.runs.run import command, folder_name
+from mmb.training.runs.run import command, data_title, folder_name
 from mmb.training.runs.tables import as_text, make_table
 from mmb.training.studies import reproduce
 from mmb.training.studies.compare import comparison_table, plot_curves
@@ -47,7 +47,7 @@ def run_compare(options: argparse.Namespace, console: Console) -> None:
     if not methods:
         raise UsageError(f"--methods needs names of methods, with commas; known are {', '.join(METHODS)}")
     fragment = suited_fragment(options, console, keep_batch=True)
-    name = fragment["data"]["name"]
+    name = data_title(fragment["data"])
     folder = options.output or Path("runs") / folder_name(f"compare-{name}")
     planned = plan_comparison(fragment, methods, options.seeds, folder, options.controls)
     runs = [one.run for one in planned]
@@ -80,7 +80,7 @@ def run_replicates(options: argparse.Namespace, console: Console) -> None:
     fragment, number = suited_fragment(options, console), options.replicates or options.ensemble
     recipe = resolve(fragment)
     kind = "ensemble" if options.ensemble else "replicates"
-    default = f"{kind}-{recipe.data['name']}-{recipe.method}-{recipe.seed}"
+    default = f"{kind}-{data_title(recipe.data)}-{recipe.method}-{recipe.seed}"
     folder = options.output or Path("runs") / folder_name(default)
     planned = plan_replicates(fragment, number, folder)
     runs = [one.run for one in planned]
@@ -115,7 +115,7 @@ def run_folds(options: argparse.Namespace, console: Console) -> None:
     """Train a run for each fold, and score every row by the run that has not seen it."""
     fragment = suited_fragment(options, console)
     recipe = resolve(fragment)
-    name = folder_name(f"folds-{recipe.data['name']}-{recipe.method}-{recipe.seed}")
+    name = folder_name(f"folds-{data_title(recipe.data)}-{recipe.method}-{recipe.seed}")
     folder = options.output or Path("runs") / name
     planned = plan_folds(fragment, options.folds, folder)
     console.say(f"{options.folds} runs in {folder}")
@@ -137,7 +137,7 @@ def run_folds(options: argparse.Namespace, console: Console) -> None:
 def run_tune(options: argparse.Namespace, console: Console) -> None:
     """Work on the study, then show its best trials."""
     recipe = resolve(suited_fragment(options, console))
-    default = Path("runs") / folder_name(f"tune-{recipe.data['name']}-{recipe.method}-{recipe.seed}")
+    default = Path("runs") / folder_name(f"tune-{data_title(recipe.data)}-{recipe.method}-{recipe.seed}")
     optuna = require("optuna", extra="tune")
     optuna.logging.set_verbosity(optuna.logging.WARNING)  # the progress bar tells more
     study = TuningStudy(options.output or default, recipe)

@@ -5,29 +5,35 @@ import os
 import warnings
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
 from mmb.cli.console import Console
 from mmb.cli.watching import ProgressObserver
+from mmb.data import Dataset
+from mmb.data.checks import find_problems
+from mmb.data.summary import summarize_data
+from mmb.report.content import run_verdict
 from mmb.training import Recipe, Run, RunError, merge, read_recipe, resolve, with_overrides
 from mmb.training.loop.loop import train_together
 from mmb.training.loop.setup import find_device
 from mmb.training.processes.group import Ranks, joined
 from mmb.training.recipes.adapted import adapted
 from mmb.training.recipes.nested import flatten
-from mmb.training.runs.run import command, folder_name
-from mmb.training.runs.tables import result_table
+from mmb.training.runs.run import command, data_title, folder_name
+from mmb.training.runs.tables import MOST_ROWS, result_table
+
+_LOOKED_AT = 1e8  # numbers among the inputs, for what may be wrong with data
 
 
 def run_train(options: argparse.Namespace, console: Console) -> None:
     """Train."""
     device = resolve({"method": "ce", **chosen_fragment(options)}).training.device
     with joined(find_device(device)) as ranks:
-        recipe = resolve(
-            suited_fragment(options, console)
-        )  # processes that divide their data load it together
+        # processes that divide their data load it together
+        recipe = resolve(suited_fragment(options, console, quiet=not ranks.is_main))
         made = make_run(options.output, recipe, ranks)
         if ranks.is_main:
             console.say(f"training in {made.path}")
@@ -70,13 +76,13 @@ def make_folder(output: Path | None, recipe: Recipe) -> Path:
 
 def default_folders(recipe: Recipe) -> Iterator[Path]:
     """Folders for runs of a recipe, in the order in which they are taken."""
-    path = Path("runs") / folder_name(f"{recipe.data['name']}-{recipe.method}-{recipe.seed}")
+    path = Path("runs") / folder_name(f"{data_title(recipe.data)}-{recipe.method}-{recipe.seed}")
     yield path
     yield from (path.with_name(f"{path.name}-{number}") for number in count(2))
 
 
-def train_one(run: Run, console: Console, ranks: Ranks, jobs: int) -> None:
-    """Train a run to its end; the main process shows progress and result."""
+def train_one(run: Run, console: Console, ranks: Ranks, jobs: int, judged: bool = True) -> None:
+    """Train a run to its end; the main process shows progress, the result and, if judged, a verdict."""
     if not ranks.is_main:
         warnings.simplefilter("ignore", UserWarning)  # the main process says the same
         train_together(run, ranks)
@@ -84,11 +90,18 @@ def train_one(run: Run, console: Console, ranks: Ranks, jobs: int) -> None:
     try:
         with console.progress() as progress:
             result = train_together(run, ranks, ProgressObserver(progress, console), jobs=jobs)
-    except OSError as error:
-        if run.checkpoints.exists():
+    except (OSError, KeyboardInterrupt) as error:
+        if run.checkpoints.exists() or isinstance(error, KeyboardInterrupt):
             error.add_note(f"continue with `{command('resume', run.path)}`")
         raise
-    console.show(result_table(result))
+    console.show(result_table(result, MOST_ROWS, str(run.path / "table.txt")))
+    if judged and "test" in result and ranks.size == 1 and not console.json:
+        with (
+            suppress(OSError, ValueError, RunError),
+            warnings.catch_warnings(),
+        ):  # the run is there in any case
+            warnings.simplefilter("ignore")  # training has said the same
+            console.show(run_verdict(run))
     console.say(f"the run is in {run.path}; next: {', '.join(f'`{text}`' for text in next_steps(run))}")
     console.result({"run": str(run.path), **result})
 
@@ -102,15 +115,27 @@ def next_steps(run: Run, *folders: Path) -> list[str]:
 
 
 def suited_fragment(
-    options: argparse.Namespace, console: Console, keep_batch: bool = False
+    options: argparse.Namespace, console: Console, keep_batch: bool = False, quiet: bool = False
 ) -> dict[str, Any]:
-    """The recipe that the command line chooses, suited to the size of the user's own data."""
+    """The recipe that the command line chooses, suited to the size of the user's own data.
+
+    It says what was understood of the data, unless it is to be quiet.
+    """
     fragment = chosen_fragment(options)
-    added = adapted(fragment, keep_batch)
-    if added:
+    added = adapted(fragment, keep_batch, None if quiet else partial(show_data, console))
+    if added and not quiet:
         keys = ", ".join(f"{key}={value:g}" for key, value in flatten(added).items())
         console.say(f"chosen by the number of rows and positives: {keys}")
     return merge(added, fragment)
+
+
+def show_data(console: Console, dataset: Dataset) -> None:
+    """Say what was understood of a user's own data, and what may be wrong with it."""
+    for line in summarize_data(dataset):
+        console.say(line)
+    alone = int(os.environ.get("WORLD_SIZE", "1")) == 1  # else all processes have to ask for inputs together
+    for problem in find_problems(dataset, "data.", _LOOKED_AT if alone else 0):
+        console.warn(problem)
 
 
 def chosen_fragment(options: argparse.Namespace) -> dict[str, Any]:
@@ -130,4 +155,4 @@ def run_resume(options: argparse.Namespace, console: Console) -> None:
         if opened.finished and ranks.is_main:
             console.say(f"the run in {opened.path} is finished already")
         with opened.own_data():
-            train_one(opened, console, ranks, options.jobs)
+            train_one(opened, console, ranks, options.jobs, judged=not opened.finished)

@@ -4,27 +4,24 @@ Everything is answered from the table of keys, before anything slow is imported.
 """
 
 import argparse
-import csv
 import difflib
-import gzip
-import importlib
 import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
 
 from mmb._import_paths import is_import_path
 from mmb._key_meanings import key_of, meant_key, no_such_key
-from mmb._names import nearest
+from mmb._names import first_few, nearest
 from mmb.cli.known_keys import Entry, keys_of, may_have_others, table
+from mmb.cli.own_tables import OWN, columns_of, data_of, nearest_file
+from mmb.cli.table_head import is_table
+from mmb.cli.usage import UsageError
 
 DEFAULT_METHOD = "soup"
-_RECIPES, _TABLES = (".yaml", ".yml"), (".csv", ".tsv", ".gz", ".zst", ".parquet", ".arrow")
+_RECIPES = (".yaml", ".yml")
+_PATHS = ("data.path", "data.valid_path", "data.test_path", "data.root", "model.weights", "init_from")
 _OTHER_KEYS = ("grid.", "pretrain.", "branches.", "objective.parts.")  # what follows depends on the recipe
 _ACTIONS = ("list", "describe", "get", "prepare")
-
-
-class UsageError(Exception):
-    """The command line was not understood."""
 
 
 def options_as_keys(words: Sequence[str], known: dict[str, argparse.Action]) -> list[str]:
@@ -45,7 +42,7 @@ def options_as_keys(words: Sequence[str], known: dict[str, argparse.Action]) -> 
             likely = (
                 None if difflib.get_close_matches(name, known, 1, 0.7) else meant_key(name[2:], list(keys))
             )
-            hint = f"; did you mean '{likely}=...'?" if likely else nearest(name, known)
+            hint = f"; did you mean {_as_option(likely, keys)}?" if likely else nearest(name, known)
             raise UsageError(f"there is no option {name!r}{hint}")
         if not sign:
             follows = bool(waiting) and not waiting[0].startswith("--")
@@ -59,6 +56,12 @@ def options_as_keys(words: Sequence[str], known: dict[str, argparse.Action]) -> 
     return found
 
 
+def _as_option(key: str, keys: dict[str, Entry]) -> str:
+    """A key as an option, such as `--labels`, or as `key=...` where its last part means another key."""
+    short = key.rpartition(".")[2]
+    return f"--{short.replace('_', '-')}" if key_of(short, keys) == key else f"'{key}=...'"
+
+
 def understand(command: str, options: argparse.Namespace) -> None:
     """Sort the words of a command out, in place, and refuse what cannot be meant."""
     if command == "data":
@@ -68,9 +71,14 @@ def understand(command: str, options: argparse.Namespace) -> None:
 
 
 def _understand_data(options: argparse.Namespace) -> None:
-    words = [word for word in (options.action, options.name) if word is not None]
-    options.overrides = [*(word for word in words if "=" in word), *options.overrides]
+    words = [word for word in (options.action, options.name, *options.overrides) if word is not None]
+    given = [word.removeprefix("data.") for word in words if "=" in word]
     words = [word for word in words if "=" not in word]
+    place = next((place for place, word in enumerate(words[:2]) if word not in _ACTIONS), len(words))
+    if place < len(words) and words[place] not in table()["data"] and (kind := data_of(words[place])):
+        given, words[place] = [f"path={Path(words[place]).expanduser()}", *given], kind
+    options.overrides = [*words[2:], *(_as_meant(word, "data.") for word in given)]
+    words = words[:2]
     if words and words[0] not in _ACTIONS:
         if words[0] not in table()["data"] and not is_import_path(words[0]):
             raise UsageError(f"there is no action {words[0]!r}{nearest(words[0], _ACTIONS)}")
@@ -90,11 +98,14 @@ def _understand_data(options: argparse.Namespace) -> None:
         if f"data.{key}" not in known:
             raise UsageError(no_such_key(key, sorted(name[5:] for name in known)))
         _check_value(key, value, keys_of(data=options.name).get(f"data.{key}"))
+    if options.name in OWN and options.action in ("describe", "prepare"):
+        found = columns_of(options.name, dict(word.partition("=")[::2] for word in options.overrides))
+        options.overrides += [f"{key}={name}" for key, name in found.items()]
 
 
 def _understand_recipe(command: str, options: argparse.Namespace) -> None:
     words = [word for word in (options.recipe, *options.overrides) if word is not None]
-    options.recipe, options.overrides = None, [word for word in words if "=" in word]
+    options.recipe, options.overrides = None, [_as_meant(word) for word in words if "=" in word]
     for word in words:
         if "=" not in word:
             _place(word, options)
@@ -112,36 +123,79 @@ def _understand_recipe(command: str, options: argparse.Namespace) -> None:
     needed = {"compare": ("data",), "train": ("data",), "tune": ("data", "method")}[command]
     if missing := [name for name in needed if not {"data": data, "method": method}[name]]:
         raise UsageError(
-            f"give a recipe file, or {' and '.join(f'--{name}' for name in needed)}; missing: "
-            f"{' and '.join(missing)} (`mmb data list` lists data sets)"
+            f"give a recipe file, a table of your own, or a data set{' with a method' * (len(needed) > 1)}; "
+            f"missing: {' and '.join(missing)}. For example: mmb {command} table.csv --labels NAME"
+            f"{' pauc' * (len(needed) > 1)} (`mmb data list` lists data sets)"
         )
-    if data in ("csv", "table", "molecules"):
-        _check_columns(data, given, options)
+    if data in OWN:
+        of_data = {key[5:]: value for key, value in given.items() if key.startswith("data.")}
+        options.overrides += [f"data.{key}={name}" for key, name in columns_of(data, of_data).items()]
     if command == "train" and method is None:
         options.method = DEFAULT_METHOD
 
 
+def _as_meant(word: str, section: str = "") -> str:
+    """`key=value` with the home folder for a `~`, which a shell leaves there, and with brackets for lists."""
+    key, _, value = word.partition("=")
+    if section + key in _PATHS and value.startswith("~"):
+        return f"{key}={Path(value).expanduser()}"
+    kind = keys_of().get(section + key, {"type": ""})["type"]
+    if not kind.startswith(("list of numbers", "list of whole")) or value.startswith(("[", "null", "~")):
+        return word
+    parts = value.replace(",", " ").split()
+    if not all(map(_is_number, parts)):
+        raise UsageError(f"{key}: expected numbers with commas, such as {key}=64,32, got {value!r}")
+    return f"{key}=[{', '.join(parts)}]"
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
 def _place(word: str, options: argparse.Namespace) -> None:
     """Put a bare word where it belongs: a recipe, a data set, a method or a table."""
-    path = Path(word)
+    path = Path(word).expanduser()
     known = table()
-    if path.suffix in _RECIPES or (path.is_file() and path.suffix not in _TABLES):
+    if path.suffix in _RECIPES or (path.suffix in ("", ".json") and path.is_file()):
         if options.recipe is not None:
             raise UsageError(f"two recipes were given: {options.recipe} and {word}")
-        options.recipe = word
-    elif path.suffix in _TABLES:
-        molecules = any(name.lower() == "smiles" for name in _columns(path))
-        options.data = options.data or ("molecules" if molecules else "table")
-        options.overrides.append(f"data.path={word}")
+        options.recipe = str(path)
     elif word in known["data"]:
         options.data = word
     elif word in known["method"] and hasattr(options, "method"):
         options.method = word
     elif (path / "recipe.yaml").exists():
         raise UsageError(f"{word} is the folder of a run: continue it with `mmb resume {word}`")
+    elif kind := data_of(word):
+        options.data = options.data or kind
+        options.overrides.append(f"data.path={path}")
+    elif path.exists():
+        what = "a folder of tables" if path.is_dir() else "a recipe (.yaml)"
+        raise UsageError(
+            f"{word} is neither {what} nor a table by its name: expected CSV, TSV, TXT, Parquet or Arrow; "
+            "for another name, --data table --path FILE"
+        )
     else:
-        every = [*known["data"], *known["method"]]
-        raise UsageError(f"{word!r} is not a recipe file, a data set or a method{nearest(word, every)}")
+        raise UsageError(f"{word!r} is not {_nearest_word(word, options)}")
+
+
+def _nearest_word(word: str, options: argparse.Namespace) -> str:
+    """What a bare word may be, and the nearest of that; the end of a message."""
+    known = table()
+    every = [*known["data"], *known["method"]]
+    text = "a file, a data set (`mmb data list`) or a method (`mmb train --help`)"
+    if difflib.get_close_matches(word, every, 1, 0.5):
+        text += nearest(word, every)
+    for given in reversed(options.overrides):
+        key, _, value = given.partition("=")
+        if key in ("data.labels", "data.features", "data.drop", "model.hidden"):
+            short = key.partition(".")[2]
+            return f"{text}; several values are joined by commas, as in --{short} {value},{word}"
+    return text
 
 
 def _check_name(kind: str, name: str) -> None:
@@ -174,51 +228,10 @@ def _check_value(key: str, value: str, entry: Entry | None) -> None:
         choices = [str(choice) for choice in entry["choices"] if choice is not None]
         raise UsageError(f"{key}: got {value!r}{nearest(value, choices)}")
     kind = entry["type"].removesuffix(" or null")
-    if kind in ("whole number", "number") and value not in ("null", "~", ""):
-        try:
-            whole = float(value).is_integer() or kind == "number"
-        except (ValueError, OverflowError):
-            whole = False
-        if not whole:
-            raise UsageError(f"{key}: expected a {kind}, got {value!r}")
-
-
-def _check_columns(data: str, given: dict[str, str], options: argparse.Namespace) -> None:
-    """Say which columns a file has if its labels are missing, and find SMILES in whatever case."""
-    if "data.path" not in given:
-        raise UsageError("data.path is missing: which file? For example data.path=table.csv")
-    path = Path(given["data.path"])
-    if path.suffix not in _TABLES or not path.is_file():
+    if kind not in ("whole number", "number") or value in ("null", "~", ""):
         return
-    columns = _columns(path)
-    if data != "molecules" and "data.labels" not in given:
-        raise UsageError(
-            f"data.labels is missing: which columns of {path} are labels? "
-            f"{'It has ' + ', '.join(columns) + '; ' if columns else ''}"
-            f"for example data.labels={columns[-1] if columns else 'NAME'}"
-        )
-    if data == "molecules" and "data.smiles" not in given and "smiles" not in columns:
-        found = [name for name in columns if name.lower() == "smiles"]
-        options.overrides += [f"data.smiles={name}" for name in found[:1]]
-
-
-def _columns(path: Path) -> list[str]:
-    """The names of the columns of a table, without importing what is slow; none if that fails."""
-    try:
-        with path.open("rb") as file:
-            start = file.read(6)
-        if start.startswith((b"PAR1", b"ARROW1")):
-            polars = importlib.import_module("polars")
-            scan = polars.scan_parquet if start.startswith(b"PAR1") else polars.scan_ipc
-            return list(scan(path).collect_schema())
-        if start.startswith(b"\x28\xb5\x2f\xfd"):  # Zstandard
-            return []
-        with (gzip.open if start.startswith(b"\x1f\x8b") else open)(path, "rb") as text:
-            header = text.readline().decode("utf-8-sig", "replace")
-    except Exception:  # whatever is wrong with it is said when it is read
-        return []
-    separator = "\t" if ".tsv" in path.suffixes else "," if "," in header else max(";\t|", key=header.count)
-    return next(csv.reader([header], delimiter=separator), [])
+    if not _is_number(value) or (kind == "whole number" and not float(value).is_integer()):
+        raise UsageError(f"{key}: expected a {kind}, got {value!r}")
 
 
 def check_files(options: argparse.Namespace) -> None:
@@ -231,8 +244,10 @@ def check_files(options: argparse.Namespace) -> None:
         raise UsageError(f"there is no recipe {options.recipe}")
     for word in getattr(options, "overrides", []):
         key, _, value = word.partition("=")
-        if key == "data.path" and Path(value).suffix in _TABLES and not Path(value).exists():
-            raise UsageError(f"data.path: there is no file {value} (from {Path.cwd()})")
+        if key == "data.path" and is_table(Path(value)) and not Path(value).exists():
+            raise UsageError(
+                f"data.path: there is no file {value} (from {Path.cwd()}){nearest_file(Path(value))}"
+            )
     given = getattr(options, "run", [])
     for path in given if isinstance(given, list) else [given]:
         ensemble = isinstance(given, list) and (path / "ensemble.json").exists()
@@ -249,9 +264,15 @@ def _shipped(path: Path) -> Path:
 def _no_run(path: Path) -> str:
     if path.is_file():
         return f"{path} is a file: expected the folder of a run"
-    near = sorted({file.parent for file in Path().glob("runs/**/recipe.yaml")})[:200]
-    inside = sorted(file.parent for file in path.glob("**/recipe.yaml"))[:3]
+    inside = _runs_in(path)
     if inside:
-        return f"there is no run in {path} itself; inside of it are {', '.join(map(str, inside))}"
-    hint = nearest(str(path), map(str, near)) if near else ": it has no recipe.yaml"
+        return f"there is no run in {path} itself; inside of it are {first_few(inside)}"
+    near = _runs_in(Path("runs"))
+    hint = nearest(str(path), near) if near else ": it has no recipe.yaml"
     return f"there is no run in {path}{hint}"
+
+
+def _runs_in(path: Path) -> list[str]:
+    """The runs in a folder, without the phases of each, as far as a message needs them."""
+    files = (file.parent for file in path.glob("**/recipe.yaml"))
+    return sorted(str(run) for run in files if not {"branches", "pretrain"} & {*run.parts})[:200]

@@ -1,6 +1,8 @@
-"""What may be wrong with a data set that can be loaded: said by `mmb data describe`."""
+"""What may be wrong with a data set that can be loaded: said before training, and by `mmb data describe`."""
 
+import math
 import re
+import shlex
 from collections.abc import Iterator
 
 import torch
@@ -8,24 +10,40 @@ from torch import Tensor
 
 from mmb._names import first_few
 from mmb.data.dataset import SPLITS, Dataset
-from mmb.data.inputs.columns import ColumnEncoder, Number
+from mmb.data.inputs.columns import Category, ColumnEncoder, Hashed, Number
 
 _CHUNK = 1 << 16  # rows hashed at a time
 _LOOKED_AT = 100_000  # rows, for identifiers
 _ID = re.compile(r"(^|_|\W)(id|key|index|row|nr|no|number)$|[a-z]ID$|^unnamed", re.IGNORECASE)
 
-
-def find_problems(dataset: Dataset) -> list[str]:
-    """Sentences about tasks that cannot be measured, rows that leak or were left out, and identifiers."""
-    return [
-        *_unmeasured(dataset),
-        *_repeated(dataset),
-        *_left_out(dataset),
-        *(_identifiers(dataset, dataset.encoder) if isinstance(dataset.encoder, ColumnEncoder) else ()),
-    ]
+_OWNER = re.compile(
+    r"(^|_|\W)(patient|subject|person|participant|donor|family|household|customer|client|user|member|"
+    r"id|identifier)(_?(id|nr|no|number|key))?$|[a-z]ID$",
+    re.IGNORECASE,
+)  # names of columns that say whom a row belongs to
 
 
-def _unmeasured(dataset: Dataset) -> Iterator[str]:
+def find_problems(dataset: Dataset, section: str = "", most: float = math.inf) -> list[str]:
+    """Sentences about tasks that cannot be measured, rows that leak or were left out, and identifiers.
+
+    Args:
+        dataset: The data.
+        section: What goes before keys in advice: `data.` where a recipe is typed.
+        most: Numbers among the inputs that are looked at. With more, repeated rows are not looked for; with
+            0, inputs are not touched.
+    """
+    row = dataset.inputs[torch.zeros(1, dtype=torch.int64)] if len(dataset) and most else None
+    size = row.numel() if isinstance(row, Tensor) else 0
+    found = [*_unmeasured(dataset, section)]
+    if size and size * len(dataset) <= most:
+        found += _repeated(dataset, section)
+    found += _left_out(dataset)
+    if isinstance(dataset.encoder, ColumnEncoder) and size:
+        found += _identifiers(dataset, dataset.encoder, section, int(min(_LOOKED_AT, most / size)))
+    return found
+
+
+def _unmeasured(dataset: Dataset, section: str) -> Iterator[str]:
     """Tasks that lack a class in a part."""
     for part in SPLITS:
         labels = dataset.labels[dataset.split[part].to(dataset.device)]
@@ -34,16 +52,16 @@ def _unmeasured(dataset: Dataset) -> Iterator[str]:
         if tasks and len(labels):
             names = first_few([dataset.task_names[task] for task in tasks])
             what = "trained on" if part == "train" else "measured"
+            even = dataset.details.get("split") == "stratified"
+            advice = "" if even else f"; {section}split=stratified divides them evenly"
             yield (
                 f"{len(tasks)} of {len(dataset.task_names)} tasks have no positive or no negative among the "
-                f"{part} rows and cannot be {what}: {names}; split=stratified divides positives evenly"
+                f"{part} rows and cannot be {what}: {names}{advice}"
             )
 
 
-def _repeated(dataset: Dataset) -> Iterator[str]:
+def _repeated(dataset: Dataset, section: str) -> Iterator[str]:
     """Rows with the same inputs in two parts."""
-    if not len(dataset) or not isinstance(dataset.inputs[torch.zeros(1, dtype=torch.int64)], Tensor):
-        return
     hashes = {part: _hashes(dataset, dataset.split[part]) for part in SPLITS}
     for other in SPLITS[1:]:
         shared = torch.isin(hashes[other], hashes["train"]).nonzero().flatten()
@@ -51,7 +69,7 @@ def _repeated(dataset: Dataset) -> Iterator[str]:
             shown = ", ".join(str(int(row) + 1) for row in dataset.split[other][shared[:5]])
             yield (
                 f"{len(shared)} of {len(hashes[other])} {other} rows have the same inputs as a training row "
-                f"(rows {shown}): remove them, or keep them together with group=COLUMN"
+                f"(rows {shown}): remove them, or keep them together with {section}group=COLUMN"
             )
 
 
@@ -78,26 +96,38 @@ def _left_out(dataset: Dataset) -> Iterator[str]:
         yield f"{len(unreadable)} rows cannot be read and belong to no part: rows {rows}"
 
 
-def _identifiers(dataset: Dataset, encoder: ColumnEncoder) -> Iterator[str]:
-    """Columns of whole numbers that all differ, and count rows or are called so."""
-    numeric = [(place, column) for place, column in _places(encoder) if type(column) is Number]
-    inputs = dataset.batch(torch.arange(min(len(dataset), _LOOKED_AT))).cpu().double()
+def _identifiers(dataset: Dataset, encoder: ColumnEncoder, section: str, most: int) -> Iterator[str]:
+    """Columns whose cells say which row it is, or, by their name, whom it belongs to."""
+    inputs = dataset.batch(torch.arange(min(len(dataset), most))).cpu().double()
     if len(inputs) < 20:
         return
-    for place, column in numeric:
-        values = inputs[:, place] * column.scale + column.mean
-        whole = values.round()
-        tolerance = 1e-6 * max(1.0, abs(column.mean), column.scale * float(inputs[:, place].abs().max()))
-        if bool(((values - whole).abs() <= tolerance).all()) and len(torch.unique(whole)) == len(whole):
+    for place, column in _places(encoder):
+        if type(column) is Number:
+            values = inputs[:, place] * column.scale + column.mean
+            whole = values.round()
+            tolerance = 1e-6 * max(1.0, abs(column.mean), column.scale * float(inputs[:, place].abs().max()))
+            if bool(((values - whole).abs() > tolerance).any()):
+                continue
+            different = len(torch.unique(whole))
             counting = float(whole.max() - whole.min()) < 1.5 * len(whole)
-            if counting or _ID.search(column.name):
+            if different == len(whole) and (counting or _ID.search(column.name)):
                 yield (
                     f"column {column.name!r} has another whole number in every row, so it looks like an "
-                    f"identifier: leave it out with drop={column.name}"
+                    f"identifier: leave it out with {shlex.quote(f'{section}drop={column.name}')}"
                 )
+        elif isinstance(column, Category):
+            different = len(column.categories)
+        else:
+            continue
+        if _OWNER.search(column.name) and 20 < different < len(inputs) / 1.2:
+            yield (
+                f"column {column.name!r} has {different} values in {len(inputs)} rows: if it says whom a row "
+                f"belongs to, {shlex.quote(f'{section}group={column.name}')} keeps rows of the same one in "
+                "the same part, and does not learn from it"
+            )
 
 
-def _places(encoder: ColumnEncoder) -> Iterator[tuple[int, object]]:
+def _places(encoder: ColumnEncoder) -> Iterator[tuple[int, Number | Category | Hashed]]:
     place = 0
     for column in encoder.columns:
         yield place, column

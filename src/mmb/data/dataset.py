@@ -6,6 +6,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 import torch
@@ -45,6 +46,8 @@ class NewRows(NamedTuple):
     """What a model takes; a placeholder for a row with a problem."""
     problems: list[str]
     """Why a row cannot be scored, empty if it can."""
+    unseen: Mapping[str, tuple[int, str]] = MappingProxyType({})
+    """Columns in which rows have names that no training row has: how many rows, and one of the names."""
 
 
 class Encoder(Protocol):

@@ -126,6 +126,22 @@ def run_content(
     }
 
 
+def run_verdict(run: Run) -> str:
+    """Whether a finished run works, and what to do if not, in a sentence or two."""
+    scores, max_fpr = run_scores(run), run.recipe.training.max_fpr
+    logits, labels = scores.logits["test"], scores.labels["test"]
+    if not bool((labels >= 0).any()):
+        return "Cannot tell: there are no labeled test rows."
+    rates = torch.tensor([math.nan if rate is None else rate for rate in decided(scores, max_fpr)["fpr"]])
+    tracked = threshold_log.read(run.path) or scores.tracked
+    areas = area_samples(logits, labels, max_fpr)
+    facts = RunFacts(run, True, read_log(run.path), scores, max_fpr, tracked, rates, areas)
+    found = check_run(facts)
+    why = next((check["text"] for check in found["checks"] if check["status"] == found["status"]), "")
+    why = {"good": "", "remark": f"{facts.said('test')} on test rows."}.get(found["status"], why)
+    return " ".join(filter(None, [found["verdict"], why, found["advice"]]))
+
+
 def run_facts(
     run: Run, finished: bool, scores: SelectedScores, log: Sequence[dict[str, Any]]
 ) -> dict[str, str]:

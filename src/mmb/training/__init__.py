@@ -21,6 +21,7 @@ from mmb.training.recipes.recipe import (
 )
 from mmb.training.recipes.resolution import resolve
 from mmb.training.runs.checkpoint import CheckpointError
+from mmb.training.runs.evaluate_file import evaluate_file
 from mmb.training.runs.export import ExportError, export_run
 from mmb.training.runs.predict import predict_file
 from mmb.training.runs.run import Run, RunError
@@ -50,6 +51,7 @@ __all__ = [
     "TrainingError",
     "TrainingSettings",
     "TuningStudy",
+    "evaluate_file",
     "evaluate_run",
     "export_run",
     "fit",

@@ -1,9 +1,11 @@
 import gzip
 import random
+from datetime import timedelta
 
 import pytest
 import torch
 
+import mmb.data
 from mmb.data import DamagedDataError, TableError
 from mmb.data.files.table import is_blank
 from mmb.data.files.table_formats import read_batches, read_table, read_training_table
@@ -156,3 +158,26 @@ def test_blocks_and_lines_agree_on_odd_text(tmp_path, monkeypatch):
         for name, found in zip(whole.columns, numbers, strict=True):
             assert torch.equal(found.nan_to_num(nan=-7.0), whole.numbers(name).nan_to_num(nan=-7.0))
     assert seen == {"TextTable", "FrameTable"}
+
+
+def test_durations_are_seconds_and_what_is_nested_is_left_out(tmp_path, monkeypatch):
+    monkeypatch.setenv("MMB_DATA", str(tmp_path / "root"))
+    path = tmp_path / "t.parquet"
+    frame = polars.DataFrame(
+        {
+            "wait": [timedelta(minutes=k) for k in range(40)],
+            "list": [[k, k] for k in range(40)],
+            "bytes": [b"x"] * 40,
+            "y": [k % 3 == 0 for k in range(40)],
+        }
+    )
+    frame.write_parquet(path)
+    assert next(read_batches(path)).numbers("wait").tolist() == [60.0 * k for k in range(40)]
+    data = mmb.data.load("table", path=path, labels="y")
+    assert data.encoder.feature_names == ("wait",)
+    assert list(data.details["left_out"]) == ["list", "bytes"]
+    batch = next(data.encoder.batches(path))  # predictions have all columns
+    assert batch.columns["list"][2] == "[2, 2]"
+    assert torch.equal(batch.inputs, data.inputs)
+    with pytest.raises(TableError, match=r"'list'.*List"):
+        mmb.data.load("table", path=path, labels="y", features="list,wait")

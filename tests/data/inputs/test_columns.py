@@ -21,8 +21,10 @@ def test_what_stands_among_numbers_is_named_and_not_one_hot(tmp_path):
 def test_identifiers_are_not_silently_one_hot(tmp_path):
     path = tmp_path / "ids.csv"
     path.write_text("name,sick\n" + "".join(f"p{r},{r % 2}\n" for r in range(100)))
-    with pytest.raises(TableError, match="identifier"):
+    with pytest.raises(TableError, match=r"no column is left.*'name'.*identifier"):
         mmb.data.load("csv", path=path, labels="sick")
+    with pytest.raises(TableError, match="identifier"):
+        mmb.data.load("csv", path=path, labels="sick", features="name")
 
 
 def test_a_cell_far_out_leaves_the_others_apart(tmp_path):
@@ -45,8 +47,31 @@ def test_codes_with_underscores_are_names(tmp_path):
     assert data.encoder.feature_names == ("site=12_0", "site=1_20", "site=3_4")
 
 
-def test_decimal_commas_are_refused_rather_than_one_hot(tmp_path):
+def test_decimal_commas_with_commas_between_cells_are_refused_rather_than_one_hot(tmp_path):
     path = tmp_path / "table.csv"
-    path.write_text("level;y\n" + "".join(f"{k},{k};{k % 2}\n" for k in range(30)))
+    path.write_text("level,y\n" + "".join(f'"{k},{k}",{k % 2}\n' for k in range(30)))
     with pytest.raises(TableError, match=r"'level'.*commas.*'\d+,\d+'"):
         mmb.data.load("table", path=path, labels="y", fractions=(1, 0, 0))
+
+
+@pytest.mark.parametrize("cell", ["{}%", "$ {}", "< {}", "{} mg", "{}.5 mmol/l"])
+def test_numbers_with_units_are_refused_and_not_left_out(tmp_path, cell):
+    path = tmp_path / "table.csv"
+    path.write_text("level,x,y\n" + "".join(f"{cell.format(k)},{k},{k % 2}\n" for k in range(60)))
+    with pytest.raises(TableError, match=r"'level' has numbers with signs or units"):
+        mmb.data.load("table", path=path, labels="y", fractions=(1, 0, 0))
+
+
+def test_an_encoder_of_an_earlier_version_finds_the_index_without_a_name(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text(",x\n0,5\n1,7\n")
+    encoder = encoder_from_json({"kind": "columns", "columns": [{"name": "x"}, {"name": ""}]})
+    assert encoder.read(path)[0].tolist() == [[5, 0], [7, 1]]
+
+
+def test_every_missing_column_is_named_at_once(tmp_path):
+    path = tmp_path / "new.csv"
+    path.write_text("A,b\n1,2\n")
+    encoder = encoder_from_json({"kind": "columns", "columns": [{"name": name} for name in "abcd"]})
+    with pytest.raises(TableError, match=r"lacks 'a', 'c', 'd'.* 'A', 'b'"):
+        next(encoder.batches(path))

@@ -5,7 +5,7 @@ import torch
 
 from mmb.data import TableError
 from mmb.data.files.table import TextTable
-from mmb.data.inputs.label_columns import choose_columns, name_list, read_labels, read_split
+from mmb.data.inputs.label_columns import choose_columns, choose_labels, name_list, read_labels, read_split
 
 
 @pytest.fixture(scope="module")
@@ -40,3 +40,39 @@ def test_what_is_not_a_label_or_a_part_is_named(table):
         read_labels(table, ["id"])
     with pytest.raises(TableError, match="'sick'"):
         read_split(table, "sick", (1, 0, 0), 0)
+
+
+def test_words_in_any_case_are_labels():
+    cells = ["T", "f", "Y", "n", "Positive", "NEG", "active", "Inactive", "?"]
+    words = TextTable(Path("t.csv"), {"y": cells}, torch.ones(9, dtype=torch.bool))
+    assert read_labels(words, ["y"]).flatten().tolist() == [1, 0, 1, 0, 1, 0, 1, 0, -1]
+
+
+def test_minus_one_is_negative_if_one_is_said_to_be_positive():
+    signs = TextTable(Path("t.csv"), {"y": ["1", "-1", "", "1.0"]}, torch.ones(4, dtype=torch.bool))
+    with pytest.raises(TableError, match=r"-1.*(.|\n)*data\.positive=1"):
+        read_labels(signs, ["y"])
+    assert read_labels(signs, ["y"], "1").flatten().tolist() == [1, 0, -1, 1]
+
+
+def test_by_default_labels_are_the_columns_that_mostly_hold_labels():
+    columns = {
+        "id": ["a", "b", "c", "d"],
+        "dose": ["0.5", "1", "2", ""],
+        "sick": ["1", "0", "", "yes"],
+        "typo": ["1", "0", "1", "x"],
+        "blank": ["", "", "", ""],
+    }
+    table = TextTable(Path("t.csv"), columns, torch.ones(4, dtype=torch.bool))
+    tasks, left_out = choose_labels(table, None, [])
+    assert tasks == ["sick", "typo", "blank"]
+    assert list(left_out) == ["id", "dose"]
+    assert "'a'" in left_out["id"]
+    assert choose_labels(table, "id", []) == (["id"], {})
+    assert choose_labels(table, None, ["sick", "typo", "blank"])[0] == ["id", "dose"]  # an error names them
+
+
+def test_a_name_with_a_comma_is_one_column_if_there_is_such_a_column():
+    table = TextTable(Path("t.csv"), {"pain, chronic": ["1"], "a": ["0"]}, torch.ones(1, dtype=torch.bool))
+    assert choose_columns(table, "labels", "pain, chronic") == ["pain, chronic"]
+    assert choose_columns(table, "labels", "p*,a") == ["pain, chronic", "a"]

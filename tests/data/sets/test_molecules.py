@@ -96,3 +96,21 @@ def test_rows_of_the_same_molecule_stay_together(tmp_path, split, folds):
         parts = [{*rows.tolist()} for rows in data.split.values()]
         assert all(any(group <= part for part in parts) for group in same)
         assert all(parts)
+
+
+def test_columns_that_are_no_labels_are_left_out_unless_they_are_named(tmp_path):
+    path = tmp_path / "t.csv"
+    rows = [f"M{k},{'C' * (k + 1)},{0.1 * k:.1f},{k % 2}" for k in range(20)]
+    path.write_text("\n".join(["id,smiles,dose,toxic", *rows]))
+    options = {"path": path, "features": "fingerprint", "bits": 64}
+    data = mmb.data.load("molecules", tmp_path, **options)
+    assert data.task_names == ("toxic",)
+    assert list(data.details["left_out"]) == ["id", "dose"]
+    assert mmb.data.load("molecules", tmp_path, labels="tox*", **options).details["left_out"] == {}
+    with pytest.raises(TableError, match="'id'"):
+        mmb.data.load("molecules", tmp_path, labels="id", **options)
+    named = mmb.data.load("molecules", tmp_path, labels="toxic", positive="0", **options)
+    assert named.labels.flatten().tolist() == [1, 0] * 10
+    path.write_text("smiles,toxic\nnot a,1\nmolecule,0\n")
+    with pytest.raises(ValueError, match="RDKit cannot read any of the 2"):
+        mmb.data.load("molecules", tmp_path, **options)

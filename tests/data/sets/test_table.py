@@ -98,7 +98,7 @@ def test_damaged_tables_say_where(path, old, new, message):
 def test_missing_file_empty_file_and_unknown_column(path, tmp_path):
     with pytest.raises(MissingDataError, match=r"none\.csv"):
         mmb.data.load("table", path=tmp_path / "none.csv", labels="sick")
-    with pytest.raises(TableError, match=r"'ill'.*\['id'"):
+    with pytest.raises(TableError, match=r"'ill'.* 'id'"):
         mmb.data.load("table", path=path, labels="ill")
     with pytest.raises(ValueError, match=r"features.*sick"):
         mmb.data.load("table", path=path, labels="sick", features="sick,age")
@@ -238,3 +238,75 @@ def test_minus_one_is_a_gap_where_there_are_zeros(path):
     path.write_text("x,y\n1,1\n2,-1\n3,1\n")
     with pytest.raises(TableError, match=r"'y'.*-1.* 2.*negative"):
         mmb.data.load("table", path=path, labels="y", fractions=(1, 0, 0))
+
+
+def test_columns_that_say_nothing_are_left_out_unless_they_are_named(tmp_path):
+    path = tmp_path / "t.csv"
+    rows = "".join(f"{k},P{k:03d},,1/2/{1900 + k},{k % 7},{k % 2}\n" for k in range(100))
+    path.write_text(f",name,blank,born,x,y\n{rows}")
+    data = mmb.data.load("table", path=path, labels="y")
+    assert data.encoder.feature_names == ("Unnamed: 0", "x")
+    assert list(data.details["left_out"]) == ["name", "blank", "born"]
+    assert "80 different names in 80 training rows" in data.details["left_out"]["name"]
+    assert "2024-01-31" in data.details["left_out"]["born"]
+    encoder = encoder_from_json(json.loads(json.dumps(data.encoder.to_json())))
+    assert encoder == data.encoder
+    new = tmp_path / "new.csv"
+    new.write_text("x,Unnamed: 0\n1,1\n")  # it needs no other columns
+    assert torch.equal(encoder.read(new)[0], data.inputs[1:2])
+    again = mmb.data.load("table", path=path, labels="y")  # what was learned is kept, and so are reasons
+    assert again.details == data.details
+    for name in ("name", "blank", "born"):
+        with pytest.raises(TableError, match=f"'{name}'"):
+            mmb.data.load("table", path=path, labels="y", features=["x", name])
+
+
+def test_patterns_stand_for_columns(path):
+    data = mmb.data.load("table", path=path, labels="?ic*", drop="i?", split_column="part")
+    assert data.task_names == ("sick", "rich")
+    data = mmb.data.load("table", path=path, labels="sick", features="a*", drop="id", split_column="part")
+    assert data.encoder.feature_names == ("age",)
+    with pytest.raises(TableError, match=r"'z\*'"):
+        mmb.data.load("table", path=path, labels="z*", split_column="part")
+    data = mmb.data.load("table", path=path, labels="sick", features="*", drop="r*", split_column="part")
+    assert {column.name for column in data.encoder.columns} == {"id", "age", "city"}
+
+
+def test_it_may_be_said_which_cells_are_positive(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("x,y,z\n1,benign,2\n2,malignant,1\n3,,2.0\n4,unsure,\n")
+    data = mmb.data.load("table", path=path, labels="y", positive="malignant,unsure", drop="z")
+    assert data.labels.flatten().tolist() == [0, 1, -1, 1]
+    data = mmb.data.load("table", path=path, labels="z", positive="2", drop="y")
+    assert data.labels.flatten().tolist() == [1, 0, 1, -1]
+    with pytest.raises(TableError, match=r"'y'.*'benign'.* row 1(.|\n)*data\.positive="):
+        mmb.data.load("table", path=path, labels="y")
+    with pytest.raises(TableError, match=r"'z' has no cell.*malignant"):
+        mmb.data.load("table", path=path, labels="y,z", positive="malignant")
+
+
+def test_decimal_commas_are_read_where_semicolons_separate_cells(tmp_path, way):
+    points, commas, tabs = tmp_path / "points.csv", tmp_path / "commas.csv", tmp_path / "tabs.tsv"
+    draw = random.Random(0)
+    rows = [(f"{draw.gauss(0, 5):.3f}", f"{draw.random():.2e}", str(k), str(k % 2)) for k in range(60)]
+    points.write_text("a,b,c,y\n" + "".join(",".join(row) + "\n" for row in rows))
+    text = "a;b;c;y\n" + "".join(";".join(row).replace(".", ",") + "\n" for row in rows)
+    commas.write_text(text)
+    tabs.write_text(text.replace(";", "\t"))
+    expected = mmb.data.load("table", path=points, labels="y")
+    data = mmb.data.load("table", path=commas, labels="y")
+    assert torch.equal(data.inputs, expected.inputs)
+    assert torch.equal(expected.encoder.read(commas)[0], expected.inputs)
+    batch = next(expected.encoder.batches(commas))
+    assert torch.equal(batch.inputs, expected.inputs)
+    assert batch.columns["a"][0] == rows[0][0].replace(".", ",")  # predictions have cells as they are
+    with pytest.raises(TableError, match="commas"):
+        mmb.data.load("table", path=tabs, labels="y")  # where 1,234 may be a thousand and more
+
+
+def test_columns_without_a_name_are_called_by_their_place(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text(",x,,y\n" + "".join(f"{k},{k % 5},,{k % 2}\n" for k in range(30)))
+    data = mmb.data.load("table", path=path, labels="y", drop="Unnamed: 0")
+    assert data.encoder.feature_names == ("x",)
+    assert list(data.details["left_out"]) == ["Unnamed: 2"]

@@ -212,3 +212,22 @@ def test_a_section_may_be_empty():
 def test_a_section_must_be_a_mapping(section):
     with pytest.raises(RecipeError, match=f"{section}.*3"):
         resolve({"method": "ce", "data": {"name": "digits"}, section: 3})
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a/b: c [x],100%", "a/b: c [x],100%"),
+        ("{sick}", "{sick}"),
+        ("- x", "- x"),
+        ("a # b", "a # b"),
+        ("2024-01-31", "2024-01-31"),
+        ("no", "no"),
+        ("'a: b'", "a: b"),
+        ('["a: b", "100%", 1]', ["a: b", "100%", "1"]),
+    ],
+)
+def test_names_of_columns_are_not_taken_for_yaml(text, expected):
+    data = {"data": {"name": "table", "path": "t.csv"}}
+    assert with_overrides(data, [f"data.labels={text}"])["data"]["labels"] == expected
+    assert with_overrides(data, ["data.group=null"])["data"]["group"] is None

@@ -43,19 +43,29 @@ def read_rows(path):
         return list(csv.DictReader(file))
 
 
-@pytest.mark.parametrize("names", [["usable", "b"], ["a", "a:decision"]])
-def test_tasks_that_would_be_taken_for_other_columns_are_named(tmp_path, names):
-    path = tmp_path / "data.csv"
-    path.write_text(
-        "\n".join([f"x,{','.join(names)}", *(f"{k % 7},{k % 2},{k % 3 // 2}" for k in range(90))])
-    )
+def _run_of_tasks(folder, names):
+    path = folder / "data.csv"
+    rows = (f"{k % 7},{k % 2},{k % 3 // 2}" for k in range(90))
+    path.write_text("\n".join([f"x,{','.join(names)}", *rows]))
     data = {"name": "csv", "path": str(path), "labels": names}
-    run = Run.create(tmp_path / "run", tiny_recipe(data=data, training={"steps": 2}))
-    clash = f"columns .*{names[-1] if ':' in names[-1] else 'usable'}.* twice"
+    return Run.create(folder / "run", tiny_recipe(data=data, training={"steps": 2})), path
+
+
+def test_tasks_that_would_be_taken_for_other_columns_are_named(tmp_path):
+    run, path = _run_of_tasks(tmp_path, ["a", "a:decision"])
+    clash = "columns .*a:decision.* twice"
     with pytest.warns(UserWarning, match=f"mmb predict.*{clash}"):
         train(run)
     with pytest.raises(RunError, match=clash):
         predict_file(run, path, tmp_path / "out.csv")
+
+
+def test_tasks_named_like_the_first_columns_are_told_apart(tmp_path):
+    run, path = _run_of_tasks(tmp_path, ["usable", "b"])
+    train(run)
+    predict_file(run, path, tmp_path / "out.csv")
+    header = (tmp_path / "out.csv").read_text().splitlines()[0].split(",")
+    assert header[:7] == ["row", "usable", "problem", "x", "input:usable", "input:b", "task:usable"]
 
 
 def test_names_of_tasks_are_no_formulas(tmp_path):
@@ -357,3 +367,45 @@ def test_damaged_scores_are_named(run, tmp_path):
     file.write_bytes(content)
     with pytest.raises(RunError, match=r"validation\.safetensors is damaged.*mmb resume"):
         Predictor.load(copy)
+
+
+@pytest.fixture(scope="module")
+def own_table(tmp_path_factory):
+    """A run on a table with names, and the table."""
+    folder = tmp_path_factory.mktemp("table")
+    path = folder / "data.csv"
+    rows = (
+        f"{k % 7},{'uvw'[k % 3]},{'ill' if k % 7 > 4 else 'well'},{'' if k % 2 else 'well'}"
+        for k in range(210)
+    )
+    path.write_text("\n".join(["x,k,a,b", *rows]))
+    data = {"name": "table", "path": str(path), "labels": ["a"], "positive": "ill", "features": ["x", "k"]}
+    run = Run.create(folder / "run", tiny_recipe("ce", data=data, training={"steps": 20}))
+    train(run)
+    return run, path
+
+
+def test_names_that_training_rows_do_not_have_are_counted(own_table, tmp_path):
+    run, path = own_table
+    (tmp_path / "new.csv").write_text("k,x\nu,1\nnew,1\n,1\nother,1\n")
+    found = predict_file(run, tmp_path / "new.csv", tmp_path / "out.csv")
+    assert found["unseen"] == {"k": (2, "new")}
+    assert found["labeled"] == []
+    found = predict_file(run, path, tmp_path / "out.csv")
+    assert found["unseen"] == {}
+    assert found["labeled"] == ["a"]
+
+
+@pytest.mark.parametrize("name", ["out.xlsx", "out.csv.gz", "out.json"])
+def test_a_name_that_promises_something_else_is_refused(own_table, tmp_path, name):
+    run, path = own_table
+    with pytest.raises(ValueError, match=rf"output.*{name}.*out\.csv"):
+        predict_file(run, path, tmp_path / name)
+    assert not (tmp_path / name).exists()
+
+
+def test_tabs_separate_cells_where_the_name_says_so(own_table, tmp_path):
+    run, path = own_table
+    predict_file(run, path, tmp_path / "out.csv")
+    predict_file(run, path, tmp_path / "out.tsv")
+    assert (tmp_path / "out.tsv").read_text().replace("\t", ",") == (tmp_path / "out.csv").read_text()

@@ -8,6 +8,7 @@ from mmb._atomic_files import WriteError
 from mmb.cli import main
 from mmb.training import Run, RunError
 from mmb.training.runs.log import RunLog
+from mmb.training.runs.run import data_title
 from tiny_runs import small_files, tiny_recipe
 
 
@@ -92,3 +93,10 @@ def test_a_log_that_cannot_be_written_is_named(tmp_path):
         RunLog(tmp_path, 0, 0, tensorboard=False) as log,
     ):
         log.write("train", 1, {"loss": 0.5})
+
+
+def test_runs_on_tables_are_called_like_the_file():
+    assert data_title({"name": "digits"}) == "digits"
+    assert data_title({"name": "table", "path": "/data/my patients.csv.gz"}) == "my patients"
+    assert data_title({"name": "table", "path": "."}) == "table"
+    assert data_title({"name": "mine.data:load", "path": "a.csv"}) == "mine.data:load"

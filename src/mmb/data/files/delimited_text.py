@@ -67,8 +67,8 @@ def separator_of(path: Path, header: str) -> str:
 
 
 def column_names(path: Path, header: Sequence[str]) -> list[str]:
-    """Names of the columns, which must differ."""
-    names = [cell.strip() for cell in header]
+    """Names of the columns, which must differ; one without a name is called `Unnamed: 0`, by its place."""
+    names = [cell.strip() or f"Unnamed: {place}" for place, cell in enumerate(header)]
     if not names or len(set(names)) != len(names):
         repeated = sorted({name for name in names if names.count(name) > 1})
         raise TableError(
@@ -115,10 +115,10 @@ def read_lines(
             if cells:
                 body.append(cells)
             if len(body) == rows:
-                yield _table(path, names, body, count)
+                yield _table(path, names, body, count, separator)
                 count, body = count + len(body), []
         if body or count == first:
-            yield _table(path, names, body, count)
+            yield _table(path, names, body, count, separator)
     except csv.Error as error:
         row = f"data row {count + len(body) + 1}, counted from 1 after the header,"
         raise TableError(
@@ -128,12 +128,13 @@ def read_lines(
         ) from error
 
 
-def _table(path: Path, names: list[str], body: list[list[str]], first: int) -> TextTable:
+def _table(path: Path, names: list[str], body: list[list[str]], first: int, separator: str) -> TextTable:
     fits = [len(cells) == len(names) for cells in body]
     blank = [""] * len(names)
     kept = [cells if fit else blank for cells, fit in zip(body, fits, strict=True)]
     columns = {name: [cells[j] for cells in kept] for j, name in enumerate(names)}
-    return TextTable(path, columns, torch.tensor(fits, dtype=torch.bool), first=first)
+    fitting = torch.tensor(fits, dtype=torch.bool)
+    return TextTable(path, columns, fitting, first=first, commas=separator == ";")
 
 
 def _lines(path: Path, file: Iterable[bytes]) -> Iterator[str]:

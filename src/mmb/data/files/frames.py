@@ -31,6 +31,7 @@ class FrameTable(Table):
     path: Path
     frame: Any
     first: int = 0
+    commas: bool = False
 
     def __len__(self) -> int:
         return len(self.frame)
@@ -49,7 +50,7 @@ class FrameTable(Table):
         values = text.cast(_pl.Float64, strict=False)
         odd = text.filter(values.is_null() & text.is_not_null()).unique()
         if len(odd):
-            meaning = [number(cell) for cell in odd]
+            meaning = [number(cell, self.commas) for cell in odd]
             values = values.fill_null(
                 text.replace_strict(odd, meaning, default=None, return_dtype=_pl.Float64)
             )
@@ -68,20 +69,31 @@ class FrameTable(Table):
         chosen = [self._column(name) for name in names]
         if not chosen or not all(column.dtype.is_numeric() for column in chosen):
             return super().matrix(names)
-        frame = self.frame.select(_pl.col(names).cast(_pl.Float64))
+        frame = _pl.DataFrame([column.cast(_pl.Float64) for column in chosen])
         return torch.from_numpy(frame.to_numpy(order="c", writable=True))
 
     def cells(self, name: str) -> list[str]:
         """A column as text."""
+        self.check_column(name)
+        if self.unusable(name):
+            return ["" if cell is None else str(cell) for cell in self.frame[name].to_list()]
         found: list[str] = self._column(name).cast(_pl.String).fill_null("").to_list()
         return found
 
+    def unusable(self, name: str) -> str:
+        """Why the cells of a column can be neither numbers nor names; empty if they can."""
+        kind = self.frame[name].dtype
+        nested = kind.is_nested() or kind in (_pl.Binary, _pl.Object)
+        return f"it holds {kind}, expected numbers, text or dates" if nested else ""
+
     def _column(self, name: str) -> Any:
         self.check_column(name)
+        if problem := self.unusable(name):
+            remedy = "leave it out, or write it as columns of its own"
+            raise TableError(self.path, f"column {name!r} cannot be used: {problem}", remedy)
         column = self.frame[name]
-        if column.dtype.is_nested() or column.dtype in (_pl.Binary, _pl.Object):
-            problem = f"column {name!r} holds {column.dtype}, expected numbers, text or dates"
-            raise TableError(self.path, problem, "leave it out, or write it as columns of its own")
+        if column.dtype == _pl.Duration:
+            return column.dt.total_microseconds() / 1e6  # seconds
         return column if column.dtype.is_numeric() else column.cast(_pl.String)
 
 
@@ -142,7 +154,14 @@ class BlockReader:
             return None
         if b"\r" in block and block.count(b"\r") != block.count(b"\r\n"):
             return None
-        for schema, blank in ((self._mixed, self._blank), (self._mixed, _BLANKS), (self._strings, None)):
+        tries = [
+            (self._mixed, self._blank, False),
+            (self._mixed, _BLANKS, False),
+            (self._strings, None, False),
+        ]
+        if self._separator == ";":
+            tries.insert(2, (self._mixed, _BLANKS, True))
+        for schema, blank, commas in tries:
             try:
                 frame = _pl.read_csv(
                     block,
@@ -152,11 +171,13 @@ class BlockReader:
                     separator=self._separator,
                     quote_char=None,
                     null_values=blank,
+                    decimal_comma=commas,
                 )
             except _pl.exceptions.PolarsError:  # a cell that is not a number, or a line with more cells
                 continue
             self._blank = blank
-            return FrameTable(self._path, frame, first) if len(frame) == lines else None
+            commas = self._separator == ";"
+            return FrameTable(self._path, frame, first, commas) if len(frame) == lines else None
         return None
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import math
+import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -12,12 +14,18 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from mmb._names import first_few
 from mmb.data.errors import TableError
 
 BLANK = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
 """Cells, in lower case, that mean "not known"."""
 GAP = -1
 """The code of a blank cell."""
+_SHOWN = 12  # columns, in a message
+
+
+def _listed(names: Sequence[str]) -> str:
+    return first_few([repr(name) for name in names], _SHOWN)
 
 
 def is_blank(cell: str) -> bool:
@@ -25,8 +33,13 @@ def is_blank(cell: str) -> bool:
     return cell.strip().lower() in BLANK
 
 
-def number(cell: str) -> float:
-    """A cell as a number: NaN if it is blank, infinite if it is not a finite number."""
+def number(cell: str, commas: bool = False) -> float:
+    """A cell as a number: NaN if it is blank, infinite if it is not a finite number.
+
+    With `commas`, 1,5 is a number too, as where semicolons separate cells.
+    """
+    if commas and cell.count(",") == 1:
+        cell = cell.replace(",", ".") if "." not in cell else "-"
     try:
         return (
             float(cell.strip()) if "_" not in cell else math.inf
@@ -35,9 +48,9 @@ def number(cell: str) -> float:
         return math.nan if is_blank(cell) else math.inf
 
 
-def numbers(cells: Sequence[str]) -> Tensor:
-    """Cells as float64 `[n]`: NaN where blank, infinite where not a finite number."""
-    return torch.tensor([number(cell) for cell in cells], dtype=torch.float64)
+def numbers(cells: Sequence[str], commas: bool = False) -> Tensor:
+    """Cells as float64 `[n]`: NaN where blank, infinite where not a finite number; see `number`."""
+    return torch.tensor([number(cell, commas) for cell in cells], dtype=torch.float64)
 
 
 class Names(NamedTuple):
@@ -46,9 +59,9 @@ class Names(NamedTuple):
     codes: Tensor  # int64 `[n]`: the place of each row's name in the list, `GAP` for a blank cell
     names: list[str]  # without spaces around them
 
-    def numbers(self) -> Tensor:
+    def numbers(self, commas: bool = False) -> Tensor:
         """The names as numbers, float64 `[n]`; see `numbers`."""
-        return numbers([*self.names, ""])[self.codes]  # a gap is the last of them
+        return numbers([*self.names, ""], commas)[self.codes]  # a gap is the last of them
 
 
 class Table(ABC):
@@ -59,10 +72,12 @@ class Table(ABC):
         first: Number of rows of the file before these.
         files: The files with their numbers of rows, if there are several.
         taken: The table that these rows were taken from, and which of its rows they are.
+        commas: Whether 1,5 is a number, as where semicolons separate cells.
     """
 
     path: Path
     first: int
+    commas: bool = False
     files: Sequence[tuple[Path, int]] = ()
     taken: tuple[Table, Tensor] | None = None
 
@@ -117,19 +132,38 @@ class Table(ABC):
     def check_column(self, name: str, option: str | None = None) -> None:
         """Raise an error that lists all columns, if this is none of them, as an option of the data says."""
         if name not in self.column_names:
-            key = "" if option is None else f" (data.{option}=NAME)"
+            near = difflib.get_close_matches(
+                name.lower(), lower := [n.lower() for n in self.column_names], 1, 0.75
+            )
+            likely = self.column_names[lower.index(near[0])] if near else "NAME"
+            key = "" if option is None else f" (data.{option}={likely})"
             raise TableError(
                 self.path,
-                f"it has no column {name!r}; its columns are {self.column_names}",
+                f"it has no column {name!r}; its columns are {_listed(self.column_names)}",
                 f"name one of these columns{key}, or add it to the file",
             )
 
+    def check_needed(self, names: Sequence[str]) -> None:
+        """Raise an error that lists what is missing, unless all columns that a model takes are there."""
+        missing = [name for name in names if name not in self.column_names]
+        if missing:
+            raise TableError(
+                self.path,
+                f"it lacks {_listed(missing)}, which the model was trained on; its columns are "
+                f"{_listed(self.column_names)}",
+                "add what is missing, under the same names (case counts); cells may be blank",
+            )
+
+    def unusable(self, name: str) -> str:
+        """Why the cells of a column can be neither numbers nor names; empty if they can."""
+        return ""
+
     def without(self, name: str) -> str:
         """How to do without a column, for messages."""
-        return f"leave the column out of the features (data.drop={name})"
+        return f"leave the column out of the features ({shlex.quote(f'data.drop={name}')})"
 
-    def refuse_rows(self, bad: Tensor | Sequence[bool], problem: str) -> None:
-        """Raise an error that names the first bad rows, if there are any."""
+    def refuse_rows(self, bad: Tensor | Sequence[bool], problem: str, option: str | None = None) -> None:
+        """Raise an error that names the first bad rows, if any, and the option for another column."""
         rows = torch.as_tensor(bad).nonzero().flatten().tolist()
         if rows:
             path, _ = self.locate(rows[0])
@@ -138,7 +172,8 @@ class Table(ABC):
             raise TableError(
                 path,
                 f"{have} {problem} (data rows {shown}, counted from 1 after the header)",
-                "correct or remove those rows",
+                "correct or remove those rows"
+                + (f", or name another column (data.{option}=NAME)" if option else ""),
             )
 
     def refuse_misfits(self) -> None:
@@ -150,7 +185,7 @@ class SomeRows(Table):
     """Some rows of a table."""
 
     def __init__(self, whole: Table, rows: Tensor) -> None:
-        self.path, self.first, self.taken = whole.path, 0, (whole, rows)
+        self.path, self.first, self.taken, self.commas = whole.path, 0, (whole, rows), whole.commas
         self._whole, self._rows = whole, rows
 
     def __len__(self) -> int:
@@ -185,6 +220,7 @@ class TextTable(Table):
     fitting: Tensor  # which rows fit
     first: int = 0
     files: Sequence[tuple[Path, int]] = ()
+    commas: bool = False
 
     def __len__(self) -> int:
         return len(self.fitting)
@@ -206,7 +242,7 @@ class TextTable(Table):
 
     def numbers(self, name: str) -> Tensor:
         """A column as float64 `[n]`; see `Table`."""
-        return numbers(self.cells(name))
+        return numbers(self.cells(name), self.commas)
 
     def names(self, name: str) -> Names:
         """A column as names."""
@@ -219,7 +255,8 @@ def joined(tables: Sequence[TextTable], names: Sequence[str]) -> TextTable:
         name: [cell for table in tables for cell in table.cells(name)] for name in dict.fromkeys(names)
     }
     fits = torch.cat([table.fits for table in tables])
-    return TextTable(tables[0].path, columns, fits, files=[(table.path, len(table)) for table in tables])
+    files = [(table.path, len(table)) for table in tables]
+    return TextTable(tables[0].path, columns, fits, files=files, commas=all(table.commas for table in tables))
 
 
 def as_names(cells: Iterable[str]) -> Names:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -116,6 +116,8 @@ class ColumnEncoder:
 
     # how each column is encoded, in the order of the encoded features
     columns: tuple[Number | Category | Hashed, ...]
+    # columns that say nothing, with the reason; new files need not have them
+    left_out: dict[str, str] = field(default_factory=dict)
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -201,7 +203,9 @@ class ColumnEncoder:
 
     def batches(self, path: Path) -> Iterator[NewRows]:
         """The rows of a file, some at a time, with its own columns."""
-        names = next(read_batches(Path(path))).column_names
+        head = next(read_batches(Path(path)))
+        head.check_needed([column.name for column in self.columns])
+        names = head.column_names
         for table in read_batches(Path(path), text=names):
             inputs, readable = self._encode(table)
             cells = {name: table.cells(name) for name in names}
@@ -212,7 +216,20 @@ class ColumnEncoder:
                 problems[row] = f"column {column.name!r}: {cells[column.name][row]!r} is not {kind}"
             for row in (~table.fits).nonzero().flatten().tolist():
                 problems[row] = "it has more or fewer cells than the header"
-            yield NewRows(cells, inputs, problems)
+            yield NewRows(cells, inputs, problems, self._unseen(table))
+
+    def _unseen(self, table: Table) -> dict[str, tuple[int, str]]:
+        """Columns with names that no training row has: in how many rows, and the first of them."""
+        found = {}
+        for column in self.named:
+            if isinstance(column, Category):
+                codes, names = table.names(column.name)
+                new = column.lookup(names) == GAP
+                new[-1] = False  # a gap
+                if bool(new.any()):
+                    count = int(new[codes].sum())
+                    found[column.name] = (count, names[int(new.nonzero()[0])])
+        return found
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON, from which `from_json` makes the same encoder."""
@@ -222,17 +239,20 @@ class ColumnEncoder:
                 {**asdict(column), **({"date": True} if isinstance(column, Date) else {})}
                 for column in self.columns
             ],
+            **({"left_out": self.left_out} if self.left_out else {}),
         }
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> ColumnEncoder:
         """The encoder that `to_json` wrote."""
-        return ColumnEncoder(tuple(_column_from_json(**column) for column in data["columns"]))
+        columns = tuple(_column_from_json(**column) for column in data["columns"])
+        return ColumnEncoder(columns, data.get("left_out", {}))
 
 
 def _column_from_json(
     categories: Sequence[str] | None = None, date: bool = False, **facts: Any
 ) -> Number | Category | Hashed:
+    facts["name"] = facts["name"] or "Unnamed: 0"  # earlier versions left an index without a name
     if categories is not None:
         return Category(facts["name"], tuple(categories))
     if "buckets" in facts:

@@ -97,9 +97,11 @@ class DividedTable(Table):
         own = self.own.take(rows[here] - before[_place()[0]])
         return DividedTable(self.path, own, starts.diff().tolist(), (), taken=(self, rows))
 
-    def encode_rows(self, names: Sequence[str], rows: Tensor) -> tuple[DividedRows, ColumnEncoder]:
+    def encode_rows(
+        self, names: Sequence[str], rows: Tensor, leave_out: bool
+    ) -> tuple[DividedRows, ColumnEncoder]:
         """Columns as model inputs, and their encoder, fitted to training rows of all processes."""
-        encoder = fit_columns(self, names, rows, threads=1)
+        encoder = fit_columns(self, names, rows, threads=1, leave_out=leave_out)
         width = len(encoder.feature_names)
         return DividedRows(encoded(self.own, encoder), width, self.sizes, file_versions(self.path)), encoder
 

@@ -25,24 +25,73 @@ _LOOKED_AT = 1 << 20  # training rows
 _MANY = 100_000  # rows, of which columns are fitted side by side
 _THREADS = 2
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
+_MEASURED = re.compile(
+    r"[<>~=]*\s*[$€£¥]?\s*[+-]?\d+([.,]\d+)?\s*([%$€£¥°‰]|[kMµmn]?[glLmsVAW]|mmol/[lL]|mg/d[lL])?"
+)
+_OTHER_DATE = re.compile(r"\d{1,4}[./-]\d{1,2}[./-]\d{1,4}([ T].*)?|\d{1,2}[ -][A-Za-z]{3,9}[ -]\d{2,4}.*")
 
 
-def fit_columns(table: Table, names: Sequence[str], rows: Tensor, threads: int = _THREADS) -> ColumnEncoder:
+class UselessColumn(TableError):
+    """A column says nothing that can be learned.
+
+    Args:
+        table: The table.
+        name: The column.
+        reason: What its cells are.
+        remedy: What to do, besides leaving it out.
+    """
+
+    def __init__(self, table: Table, name: str, reason: str, remedy: str = "") -> None:
+        super().__init__(table.path, f"column {name!r} {reason}", f"{table.without(name)}{remedy}")
+        self.reason = reason
+
+
+def fit_columns(
+    table: Table,
+    names: Sequence[str],
+    rows: Tensor,
+    threads: int = _THREADS,
+    leave_out: bool = False,
+) -> ColumnEncoder:
     """Learn how to encode columns from the training rows alone.
 
     A column whose filled cells are all numbers is standardized with its mean and standard deviation (by its
     quartiles, and leveling off, where a cell is so far out that nothing would be left of the others), and
     its median fills gaps. So is a column of many dates. Any other column is one-hot over the names it holds;
-    very many names are hashed. A cell that could not be encoded is an error. Of more than a million training
-    rows, as many are looked at, evenly. Columns of many rows are fitted side by side by some threads.
+    very many names are hashed. A cell that could not be encoded is an error, and so is a column that says
+    nothing: blank, or with another name in most rows. With `leave_out`, the encoder leaves such columns out.
+    Of more than a million training rows, as many are looked at, evenly. Columns of many rows are fitted side
+    by side by some threads.
     """
     if len(rows) > _LOOKED_AT:
         table = table.take(rows[:: -(-len(rows) // _LOOKED_AT)])
         rows = torch.arange(len(table))
+
+    def fit(name: str) -> Number | Category | Hashed | UselessColumn:
+        try:
+            return _fit(table, name, rows)
+        except UselessColumn as error:
+            if not leave_out:
+                raise
+            return error
+
     if threads == 1 or len(rows) <= _MANY:
-        return ColumnEncoder(tuple(_fit(table, name, rows) for name in names))
-    with one_thread(), ThreadPoolExecutor(threads) as pool:
-        return ColumnEncoder(tuple(pool.map(lambda name: _fit(table, name, rows), names)))
+        found = [fit(name) for name in names]
+    else:
+        with one_thread(), ThreadPoolExecutor(threads) as pool:
+            found = list(pool.map(fit, names))
+    columns = tuple(column for column in found if not isinstance(column, UselessColumn))
+    useless = [
+        (n, column) for n, column in zip(names, found, strict=True) if isinstance(column, UselessColumn)
+    ]
+    if useless and not columns:
+        raise TableError(
+            table.path,
+            "no column is left to learn from: "
+            + "; ".join(f"{name!r} {error.reason}" for name, error in useless),
+            "give columns of numbers or of names that repeat (for files of images, --data images)",
+        )
+    return ColumnEncoder(columns, {name: error.reason for name, error in useless})
 
 
 def _fit(table: Table, name: str, rows: Tensor) -> Number | Category | Hashed:
@@ -50,11 +99,7 @@ def _fit(table: Table, name: str, rows: Tensor) -> Number | Category | Hashed:
     values = whole[rows]
     there = ~values.isnan()
     if not bool(there.any()):
-        raise TableError(
-            table.path,
-            f"column {name!r} is blank in every training row",
-            table.without(name),
-        )
+        raise UselessColumn(table, name, "is blank in every training row")
     if not bool(there.all()):
         values, rows = values[there], rows[there]
     if bool(values.isinf().any()):
@@ -125,7 +170,7 @@ def _fit_names(table: Table, name: str, rows: Tensor) -> Category | Hashed | Num
         dates = _fit_numbers(table, Date(name), values[rows], rows)
         _refuse_unreadable(table, dates, values)
         return dates
-    as_number = numbers([*cells.names, ""])[codes]
+    as_number = numbers([*cells.names, ""], table.commas)[codes]
     finite = int(as_number.isfinite().sum())
     if len(found) > _CODES and 2 * finite > len(rows):
         row = int(rows[as_number.isinf().nonzero()[0]])
@@ -142,12 +187,7 @@ def _fit_names(table: Table, name: str, rows: Tensor) -> Category | Hashed | Num
             f"write them with points, or {table.without(name)}",
         )
     if len(found) > 50 and 2 * len(found) > len(rows):
-        raise TableError(
-            table.path,
-            f"column {name!r} has {len(found)} different names in {len(rows)} training rows "
-            f"(for example {min(found)!r}), so it looks like an identifier or free text",
-            f"{table.without(name)}, or correct the cells that should be numbers",
-        )
+        raise _too_many_names(table, name, found, len(rows))
     if len(found) > _MOST_CATEGORIES:
         warnings.warn(
             f"{table.path}: column {name!r} has {len(found)} different names; they are hashed to {_BUCKETS} "
@@ -156,3 +196,18 @@ def _fit_names(table: Table, name: str, rows: Tensor) -> Category | Hashed | Num
         )
         return Hashed(name, _BUCKETS)
     return Category(name, tuple(sorted(found)))
+
+
+def _too_many_names(table: Table, name: str, found: Sequence[str], rows: int) -> TableError:
+    """An error about a column with another name in most rows."""
+    measured, dates = ([cell for cell in found if kind.fullmatch(cell)] for kind in (_MEASURED, _OTHER_DATE))
+    if 2 * len(measured) > len(found):
+        problem = f"column {name!r} has numbers with signs or units, such as {measured[0]!r}"
+        return TableError(table.path, problem, f"write the numbers alone, or {table.without(name)}")
+    what = "it looks like an identifier or free text"
+    if 2 * len(dates) > len(found):
+        what = "it may be dates, which are read if they are written like 2024-01-31"
+    reason = (
+        f"has {len(found)} different names in {rows} training rows (for example {min(found)!r}), so {what}"
+    )
+    return UselessColumn(table, name, reason, ", or correct the cells that should be numbers")

@@ -1,39 +1,102 @@
 """What the columns of a table say about tasks: their labels, their names, the split of the rows."""
 
+import math
+import shlex
 from collections.abc import Collection, Sequence
+from fnmatch import fnmatchcase
 from itertools import accumulate
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from mmb._names import first_few
 from mmb.data.dataset import SPLITS
 from mmb.data.errors import TableError
-from mmb.data.files.table import GAP, Table
+from mmb.data.files.table import GAP, Table, number
 from mmb.data.inputs.columns import Date
 from mmb.data.splits import check_fractions, random_split, split_rows
 from mmb.label_values import MISSING
 
-_WORDS = {"true": 1, "yes": 1, "false": 0, "no": 0}
+_WORDS = {
+    **dict.fromkeys(["true", "yes", "t", "y", "positive", "pos", "active"], 1),
+    **dict.fromkeys(["false", "no", "f", "n", "negative", "neg", "inactive"], 0),
+}
 _WRONG = -2  # stands for cells that are no labels
+_SHOWN = 5  # different cells of a column, in a message
 
 
 def name_list(names: str | Sequence[str]) -> list[str]:
     """Column names from a list, or from one string with commas."""
-    return [name.strip() for name in names.split(",") if name.strip()] if isinstance(names, str) else [*names]
+    if isinstance(names, str):
+        return [name.strip() for name in names.split(",") if name.strip()]
+    return [str(name) for name in names]
+
+
+def find_columns(table: Table, names: str | Sequence[str], reserved: Collection[str] = ()) -> list[str]:
+    """Column names, in which `*` and `?` stand for any letters and any letter.
+
+    Such a pattern finds no reserved columns. A name or pattern that finds nothing is kept as it is.
+    """
+    columns, chosen = table.column_names, list[str]()
+    if isinstance(names, str) and names.strip() in columns:
+        return [names.strip()]  # also with commas in it
+    for name in name_list(names):
+        pattern = name not in columns and ("*" in name or "?" in name)
+        found = [c for c in columns if c not in reserved and fnmatchcase(c, name)] if pattern else []
+        chosen += [c for c in found if c not in chosen] or [name]
+    return chosen
 
 
 def choose_columns(
     table: Table, argument: str, names: str | Sequence[str] | None, reserved: Collection[str] = ()
 ) -> list[str]:
     """The columns that an argument names; if it is None, all but those that are reserved for other uses."""
-    chosen = [n for n in table.column_names if n not in reserved] if names is None else name_list(names)
+    if names is None:
+        chosen = [name for name in table.column_names if name not in reserved]
+        if not chosen:
+            raise TableError(
+                table.path,
+                f"no columns are left for {argument}: all are used otherwise ({', '.join(reserved)})",
+                f"add columns to the file, or name other columns for other uses than {argument}",
+            )
+        return chosen
+    chosen = find_columns(table, names, reserved)
     if not chosen or len({*chosen}) < len(chosen) or not {*chosen}.isdisjoint(reserved):
         raise ValueError(
             f"{argument} must name at least one column, none twice, and none that is used otherwise "
             f"({', '.join(sorted(reserved)) or 'none is'}), got {chosen}"
         )
     return chosen
+
+
+def choose_labels(
+    table: Table,
+    names: str | Sequence[str] | None,
+    reserved: Collection[str],
+    positive: str | Sequence[str] | None = None,
+) -> tuple[list[str], dict[str, str]]:
+    """The label columns, and the columns that were left out, with the reason.
+
+    If no columns are named, those that are not reserved are labels, but for those that mostly hold something
+    else, such as identifiers and measurements.
+    """
+    chosen = choose_columns(table, "labels", names, reserved)
+    if names is not None or positive is not None:
+        return chosen, {}
+    found = {name: _no_label(table, name) for name in chosen}
+    tasks = [name for name in chosen if not found[name]]
+    return tasks or chosen, {name: reason for name, reason in found.items() if reason and tasks}
+
+
+def _no_label(table: Table, name: str) -> str:
+    """Why a column is not one of labels: most of its cells are something else; empty if it may be one."""
+    codes, names = table.names(name)
+    signs = torch.tensor([cell.lower() in _WORDS or number(cell) in (0, 1, MISSING) for cell in names])
+    codes = codes[codes != GAP]
+    if not len(codes) or 2 * int(signs[codes].sum()) >= len(codes):
+        return ""
+    return f"cells such as {names[int((~signs).nonzero()[0])]!r} are no labels"
 
 
 def check_columns(table: Table, **options: Sequence[str | None]) -> None:
@@ -43,27 +106,32 @@ def check_columns(table: Table, **options: Sequence[str | None]) -> None:
             table.check_column(name, option)
 
 
-def read_labels(table: Table, tasks: Sequence[str]) -> Tensor:
+def read_labels(table: Table, tasks: Sequence[str], positive: str | Sequence[str] | None = None) -> Tensor:
     """Label columns as `int8 [n, m]`: 1 and 0 (or yes, no, true, false), -1 for a gap.
 
-    A blank cell is a gap; so is -1 in a column that has zeros. Any other cell is an error that names it.
+    A blank cell is a gap; so is -1 in a column that has zeros. Any other cell is an error that names it. If
+    it is said which cells are positive, all others are negative, and only blank cells are gaps.
     """
-    reader = LabelReader(tasks)
+    reader = LabelReader(tasks, positive)
     labels = reader(table)
     reader.finish()
+    check_positive(table, tasks, labels, positive)
     return labels
 
 
 class LabelReader:
     """Reads the labels of a file some rows at a time; see `read_labels`."""
 
-    def __init__(self, tasks: Sequence[str]) -> None:
+    def __init__(self, tasks: Sequence[str], positive: str | Sequence[str] | None = None) -> None:
         self._tasks = tasks
+        self._positive = None if positive is None else {_canonical(cell) for cell in name_list(positive)}
         self._seen = torch.zeros(2, len(tasks), dtype=torch.bool)  # whether a task has 0, 1
         self._minus_one: dict[str, tuple[Path, int]] = {}  # where a task first has -1
 
     def __call__(self, table: Table) -> Tensor:
         """Labels of some rows, `int8 [n, m]`."""
+        if self._positive is not None:
+            return torch.stack([self._read_chosen(table, name, self._positive) for name in self._tasks], 1)
         values = table.matrix(self._tasks)
         minus_one = values == MISSING
         labels = torch.where((values == 0) | (values == 1), values, _WRONG)
@@ -76,6 +144,12 @@ class LabelReader:
         self._seen |= torch.stack([(labels == value).any(0) for value in (0, 1)])
         return labels
 
+    def _read_chosen(self, table: Table, name: str, positive: Collection[str]) -> Tensor:
+        """The labels `[n]` of a column of which it is said what is positive."""
+        codes, names = table.names(name)
+        signs = [*(int(_canonical(cell) in positive) for cell in names), MISSING]
+        return torch.tensor(signs, dtype=torch.int8)[codes]
+
     def _read_words(self, table: Table, name: str, labels: Tensor) -> None:
         """Fill in the labels `[n]` of a column that says yes and no, or true and false."""
         codes, names = table.names(name)
@@ -85,10 +159,15 @@ class LabelReader:
         if bool((labels == _WRONG).any()):
             row = int((labels == _WRONG).nonzero()[0])
             path, place = table.locate(row)
+            counts = torch.bincount(codes[codes != GAP], minlength=len(names)).tolist()
+            few = 2 <= len(names) <= _SHOWN
+            cells = f"; its cells are {', '.join(map(repr, names))}" if few else ""
+            rarest = min(zip(counts, names, strict=True))[1] if few else "CELL"
             raise TableError(
                 path,
-                f"label column {name!r} has {table.cells(name)[row]!r} in data row {place}",
-                "write labels as 1 and 0, and leave a label that is not known blank",
+                f"label column {name!r} has {table.cells(name)[row]!r} in data row {place}{cells}",
+                "write labels as 1 and 0, and leave a label that is not known blank; or say which cells are "
+                f"positive, all others being negative ({shlex.quote(f'data.positive={rarest}')})",
             )
 
     def finish(self) -> None:
@@ -100,8 +179,31 @@ class LabelReader:
                     path,
                     f"label column {task!r} has 1 and -1 (data row {row}) but no 0, so -1 may mean negative "
                     "or not known",
-                    "write negatives as 0, and leave a label that is not known blank",
+                    "write negatives as 0, and leave a label that is not known blank; or, if -1 means "
+                    "negative, say so: data.positive=1",
                 )
+
+
+def check_positive(
+    table: Table, tasks: Sequence[str], labels: Tensor, positive: str | Sequence[str] | None
+) -> None:
+    """Refuse label columns that have none of the cells that were said to be positive."""
+    lacking = [] if positive is None else (labels != 1).all(0).nonzero().flatten().tolist()
+    if lacking:
+        task = tasks[lacking[0]]
+        found = table.names(task).names if task in table.column_names else []
+        raise TableError(
+            table.path,
+            f"label column {task!r} has no cell that is positive by data.positive={positive}"
+            + (f", but {first_few(found, _SHOWN)}" if found else ""),
+            "name cells of this column (data.positive=CELL), or leave it out of the labels",
+        )
+
+
+def _canonical(cell: str) -> str:
+    """A cell such that those that say the same number are the same."""
+    value = number(cell)
+    return f"{value:.17g}" if math.isfinite(value) else cell.strip()
 
 
 def choose_split(
@@ -147,7 +249,7 @@ def choose_split(
         return read_split(table, split_column, fractions, seed)
     groups = None if group is None else table.names(group).codes
     if groups is not None:
-        table.refuse_rows(groups == GAP, f"a blank cell in column {group!r}, which says their group")
+        table.refuse_rows(groups == GAP, f"a blank cell in column {group!r}, which says their group", "group")
     times = None if time is None else _times(table, time)
     sizes = [len(table)] if sizes is None else sizes
     rows, shares = sizes[0], check_fractions(fractions)
@@ -180,7 +282,7 @@ def _times(table: Table, name: str) -> Tensor:
     if bool(values.isinf().any()):
         values = Date(name).values(table)
     table.refuse_rows(
-        ~values.isfinite(), f"neither a number nor a date such as 2024-01-31 in column {name!r}"
+        ~values.isfinite(), f"neither a number nor a date such as 2024-01-31 in column {name!r}", "time"
     )
     return values
 
@@ -192,5 +294,5 @@ def read_split(table: Table, column: str | None, fractions: Sequence[float], see
     codes, names = table.names(column)
     parts = torch.tensor([*(SPLITS.index(n.lower()) if n.lower() in SPLITS else GAP for n in names), GAP])
     part = parts[codes]
-    table.refuse_rows(part == GAP, f"none of {SPLITS} in column {column!r}")
+    table.refuse_rows(part == GAP, f"none of {', '.join(SPLITS)} in column {column!r}", "split_column")
     return {name: (part == index).nonzero().flatten() for index, name in enumerate(SPLITS)}

@@ -64,7 +64,9 @@ class MoleculeEncoder:
 
     def batches(self, path: Path) -> Iterator[NewRows]:
         """The rows of a file, some at a time, with its own columns."""
-        names = next(read_batches(Path(path))).column_names
+        head = next(read_batches(Path(path)))
+        head.check_needed([self.smiles])
+        names = head.column_names
         for table in read_batches(Path(path), text=names):
             cells = {name: table.cells(name) for name in names}
             texts = table.cells(self.smiles)
@@ -101,9 +103,10 @@ def build_cache(
     featurizer: Featurizer,
     workers: int,
     progress: Progress | None,
+    positive: str | Sequence[str] | None = None,
 ) -> Path:
     """Featurize the molecules of a table and write them with their labels to a cache folder."""
-    texts, labels = table.cells(smiles), read_labels(table, tasks)
+    texts, labels = table.cells(smiles), read_labels(table, tasks, positive)
     arrays = featurizer(texts, workers, progress)
     facts = {
         "smiles": smiles,
@@ -133,6 +136,11 @@ def open_dataset(
     """
     tensors, facts = cache.read(folder)
     usable = torch.nonzero(tensors["usable"]).squeeze(1)
+    if not len(usable):
+        raise ValueError(
+            f"{name}: RDKit cannot read any of the {len(tensors['usable'])} SMILES in column "
+            f"{facts['smiles']!r}; name the column that has them (data.smiles=NAME)"
+        )
     if isinstance(split, Mapping):
         parts = {part: split[part][tensors["usable"][split[part]]] for part in SPLITS}
     else:

@@ -47,6 +47,7 @@ class PreparedTable(Table):
     checksums: Sequence[str] = ()  # of values and codes
     first: int = 0
     taken: tuple[Table, Tensor] | None = None
+    commas: bool = False
     _copied: list[Any] = field(default_factory=lambda: [None, None], repr=False)  # a place, columns from it
     _lock: Any = field(default_factory=Lock, repr=False, compare=False)
 
@@ -57,7 +58,8 @@ class PreparedTable(Table):
         files = [(Path(path), rows) for path, rows in facts["files"]]
         checksums = [cache.checksums(folder)[name] for name in ("values", "codes")]
         values, codes, labels = (arrays[name] for name in ("values", "codes", "labels"))
-        return PreparedTable(files[0][0], values, codes, labels, facts, files, checksums)
+        commas = facts.get("commas", False)
+        return PreparedTable(files[0][0], values, codes, labels, facts, files, checksums, commas=commas)
 
     def __len__(self) -> int:
         return len(self.values)
@@ -70,7 +72,7 @@ class PreparedTable(Table):
     def numbers(self, name: str) -> Tensor:
         """A column as float64 `[n]`; see `Table`."""
         if name in self.facts["names"]:
-            return self.names(name).numbers()
+            return self.names(name).numbers(self.commas)
         self.check_column(name)
         place = self.facts["numbers"].index(name)
         start = place - place % _COLUMNS
@@ -99,7 +101,8 @@ class PreparedTable(Table):
     def take(self, rows: Tensor) -> PreparedTable:
         """Some rows of this table, in memory."""
         values, codes, labels = (array[rows] for array in (self.values, self.codes, self.labels))
-        return PreparedTable(self.path, values, codes, labels, self.facts, taken=(self, rows))
+        taken = (self, rows)
+        return PreparedTable(self.path, values, codes, labels, self.facts, taken=taken, commas=self.commas)
 
 
 class TableRows:
@@ -154,6 +157,7 @@ def prepare_table(
     tasks: Sequence[str],
     text: Sequence[str],
     progress: Progress | None = None,
+    positive: str | Sequence[str] | None = None,
 ) -> Path:
     """Read tables, one after the other, into a cache folder.
 
@@ -164,10 +168,13 @@ def prepare_table(
         tasks: Label columns.
         text: Columns that are kept as names in any case.
         progress: Called with the number of rows that are done.
+        positive: Cells of labels that mean positive, if they are not 1; see `read_labels`.
     """
     kept_as_text = set(text)
     with one_thread():
-        while found := _write(folder, paths, columns, tasks, kept_as_text, progress):
+        while found := _write(
+            folder, paths, columns, LabelReader(tasks, positive), tasks, kept_as_text, progress
+        ):
             kept_as_text |= found
     return folder
 
@@ -180,14 +187,16 @@ def _write(
     folder: Path,
     paths: Sequence[Path],
     columns: Sequence[str],
+    read_labels: LabelReader,
     tasks: Sequence[str],
     text: set[str],
     progress: Progress | None,
 ) -> set[str]:
     """Write the cache; if columns that are not `text` have names in them, nothing but these columns."""
     numeric, named = ([c for c in columns if (c in text) is kind] for kind in (False, True))
-    read_labels, places = LabelReader(tasks), {name: dict[str, int]() for name in named}
+    places = {name: dict[str, int]() for name in named}
     files: list[list[Any]] = []  # paths, and numbers of rows
+    commas = True
     sizes = []  # rows of each of `paths`
 
     def arrays(table: Table) -> tuple[Table, dict[str, Any]]:
@@ -209,6 +218,7 @@ def _write(
                     for table, parts in prepared:
                         for name, rows in parts.items():
                             writer.append(name, rows)
+                        commas &= table.commas
                         files += [[str(table.path), 0]] if table.first == 0 else []
                         files[-1][1] += len(table)
                         if progress is not None:
@@ -218,7 +228,13 @@ def _write(
                     raise TableError(path, "it has a header and no rows", "give it rows to train on")
             read_labels.finish()
             names = {name: list(known) for name, known in places.items()}
-            writer.facts |= {"numbers": numeric, "names": names, "files": files, "sizes": sizes}
+            writer.facts |= {
+                "numbers": numeric,
+                "names": names,
+                "files": files,
+                "sizes": sizes,
+                "commas": commas,
+            }
     except _TextFound as found:
         return set(found.args[0])
     return set()
@@ -234,23 +250,27 @@ def _codes(table: Table, places: dict[str, dict[str, int]]) -> Tensor:
     return torch.cat(columns, 1)
 
 
-def fitted_columns(folder: Path, table: PreparedTable, names: Sequence[str], rows: Tensor) -> ColumnEncoder:
+def fitted_columns(
+    folder: Path, table: PreparedTable, names: Sequence[str], rows: Tensor, leave_out: bool
+) -> ColumnEncoder:
     """The encoder of columns for these training rows; it is kept beside the cache."""
-    key = hashlib.sha256(json.dumps([*names]).encode() + rows.numpy().tobytes()).hexdigest()[:12]
+    key = hashlib.sha256(
+        json.dumps([*names, *[None] * leave_out]).encode() + rows.numpy().tobytes()
+    ).hexdigest()[:12]
     kept = folder.with_name(f"{folder.name}-{key}.json")
     try:
         return ColumnEncoder.from_json(without_checksum(json.loads(kept.read_text(encoding="utf-8"))))
     except (OSError, ValueError, KeyError, TypeError):
-        encoder = fit_columns(table, names, rows)
+        encoder = fit_columns(table, names, rows, leave_out=leave_out)
         write_whole(kept, json.dumps(with_checksum(encoder.to_json())))
         return encoder
 
 
 def encode_rows(
-    folder: Path, table: PreparedTable, names: Sequence[str], rows: Tensor
+    folder: Path, table: PreparedTable, names: Sequence[str], rows: Tensor, leave_out: bool
 ) -> tuple[Tensor | TableRows, ColumnEncoder]:
-    """Columns as model inputs, and their encoder, fitted to training rows."""
-    encoder = fitted_columns(folder, table, names, rows)
+    """Columns as model inputs, and their encoder, fitted to training rows; see `fit_columns`."""
+    encoder = fitted_columns(folder, table, names, rows, leave_out)
     return encoded(table, encoder), encoder
 
 

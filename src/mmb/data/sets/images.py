@@ -2,9 +2,10 @@
 
 PNG, JPEG and what else Pillow reads, 16-bit images, and DICOM with the extra `dicom`. Images become squares
 of one size, decoded once by worker processes and cached under the root by their names, sizes and times of
-change. They are augmented on the device. Labels: 1 / 0 (also true / false, yes / no), blank if not known.
-Split at random by the seed, also stratified by labels or with groups, such as patients, kept whole; into
-folds; in order of time; by a column that says train, valid or test; or by a file for each part.
+change. They are augmented on the device. Labels: 1 / 0 (also true / false, yes / no, positive / negative, or
+what `positive` says), blank if not known. Split at random by the seed, also stratified by labels or with
+groups, such as patients, kept whole; into folds; in order of time; by a column that says train, valid or
+test; or by a file for each part.
 """
 
 import hashlib
@@ -29,8 +30,9 @@ from mmb.data.inputs.image_files import ImageEncoder
 from mmb.data.inputs.images import Pixels
 from mmb.data.inputs.label_columns import (
     check_columns,
-    choose_columns,
+    choose_labels,
     choose_split,
+    find_columns,
     name_list,
     own_parts,
     read_labels,
@@ -75,6 +77,7 @@ def load(
     root: str | Path | None = None,
     suffix: str = "",
     labels: str | Sequence[str] | None = None,
+    positive: str | Sequence[str] | None = None,
     drop: str | Sequence[str] = (),
     split: Literal["random", "stratified"] = "random",
     split_column: str | None = None,
@@ -103,8 +106,11 @@ def load(
         image: Name of the column with file names.
         root: Folder that these names start from; by default that of the CSV file.
         suffix: Added to every name, such as `.jpg`.
-        labels: Names of the label columns; by default all columns that are not used otherwise.
-        drop: Columns to leave out, such as identifiers.
+        labels: Names of the label columns, or patterns such as `finding_*`; by default all columns that are
+            not used otherwise, and do not mostly hold something else.
+        positive: Cells that mean positive; all others that are not blank are negative. By default labels
+            are 1 and 0, yes and no, and the like.
+        drop: Columns to leave out, such as identifiers; names or patterns.
         split: `"random"`, or `"stratified"`: positives of every task in every part, where there are enough.
         split_column: Column that says train, valid or test for each row.
         group: Column that says which rows belong together, such as a patient: no group is divided.
@@ -131,12 +137,13 @@ def load(
     tables = _read(path, valid_path, test_path)
     table = joined(tables, tables[0].column_names)
     changes = check_names(name_list(augment))
-    aside = [image, *name_list(drop), *filter(None, (split_column, group, time))]
-    check_columns(table, image=[image], drop=name_list(drop))
+    dropped = find_columns(table, drop)
+    aside = [image, *dropped, *filter(None, (split_column, group, time))]
+    check_columns(table, image=[image], drop=dropped)
     check_columns(table, split_column=[split_column], group=[group], time=[time])
-    tasks = choose_columns(table, "labels", labels, aside)
+    tasks, left_out = choose_labels(table, labels, aside, positive)
     check_columns(table, labels=tasks)
-    label_matrix = read_labels(table, tasks)
+    label_matrix = read_labels(table, tasks, positive)
     parts = choose_split(
         table,
         label_matrix,
@@ -177,9 +184,11 @@ def load(
         ),
         details={
             "path": str(path),
+            "split": split,
             "seed": seed,
             "size": size,
             "unusable_rows": torch.nonzero(~usable).squeeze(1).tolist(),
+            "left_out": left_out,
         },
     )
 

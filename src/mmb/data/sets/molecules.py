@@ -11,7 +11,7 @@ otherwise.
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Literal
 
@@ -20,7 +20,7 @@ from mmb.data.files import cache
 from mmb.data.files.archives import checksum_of
 from mmb.data.files.table_formats import read_table, read_training_table
 from mmb.data.inputs.featurize import Features, Featurizer
-from mmb.data.inputs.label_columns import check_columns, choose_columns, name_list, read_split
+from mmb.data.inputs.label_columns import check_columns, choose_labels, find_columns, name_list, read_split
 from mmb.data.inputs.molecule_cache import build_cache, open_dataset
 
 
@@ -30,6 +30,7 @@ def prepare(
     path: str | Path,
     smiles: str = "smiles",
     labels: str | Sequence[str] | None = None,
+    positive: str | Sequence[str] | None = None,
     drop: str | Sequence[str] = (),
     features: Features = "graph",
     radius: int = 2,
@@ -38,17 +39,36 @@ def prepare(
     progress: Progress | None = None,
 ) -> Path:
     """Compute the features of every molecule once; options are those of `load`, and how many processes."""
+    return _prepare(root, path, smiles, labels, positive, drop, features, radius, bits, workers, progress)[0]
+
+
+def _prepare(
+    root: Path,
+    path: str | Path,
+    smiles: str,
+    labels: str | Sequence[str] | None,
+    positive: str | Sequence[str] | None,
+    drop: str | Sequence[str],
+    features: Features,
+    radius: int,
+    bits: int,
+    workers: int = 2,
+    progress: Progress | None = None,
+) -> tuple[Path, dict[str, str]]:
+    """The folder of the cache, and the columns that are no labels, with the reason."""
     path = Path(path)
     featurizer = Featurizer(features, radius, bits, strict=True, scaffolds=True)
     table = read_training_table(path)
-    check_columns(table, smiles=[smiles], drop=name_list(drop))
-    tasks = choose_columns(table, "labels", labels, [smiles, *name_list(drop)])
+    dropped = find_columns(table, drop)
+    check_columns(table, smiles=[smiles], drop=dropped)
+    tasks, left_out = choose_labels(table, labels, [smiles, *dropped], positive)
     check_columns(table, labels=tasks)
-    key = json.dumps([checksum_of(path), smiles, tasks, asdict(featurizer), "canonical"])
+    what = [checksum_of(path), smiles, tasks, asdict(featurizer), "canonical"]
+    key = json.dumps(what if positive is None else [*what, name_list(positive)])
     folder = root / "molecules" / hashlib.sha256(key.encode()).hexdigest()[:16]
-    if cache.is_intact(folder):
-        return folder
-    return build_cache(folder, table, smiles, tasks, featurizer, workers, progress)
+    if not cache.is_intact(folder):
+        build_cache(folder, table, smiles, tasks, featurizer, workers, progress, positive)
+    return folder, left_out
 
 
 def load(
@@ -57,6 +77,7 @@ def load(
     path: str | Path,
     smiles: str = "smiles",
     labels: str | Sequence[str] | None = None,
+    positive: str | Sequence[str] | None = None,
     drop: str | Sequence[str] = (),
     split: Literal["scaffold", "random", "stratified"] = "scaffold",
     folds: int = 0,
@@ -74,8 +95,11 @@ def load(
         root: The cache is in `root/molecules`.
         path: The file: CSV with a header line, UTF-8 (tab-separated if its name ends in `.tsv`).
         smiles: Name of the column with SMILES.
-        labels: Names of the label columns; by default all columns but `smiles`, `drop`, `split_column`.
-        drop: Columns to leave out, such as identifiers.
+        labels: Names of the label columns, or patterns such as `assay_*`; by default all columns but
+            `smiles`, `drop`, `split_column` and those that mostly hold something else.
+        positive: Cells that mean positive; all others that are not blank are negative. By default labels
+            are 1 and 0, yes and no, and the like.
+        drop: Columns to leave out, such as identifiers; names or patterns.
         split: `"scaffold"`, `"random"`, or `"stratified"`: positives of every task in every part, where there
             are enough. Not used if there is a `split_column`.
         folds: Divide the molecules into so many folds, at least 3; 0 for none. No scaffold is divided if the
@@ -89,14 +113,14 @@ def load(
         bits: Length of the fingerprint.
     """
     aside = [*name_list(drop), *([split_column] if split_column else [])]
-    folder = prepare(
-        root, path=path, smiles=smiles, labels=labels, drop=aside, features=features, radius=radius, bits=bits
-    )
+    folder, left_out = _prepare(root, path, smiles, labels, positive, aside, features, radius, bits)
     if split_column is None:
-        return open_dataset(
+        dataset = open_dataset(
             "molecules", folder, split, fractions, seed, folds=folds, fold=fold, together=True
         )
+        return replace(dataset, details={**dataset.details, "left_out": left_out})
     if folds or split != "scaffold":
         raise ValueError("split_column says all there is to say: leave out split and folds")
     parts = read_split(read_table(Path(path)), split_column, fractions, seed)
-    return open_dataset("molecules", folder, parts)
+    dataset = open_dataset("molecules", folder, parts)
+    return replace(dataset, details={**dataset.details, "left_out": left_out})

@@ -3,9 +3,11 @@
 CSV or TSV (separators are found, `.gz` and `.zst` are expanded), Parquet, Arrow, or a folder of such files.
 Features: numbers are standardized and gaps filled with the median, and so are columns of many dates; other
 columns are one-hot, very many names hashed; all learned from the training rows and remembered in the encoder,
-so that new files are encoded identically. Labels: 1 / 0 (also true / false, yes / no), blank if not known, or
--1 in a column that has zeros. Split at random by the seed, also stratified by labels or with groups kept
-whole; into folds; in order of time; by a column that says train, valid or test; or by a file for each part.
+so that new files are encoded identically. Columns that say nothing, such as identifiers, free text and blank
+ones, are left out, unless they are named as features. Labels: 1 / 0 (also true / false, yes / no, positive /
+negative, or what `positive` says), blank if not known, or -1 in a column that has zeros. Split at random by
+the seed, also stratified by labels or with groups kept whole; into folds; in order of time; by a column that
+says train, valid or test; or by a file for each part.
 
 A text file of up to 16 MB is read as it is. Other tables are prepared once, in `root/table`, as columns on
 disk, of which training reads only the rows it draws. Of more than a million training rows, features are
@@ -31,8 +33,10 @@ from mmb.data.inputs.divided_rows import DividedTable, own_files
 from mmb.data.inputs.fit_columns import fit_columns
 from mmb.data.inputs.label_columns import (
     check_columns,
+    check_positive,
     choose_columns,
     choose_split,
+    find_columns,
     name_list,
     own_parts,
     read_labels,
@@ -42,7 +46,10 @@ from mmb.data.inputs.table_cache import PreparedTable, encode_rows, prepare_tabl
 _SMALL = 1 << 24  # bytes of text that are read as they are
 Roles = tuple[list[str], list[str], list[str]]
 """Columns of labels, of features, and those that say how rows are split."""
-Opened = tuple[Table, Tensor, Sequence[int], Callable[[Sequence[str], Tensor], tuple[Inputs, ColumnEncoder]]]
+Positive = str | Sequence[str] | None
+"""Cells that mean positive, if labels are not 1 and 0."""
+Encode = Callable[[Sequence[str], Tensor, bool], tuple[Inputs, ColumnEncoder]]
+Opened = tuple[Table, Tensor, Sequence[int], Encode]
 """A table, its labels, rows of each of its paths, and how columns are encoded, given training rows."""
 
 
@@ -51,6 +58,7 @@ def prepare(
     *,
     path: str | Path,
     labels: str | Sequence[str],
+    positive: str | Sequence[str] | None = None,
     features: str | Sequence[str] | None = None,
     drop: str | Sequence[str] = (),
     split_column: str | None = None,
@@ -65,21 +73,27 @@ def prepare(
     if all(map(_is_small, paths)):
         return root
     roles = _roles(next(read_batches(paths[0])), labels, features, drop, split_column, group, time)
-    return _prepare(root, paths, roles, [name for name in (split_column, group) if name], progress)
+    return _prepare(root, paths, roles, [name for name in (split_column, group) if name], positive, progress)
 
 
 def _prepare(
-    root: Path, paths: Sequence[Path], roles: Roles, text: Sequence[str], progress: Progress | None = None
+    root: Path,
+    paths: Sequence[Path],
+    roles: Roles,
+    text: Sequence[str],
+    positive: Positive = None,
+    progress: Progress | None = None,
 ) -> Path:
     """Prepare tables, with some columns kept as names."""
     tasks, columns, others = roles
     files = [(str(file.absolute()), file.stat()) for each in paths for file in table_files(each)]
     versions = [[name, stat.st_size, stat.st_mtime_ns] for name, stat in files]
     what = [[str(file.absolute()) for file in paths], columns, others, tasks, text]
+    what = what if positive is None else [*what, name_list(positive)]
     key, version = (hashlib.sha256(json.dumps(part).encode()).hexdigest()[:12] for part in (what, versions))
     folder = root / "table" / f"{key}-{version}"
     if not cache.is_intact(folder):
-        prepare_table(folder, paths, [*columns, *others], tasks, text, progress)
+        prepare_table(folder, paths, [*columns, *others], tasks, text, progress, positive)
         remove_old(folder)
     return folder
 
@@ -89,6 +103,7 @@ def load(
     *,
     path: str | Path,
     labels: str | Sequence[str],
+    positive: str | Sequence[str] | None = None,
     features: str | Sequence[str] | None = None,
     drop: str | Sequence[str] = (),
     split: Literal["random", "stratified"] = "random",
@@ -108,9 +123,12 @@ def load(
     Args:
         root: What is prepared is in `root/table`; a folder there may be removed at any time.
         path: A file with a header line, or Parquet or Arrow; or a folder of them, with the same columns.
-        labels: Names of the label columns, one task each; a list, or one string with commas.
-        features: Names of the feature columns; all other columns by default.
-        drop: Columns to leave out, such as identifiers.
+        labels: Names of the label columns, one task each; a list, or one string with commas. Patterns, such
+            as `assay_*`, stand for all columns that match.
+        positive: Cells that mean positive, such as `malignant`; all others that are not blank are negative.
+            By default labels are 1 and 0, yes and no, and the like.
+        features: Names of the feature columns, or patterns; all other columns by default.
+        drop: Columns to leave out, such as identifiers; names or patterns.
         split: `"random"`, or `"stratified"`: positives of every task in every part, where there are enough.
         split_column: Column that says `train`, `valid` or `test` for each row.
         group: Column that says which rows belong together, such as a patient: no group is divided.
@@ -129,15 +147,17 @@ def load(
     if divide and own:
         raise ValueError("divide: rows of one folder are divided; leave out valid_path and test_path")
     paths = own_files(Path(path)) if divide else paths
-    roles = _roles(next(read_batches(paths[0])), labels, features, drop, split_column, group, time)
+    head = next(read_batches(paths[0]))
+    roles = _roles(head, labels, features, drop, split_column, group, time)
     tasks, columns, _ = roles
     as_text = [name for name in (split_column, group) if name]
     if divide:
-        table, matrix, sizes, encode = _open_divided(root, Path(path), paths, roles, as_text)
+        table, matrix, sizes, encode = _open_divided(root, Path(path), paths, roles, as_text, positive)
     elif all(map(_is_small, paths)):
-        table, matrix, sizes, encode = _open_small(paths, roles)
+        table, matrix, sizes, encode = _open_small(paths, roles, positive)
     else:
-        table, matrix, sizes, encode = _open_prepared(root, paths, roles, as_text)
+        table, matrix, sizes, encode = _open_prepared(root, paths, roles, as_text, positive)
+    check_positive(table, tasks, matrix, positive)
     parts = choose_split(
         table,
         matrix,
@@ -152,7 +172,7 @@ def load(
         sizes=sizes,
         own=own,
     )
-    inputs, encoder = encode(columns, parts["train"])
+    inputs, encoder = encode(columns, parts["train"], features is None)
     return Dataset(
         name="table",
         inputs=inputs,
@@ -160,33 +180,45 @@ def load(
         split=parts,
         task_names=tuple(tasks),
         encoder=encoder,
-        details={"path": str(path), "seed": seed, "features": list(encoder.feature_names)},
+        details={
+            "path": str(path),
+            "split": split,
+            "seed": seed,
+            "features": list(encoder.feature_names),
+            "left_out": {**_unusable(head), **encoder.left_out} if features is None else {},
+        },
     )
 
 
-def _open_small(paths: Sequence[Path], roles: Roles) -> Opened:
+def _open_small(paths: Sequence[Path], roles: Roles, positive: Positive) -> Opened:
     """Files of text, read as they are."""
     texts = [read_training_table(file) for file in paths]
     tasks, columns, others = roles
     table = joined(texts, [*tasks, *columns, *others])
 
-    def encode(names: Sequence[str], rows: Tensor) -> tuple[Inputs, ColumnEncoder]:
-        encoder = fit_columns(table, names, rows)
+    def encode(names: Sequence[str], rows: Tensor, leave_out: bool) -> tuple[Inputs, ColumnEncoder]:
+        encoder = fit_columns(table, names, rows, leave_out=leave_out)
         return encoder.encode(table)[0], encoder
 
-    return table, read_labels(table, tasks), [len(text) for text in texts], encode
+    return table, read_labels(table, tasks, positive), [len(text) for text in texts], encode
 
 
-def _open_prepared(root: Path, paths: Sequence[Path], roles: Roles, text: Sequence[str]) -> Opened:
+def _open_prepared(
+    root: Path, paths: Sequence[Path], roles: Roles, text: Sequence[str], positive: Positive
+) -> Opened:
     """Tables of any size, prepared on disk."""
-    folder = _prepare(root, paths, roles, text)
+    folder = _prepare(root, paths, roles, text, positive)
     table = PreparedTable.open(folder)
     return table, table.labels, table.facts["sizes"], partial(encode_rows, folder, table)
 
 
-def _open_divided(root: Path, path: Path, paths: Sequence[Path], roles: Roles, text: Sequence[str]) -> Opened:
+def _open_divided(
+    root: Path, path: Path, paths: Sequence[Path], roles: Roles, text: Sequence[str], positive: Positive
+) -> Opened:
     """A folder of tables, of which each process prepares some."""
-    table = DividedTable.open(path, lambda more: _prepare(root, paths, roles, sorted({*text, *more})))
+    table = DividedTable.open(
+        path, lambda more: _prepare(root, paths, roles, sorted({*text, *more}), positive)
+    )
     return table, table.labels, [len(table)], table.encode_rows
 
 
@@ -205,8 +237,16 @@ def _roles(
 ) -> Roles:
     """What each column is for."""
     others = [name for name in (split_column, group, time) if name is not None]
-    tasks = choose_columns(table, "labels", labels)
-    columns = choose_columns(table, "features", features, [*tasks, *name_list(drop), *others])
-    check_columns(table, labels=tasks, features=columns, drop=name_list(drop))
+    dropped = find_columns(table, drop)
+    tasks = choose_columns(table, "labels", find_columns(table, labels, [*dropped, *others]))
+    aside = [*tasks, *dropped, *others, *(_unusable(table) if features is None else ())]
+    columns = choose_columns(table, "features", features, aside)
+    check_columns(table, labels=tasks, features=columns, drop=dropped)
     check_columns(table, split_column=[split_column], group=[group], time=[time])
     return tasks, columns, others
+
+
+def _unusable(table: Table) -> dict[str, str]:
+    """Columns whose type says that they cannot be used, with the reason."""
+    found = {name: table.unusable(name) for name in table.column_names}
+    return {name: reason for name, reason in found.items() if reason}

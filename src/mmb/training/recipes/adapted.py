@@ -12,6 +12,7 @@ The rule, for data sets without presets of their own:
 """
 
 import math
+from collections.abc import Callable
 
 from mmb.data import Dataset
 from mmb.training.recipes.components import load_data
@@ -28,18 +29,24 @@ _FEW_POSITIVES, _RICH = 2.0, 0.5
 _OWN = ("csv", "table", "molecules", "images")  # data sets of which nothing is known beforehand
 
 
-def adapted(fragment: Fragment, keep_batch: bool = False) -> Fragment:
+def adapted(
+    fragment: Fragment, keep_batch: bool = False, seen: Callable[[Dataset], None] | None = None
+) -> Fragment:
     """What the rule adds to a fragment whose data are a user's own: keys that it does not state.
 
     Args:
         fragment: The recipe so far; its data are loaded.
         keep_batch: Whether to leave the batch size as it is, for comparisons with methods that draw tasks.
+        seen: Called with the data.
     """
     section = resolve({"method": "ce", **fragment}).data
     if section["name"] not in _OWN:
         return {}
+    dataset = load_data(section)
+    if seen is not None:
+        seen(dataset)
     stated = flatten(fragment)
-    found = flatten(adapted_to(load_data(section)))
+    found = flatten(adapted_to(dataset))
     skipped = {"training.epochs"} if "training.steps" in stated else set()
     skipped |= {"sampler.batch_size"} if keep_batch else set()
     return nest({key: value for key, value in found.items() if key not in {*stated, *skipped}})

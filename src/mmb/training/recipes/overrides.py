@@ -14,6 +14,7 @@ from mmb.training.recipes.layers import name_in
 from mmb.training.recipes.nested import Fragment, merge, nest
 from mmb.training.recipes.recipe import SETTINGS, Recipe, RecipeError
 
+_QUOTES, _NULL = ("[", "'", '"'), ("", "~", "null", "Null", "NULL")  # of texts: read as YAML; none
 _NAMES = ("method", "data", "data.name", "model", "model.name")
 
 
@@ -56,6 +57,9 @@ def _parse_override(text: str, texts: Container[str]) -> tuple[str, Any]:
     key, sign, value = text.partition("=")
     if not sign or not key:
         raise RecipeError(f"expected key=value, got {text!r}")
+    plain = value.strip()
+    if key in texts and not plain.startswith(_QUOTES):  # whatever YAML would make of it
+        return key, None if plain in _NULL else plain
     try:
         parsed = yaml.safe_load(value)
         if key in texts and parsed is not None:

@@ -187,7 +187,7 @@ def predict_file(
         runs: A finished run; or several of the same data and split, whose scores are averaged.
         source: The file with new rows: a table with the feature columns of the training data, in any format
             that is read for training, or images.
-        target: The file to write: Parquet if its name ends in `.parquet`, else CSV.
+        target: The file to write: CSV, or by its name `.tsv` or `.parquet`.
         fpr: False positive rate of the decisions; that of the recipe by default. It is that of the
             validation rows, or with `confidence` the most that new rows have.
         tpr: Instead, the least true positive rate that new rows have.
@@ -196,12 +196,14 @@ def predict_file(
 
     Returns:
         How many rows there were, how many were not usable and why, how many were called positive for each
-        task, the names of the tasks that were not trained, and what is promised.
+        task, the names of the tasks that were not trained, columns with names that no training row has, tasks
+        of which the input has labels, and what is promised.
 
     Raises:
         RunError: If a run is not finished, its data does not define how to read new files, runs cannot be
             averaged, or names of tasks clash with those of other columns.
-        ValueError: If a rate is out of range, or source and target are the same file.
+        ValueError: If a rate is out of range, source and target are the same file, or the target is named
+            like something else than a table.
         DataError: If the file is missing or lacks a column.
     """
     if target.exists() and target.samefile(source):
@@ -211,6 +213,7 @@ def predict_file(
     header = task_columns(averaged.task_names)
     trained, known = torch.tensor(averaged.trained), ~threshold.isnan()
     rows, reasons, positive = 0, dict[str, int](), torch.zeros(len(trained), dtype=torch.long)
+    unseen, labeled = dict[str, tuple[int, str]](), list[str]()
     with writing_table(target, header) as write:
         for batch, scores in averaged.batches(source):
             usable = torch.tensor([not problem for problem in batch.problems], dtype=torch.bool)
@@ -232,6 +235,10 @@ def predict_file(
             rows, positive = rows + len(usable), positive + decided.sum(0)
             for problem in filter(None, batch.problems):
                 reasons[problem] = reasons.get(problem, 0) + 1
+            for column, (count, name) in batch.unseen.items():
+                before, first = unseen.get(column, (0, name))
+                unseen[column] = (before + count, first)
+            labeled = [name for name in averaged.task_names if name in batch.columns]
     return {
         "input": str(source),
         "output": str(target),
@@ -243,6 +250,8 @@ def predict_file(
         "tpr": tpr,
         "positive": dict(zip(averaged.task_names, positive.tolist(), strict=True)),
         "untrained": [n for n, yes in zip(averaged.task_names, averaged.trained, strict=True) if not yes],
+        "unseen": unseen,
+        "labeled": labeled,
         "promise": None if promised is None else _promise(promised, averaged.task_names, confidence),
     }
 

@@ -3,6 +3,7 @@
 import csv
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -13,12 +14,17 @@ from mmb.training.runs.run import RunError
 
 _FORMULA = ("=", "+", "-", "@")  # how a formula starts
 _FIRST = ["row", "usable", "problem"]
-_PARQUET = (".parquet", ".pq")
+_PARQUET, _TEXT = (".parquet", ".pq"), (".csv", ".tsv", ".txt", "")
 _TOGETHER = 1 << 16  # rows of Parquet that are in memory
 
 
 def shown_name(task: str) -> str:
-    """The name of a task as a column; one that a spreadsheet would run as a formula gets a quote in front."""
+    """The name of a task as a column: `task:NAME` if the name is that of another column of predictions.
+
+    One that a spreadsheet would run as a formula gets a quote in front.
+    """
+    if task in _FIRST:
+        return f"task:{task}"
     return f"'{task}" if task.startswith(_FORMULA) else task
 
 
@@ -50,17 +56,26 @@ Writer = Callable[[Sequence[Sequence[Any]], dict[str, list[str]], Sequence[Seque
 
 @contextmanager
 def writing_table(target: Path, tasks: Sequence[str]) -> Iterator[Writer]:
-    """Write a table as a whole, some rows in memory at a time; Parquet if its name ends so, else CSV."""
+    """Write a table as a whole, some rows in memory at a time: CSV, TSV or Parquet, by its name.
+
+    ValueError if the name promises something else, such as a workbook. Devices and pipes get CSV.
+    """
+    suffix = target.suffix.lower()
+    if suffix not in (*_PARQUET, *_TEXT) and (target.is_file() or not target.exists()):
+        named = target.with_name(f"{target.name.partition('.')[0]}.csv")
+        raise ValueError(f"output: predictions are written as CSV, TSV or Parquet; got {target}, try {named}")
     target.parent.mkdir(parents=True, exist_ok=True)
-    kind = _writing_parquet if target.suffix.lower() in _PARQUET else _writing_csv
+    kind = (
+        _writing_parquet if suffix in _PARQUET else partial(_writing_text, "\t" if suffix == ".tsv" else ",")
+    )
     with replacing(target) as place, kind(place, tasks) as write:
         yield write
 
 
 @contextmanager
-def _writing_csv(place: Path, tasks: Sequence[str]) -> Iterator[Writer]:
+def _writing_text(separator: str, place: Path, tasks: Sequence[str]) -> Iterator[Writer]:
     with place.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
+        writer = csv.writer(file, delimiter=separator, lineterminator="\n")
         begun = False
 
         def write(first: Sequence[Sequence[Any]], own: dict[str, list[str]], values: Sequence[Any]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +16,7 @@ from filelock import FileLock, Timeout
 from mmb._atomic_files import sync, write_new, write_whole
 from mmb._checksums import check_signed, is_no_damage, signed, with_checksum, without_checksum
 from mmb._extras import require
+from mmb._import_paths import is_import_path
 from mmb.data import MissingDataError
 from mmb.training.recipes.nested import Fragment
 from mmb.training.recipes.reading import read_recipe
@@ -231,6 +232,12 @@ class Run:
             raise RunError(f"another process is training in {self.path}") from error
         with lock:
             yield
+
+
+def data_title(data: Mapping[str, Any]) -> str:
+    """The data of a recipe in names of folders: a user's own table is called like its file."""
+    name, path = str(data["name"]), str(data.get("path") or "")
+    return name if is_import_path(name) else Path(path).name.partition(".")[0] or name
 
 
 def folder_name(name: str) -> str:

@@ -7,7 +7,10 @@ from typing import Any
 from mmb._extras import require
 from mmb.metrics.titles import column_titles, definition, shown_metrics, value_text
 
+MOST_ROWS = 40
+"""Tasks that a terminal shows."""
 _PROSE = 24  # a longer text, and a name of any length, may be broken over lines; nothing else may
+_TITLE = 50  # a title of up to this length is not broken over lines
 _NARROWEST = 12  # that such a column may become
 
 
@@ -18,7 +21,9 @@ def make_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]
     """
     text = require("rich.text", extra="training").Text  # rich would take `[nm]` in a plain string for markup
     table = require("rich.table", extra="training").Table(
-        title=text(title, "table.title"), caption=text(caption, "table.caption") if caption else None
+        title=text(title, "table.title"),
+        caption=text(caption, "table.caption") if caption else None,
+        min_width=min(len(title), _TITLE),
     )
     for index, column in enumerate(columns):
         longest = max((len(row[index]) for row in rows if isinstance(row[index], str)), default=0)
@@ -36,6 +41,13 @@ def make_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]
     for row in rows:
         table.add_row(*(text(_cell(value)) for value in row))
     return table
+
+
+def first_rows(rows: list[list[Any]], most: int | None = MOST_ROWS) -> list[list[Any]]:
+    """The first rows of a table for a terminal, and a line that says how many more there are."""
+    if most is None or len(rows) <= most:
+        return rows
+    return [*rows[:most], [f"... {len(rows) - most} more", *[None] * (len(rows[0]) - 1)]]
 
 
 def _width(text: Any) -> int:
@@ -57,8 +69,14 @@ def as_text(table: Any) -> str:
     return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
 
 
-def result_table(result: dict[str, Any]) -> str:
-    """The table of one run: a line per task, and the mean; of validation rows if test rows were not seen."""
+def result_table(result: dict[str, Any], most: int | None = None, place: str = "") -> str:
+    """The table of one run: a line per task, and the mean; of validation rows if test rows were not seen.
+
+    Args:
+        result: Of the run.
+        most: Tasks that get a line; all by default.
+        place: Where the other lines are.
+    """
     part = "test" if "test" in result else "valid"
     max_fpr, select = result["max_fpr"], result["selected_by"]
     shown = shown_metrics(select)
@@ -66,13 +84,16 @@ def result_table(result: dict[str, Any]) -> str:
     tasks = result["tasks"]
     keys = ["name", "positives", "negatives", *(f"{part}_{key}" for key in (*shown, "fpr", "tpr"))]
     rows = [list(row) for row in zip(*(tasks[key] for key in keys), strict=True)]
+    rows = first_rows(rows, most)
     rows.append(["mean", None, None, *(result[part][key] for key in shown), None, None])
     title = f"{result['data']}, {result['method']}, seed {result['seed']}: {part} rows"
     caption = (
         f"Weights of step {result['best_step']} of {result['steps']}, selected by validation "
         f"{select}. {definition(max_fpr, select)}. FPR and TPR: at "
-        f"the threshold of FPR {max_fpr:g} on validation rows."
+        f"the threshold of FPR {max_fpr:g} on validation rows. By chance, AUC and pAUC are 0.5, and AP is "
+        "the share of positives."
     )
+    caption += f" All tasks: {place}." if place and len(tasks["name"]) > len(rows) else ""
     text = as_text(make_table(title, columns, rows, caption))
     return f"{text}\n{_branch_table(result, part)}" if "branches" in result else text
 
