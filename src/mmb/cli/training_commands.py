@@ -124,7 +124,8 @@ def suited_fragment(
     fragment = chosen_fragment(options)
     added = adapted(fragment, keep_batch, None if quiet else partial(show_data, console))
     if added and not quiet:
-        keys = ", ".join(f"{key}={value:g}" for key, value in flatten(added).items())
+        shown = {key: f"{v:g}" if isinstance(v, float) else v for key, v in flatten(added).items()}
+        keys = ", ".join(f"{key}={value}" for key, value in shown.items())
         console.say(f"chosen by the number of rows and positives: {keys}")
     return merge(added, fragment)
 

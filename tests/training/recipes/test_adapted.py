@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from mmb.data import make_dataset
-from mmb.training.recipes.adapted import adapted_to
+from mmb.training.recipes.adapted import adapted, adapted_to
 
 
 def data(rows, rate, tasks=2):
@@ -46,3 +46,29 @@ def test_tasks_without_positives_do_not_count():
     rare = data(20_000, 0.2)
     rare.labels[:, 1] = 0
     assert adapted_to(rare)["sampler"]["rich_fraction"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("positives", "options", "added"),
+    [
+        (
+            range(1, 4),
+            {},
+            {"split": "stratified"},
+        ),  # three positives: a random split leaves some part without
+        (range(1, 200, 2), {}, None),
+        (range(1, 4), {"split": "random"}, None),  # as asked
+        (range(1, 4), {"time": "t"}, None),
+        ([1], {}, None),  # a single one cannot be divided
+    ],
+)
+def test_rows_are_stratified_where_a_random_split_leaves_a_part_without_positives(
+    tmp_path, positives, options, added
+):
+    path = tmp_path / "table.csv"
+    path.write_text("x,t,y\n" + "".join(f"{row},{row},{int(row in positives)}\n" for row in range(200)))
+    fragment = {"method": "ce", "data": {"name": "table", "path": str(path), "labels": "y", **options}}
+    seen = []
+    assert adapted(fragment, seen=seen.append).get("data") == added
+    parts = [int((seen[0].labels[rows] == 1).sum()) for rows in seen[0].split.values()]
+    assert added is None or min(parts) == 1

@@ -7,12 +7,15 @@ The rule, for data sets without presets of their own:
   overfit sooner), and at most as many as make 30,000.
 - `training.evaluate_every` is a thirtieth of those fewest steps where an epoch has fewer.
 - `sampler.rich_fraction` is 0.5 if a uniform batch has fewer than two positives of the median task, else 0.
+- `data.split` is `stratified` if a random split leaves a part without positives or negatives of a task that a
+  stratified one would have.
 
 `benchmarks/adapted.py` measures it.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from mmb.data import Dataset
 from mmb.training.recipes.components import load_data
@@ -42,14 +45,30 @@ def adapted(
     section = resolve({"method": "ce", **fragment}).data
     if section["name"] not in _OWN:
         return {}
-    dataset = load_data(section)
+    dataset, stated = load_data(section), flatten(fragment)
+    found: dict[str, Any] = {}
+    if _is_plainly_random(section) and "data.split" not in stated and (lacking := _lacking(dataset)):
+        even = load_data({**section, "split": "stratified"})
+        if _lacking(even) < lacking:
+            dataset, found["data.split"] = even, "stratified"
     if seen is not None:
         seen(dataset)
-    stated = flatten(fragment)
-    found = flatten(adapted_to(dataset))
+    found |= flatten(adapted_to(dataset))
     skipped = {"training.epochs"} if "training.steps" in stated else set()
     skipped |= {"sampler.batch_size"} if keep_batch else set()
     return nest({key: value for key, value in found.items() if key not in {*stated, *skipped}})
+
+
+def _is_plainly_random(section: Mapping[str, Any]) -> bool:
+    """Whether rows are split at random, and nothing else says how."""
+    otherwise = ("time", "split_column", "valid_path", "test_path", "divide")
+    return section.get("split") == "random" and not any(section.get(key) for key in otherwise)
+
+
+def _lacking(dataset: Dataset) -> int:
+    """In how many parts, over all tasks, positives or negatives are missing."""
+    parts = (dataset.labels[rows.to(dataset.device)] for rows in dataset.split.values())
+    return sum(int(((labels == value).sum(0) == 0).sum()) for labels in parts for value in (0, 1))
 
 
 def adapted_to(dataset: Dataset) -> Fragment:
