@@ -315,6 +315,7 @@ def test_the_rate_is_kept_where_scores_are_equal(seed):
         ("batch_size", 0),
         ("steps", 0),
         ("networks", 0),
+        ("trees", 3),
         ("threshold", 1.0),
         *((name, "x") for name in ("max_fpr", "dropout", "lr", "alpha", "batch_size", "steps", "networks")),
         *((name, 2.5) for name in ("batch_size", "steps", "networks")),

@@ -47,7 +47,7 @@ def _own_torch() -> Iterator[None]:
 
 
 class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    r"""A neural network for rare events: one or many tasks, missing labels, few false alarms.
+    r"""Neural networks for rare events: one or many tasks, missing labels, few false alarms.
 
     It maximizes the area under each task's ROC curve up to a false positive rate. `predict` calls a row
     positive if its score is above the threshold at which that rate is reached, and `predict_proba` gives
@@ -55,7 +55,8 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     few networks are averaged; each is trained without a different share of the rows, and those rows determine
     probabilities and thresholds. A network is several models side by side, weighted for each task by the
     held-out rows: a perceptron, a linear model, and three that see columns through cosines or through ranges
-    between their quantiles.
+    between their quantiles. Trees, boosted and randomized, are grown without the same shares of the rows, and
+    weighted with them.
 
     `y` may be:
 
@@ -91,6 +92,8 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         networks: How many networks to train, each without a different share of the rows. Their scores are
             averaged, and the scores of the held-out rows determine probabilities and thresholds. A single
             network is trained without a quarter of the rows.
+        trees: Whether trees join the networks. They do only in `fit`, if `X` is not sparse, columns times
+            tasks are at most 1,024, and `hidden` is not empty. `partial_fit` leaves them as they are.
         threshold: Probability above which `predict` calls a row positive; None chooses one for each task, at
             `max_fpr`.
         random_state: Seed of all randomness; the global generators stay untouched.
@@ -122,6 +125,7 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         batch_size: int = 128,
         steps: int | None = None,
         networks: int = 4,
+        trees: bool = True,
         threshold: float | None = None,
         random_state: Any = None,
         verbose: int = 0,
@@ -135,6 +139,7 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self.batch_size = batch_size
         self.steps = steps
         self.networks = networks
+        self.trees = trees
         self.threshold = threshold
         self.random_state = random_state
         self.verbose = verbose
@@ -182,7 +187,8 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         tuning = "".join(f", then {each} for {name}" for name in branches)
         self._say(f"{self.networks} networks, each {steps} steps by cross-entropy{tuning}")
         fresh = FRESH if self.objective == "soup" else None
-        found = self._ensemble.cross_fit(part, stages, branches, fresh, self.batch_size, self._areas)
+        trees = bool(self.trees) and len(self.hidden) > 0
+        found = self._ensemble.cross_fit(part, stages, branches, fresh, trees, self.batch_size, self._areas)
         self.shares_ = found.shares
         self.objective_ = CONTROL if found.shares.keys() == {CONTROL} else self.objective
         self.validation_score_ = float(found.values.nanmean())
