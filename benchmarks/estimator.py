@@ -30,6 +30,7 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
 from _keel import one_task_per_class, read_keel
+from _made_sets import MADE_CHECK, MADE_CHOICE, MADE_LARGE
 from _timing import machine, print_json, print_table
 from mmb import metrics
 from mmb.data.sets import bbbp, clintox, digits, hiv, sider, synthetic, tox21
@@ -147,6 +148,16 @@ def keel(name: str) -> Callable[[int, Path | None], Split]:
     return load
 
 
+def made(name: str) -> Callable[[int, Path | None], Split]:
+    """A table of `_made_sets.py`."""
+
+    def load(seed: int, root: Path | None) -> Split:
+        return split(*MADE[name](np.random.default_rng(seed)), seed)
+
+    return load
+
+
+MADE = {**MADE_CHOICE, **MADE_CHECK, **MADE_LARGE}
 _KEEL = (
     *("contraceptive", "movement_libras", "page-blocks0", "phoneme", "satimage", "segment"),
     *("spambase", "texture", "vehicle", "vowel", "winequality-red-4", "winequality-white-3-9_vs_5"),
@@ -159,6 +170,8 @@ _MORE_KEEL = (  # on which nothing was chosen
 GROUPS = {
     "KEEL": [f"KEEL {name}" for name in _KEEL],
     "UNSEEN": [f"KEEL {name}" for name in _MORE_KEEL],
+    "MADE_CHOICE": list(MADE_CHOICE),
+    "MADE_CHECK": list(MADE_CHECK),
 }
 SETS: dict[str, Callable[[int, Path | None], Split]] = {
     "breast cancer": breast_cancer,
@@ -176,13 +189,14 @@ SETS: dict[str, Callable[[int, Path | None], Split]] = {
     "clintox": molecules(clintox),
     "hiv": molecules(hiv, rows=5000),
     **{f"KEEL {name}": keel(name) for name in (*_KEEL, *_MORE_KEEL)},
+    **{name: made(name) for name in MADE},
 }
 MOLECULES = ("tox21", "sider", "bbbp", "clintox", "hiv")
 
 
-def by_network(objective: str) -> Callable[[Split, int], np.ndarray]:
+def by_network(objective: str, trees: bool = True) -> Callable[[Split, int], np.ndarray]:
     def scores(data: Split, seed: int) -> np.ndarray:
-        model = MultiTaskAUCClassifier(objective, max_fpr=MAX_FPR, random_state=seed)
+        model = MultiTaskAUCClassifier(objective, max_fpr=MAX_FPR, trees=trees, random_state=seed)
         labels = data.y if data.y.shape[1] > 1 else data.y[:, 0]
         return model.fit(data.x, labels).decision_function(data.test_x).reshape(len(data.test_x), -1)
 
@@ -192,6 +206,8 @@ def by_network(objective: str) -> Callable[[Split, int], np.ndarray]:
 def by_task(make: Callable[[int], Any]) -> Callable[[Split, int], np.ndarray]:
     def column(data: Split, seed: int, task: int) -> np.ndarray:
         there = data.y[:, task] >= 0
+        if len(np.unique(data.y[there, task])) < 2:
+            return np.zeros(len(data.test_x))
         model = make(seed).fit(data.x[there], data.y[there, task])
         if hasattr(model, "decision_function"):
             return np.asarray(model.decision_function(data.test_x))
@@ -206,13 +222,14 @@ METHODS: dict[str, Callable[[Split, int], np.ndarray]] = {
     "pauc-pairwise": by_network("pauc-pairwise"),
     "auc": by_network("auc"),
     "ce": by_network("ce"),
+    "networks": by_network("soup", trees=False),
     "logistic": by_task(lambda seed: make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))),
     "boosting": by_task(lambda seed: HistGradientBoostingClassifier(random_state=seed)),
     "forest": by_task(lambda seed: RandomForestClassifier(random_state=seed)),
 }
 
 
-NETWORKS = ("soup", "pauc", "pauc-pairwise", "auc", "ce")
+NETWORKS = ("soup", "pauc", "pauc-pairwise", "auc", "ce", "networks")
 METRICS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     f"partial AUC up to {MAX_FPR}": lambda scores, labels: metrics.roc_auc(scores, labels, MAX_FPR),
     "average precision": metrics.average_precision,
@@ -263,7 +280,7 @@ def main() -> None:
     parser.add_argument(
         "--sets",
         nargs="+",
-        default=[one for one in SETS if not one.startswith("KEEL")],
+        default=[one for one in SETS if not one.startswith("KEEL") and one not in MADE],
         choices=[*SETS, *GROUPS],
     )
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))

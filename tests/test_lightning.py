@@ -265,3 +265,17 @@ def test_objectives_with_a_number_per_positive_need_the_rows(tmp_path):
     assert objective.level.value.abs().sum() > 0
     with pytest.raises(TypeError, match=r"\(inputs, labels\)"):
         module._as_batch(INPUTS)
+
+
+def test_loaders_with_row_numbers_validate_and_those_of_inputs_alone_predict(tmp_path):
+    model, objective, _ = make_parts("sopa")
+    module = ObjectiveModule(model, objective, OPTIMIZER)
+    loader = DataLoader(TensorDataset(INPUTS, LABELS, torch.arange(len(INPUTS))), 24)
+    trainer = make_trainer(tmp_path, max_epochs=1)
+    trainer.fit(module, loader, loader)
+    found = float(trainer.callback_metrics["valid/auc"])
+    scores = torch.cat(trainer.predict(module, DataLoader(TensorDataset(INPUTS), 24)))
+    torch.testing.assert_close(scores, model.eval()(INPUTS))
+    assert found == pytest.approx(float(metrics.roc_auc(scores, LABELS).mean()))
+    with pytest.raises(TypeError, match=r"batch: expected \(inputs, labels\)"):
+        module.validation_step(INPUTS, 0)

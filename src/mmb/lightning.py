@@ -25,8 +25,8 @@ class ObjectiveModule(LightningModule):  # type: ignore[misc]
     every checkpoint. Training batches are [`TaskBatch`][mmb.auc.TaskBatch] or
     [`DenseBatch`][mmb.auc.DenseBatch] (`Batches` makes them from a sampler), or those of an ordinary
     `DataLoader` that shuffles rows: inputs and labels `[n, m]` (`[n]` for one task), and the numbers of the
-    rows for objectives that keep a variable per positive. Batches for validation and testing are pairs of
-    inputs and labels; batches for prediction are inputs.
+    rows for objectives that keep a variable per positive. Batches for validation and testing are inputs and
+    labels, perhaps with the numbers of the rows; batches for prediction are inputs.
 
     It logs the numbers that the objective returns (`train/loss`, ...). After validation and testing, it logs
     the means over tasks of `auc`, `pauc` (McClish, up to `max_fpr`) and `ap` of all rows together, such as
@@ -135,8 +135,14 @@ class ObjectiveModule(LightningModule):  # type: ignore[misc]
 
     def validation_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
         """Keep logits and labels: a ranking needs all rows."""
-        inputs, labels = batch
+        if not isinstance(batch, tuple | list) or len(batch) not in (2, 3):
+            raise TypeError(f"batch: expected (inputs, labels) or (inputs, labels, rows), got {batch!r:.80}")
+        inputs, labels, *_ = batch
         self._seen.append((self(inputs).float(), labels))
+
+    def predict_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> Tensor:
+        """The logits of inputs; a `TensorDataset` of inputs alone makes lists of one tensor."""
+        return self(batch[0] if isinstance(batch, tuple | list) and len(batch) == 1 else batch)
 
     def test_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
         """As in validation."""

@@ -38,6 +38,16 @@ def test_the_error_names_argument_task_row_and_value(value):
         objective(sampled, data.labels[:, [2, 4]].T, torch.tensor([2, 4]))
 
 
+@pytest.mark.parametrize("name", ["scores", "labels", "weights", "rows"])
+def test_arrays_that_are_no_tensors_are_named(name):
+    labels = torch.tensor([0, 1, 0, 1])
+    batch = {"scores": torch.zeros(4), "labels": labels, "weights": torch.ones(4), "rows": torch.arange(4)}
+    objective = auc.PartialAUC(labels)
+    objective(**batch)
+    with pytest.raises(TypeError, match=rf"{name}: .*torch\.Tensor, got ndarray.*as_tensor"):
+        objective(**batch | {name: batch[name].numpy()})
+
+
 @pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf")])
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_weights_that_are_negative_or_not_finite_are_refused(name, value):

@@ -275,6 +275,21 @@ def test_own_loop_equals_backward(name):
         same({k: p.grad / 2 for k, p in named if p.grad is not None}, theirs, 1e-12)
 
 
+def test_second_derivatives_are_right_or_refused(name):
+    """The gradient may be differentiated by a weight of the loss, as in meta-learning; not by scores."""
+    data = make_data()
+    objective = make(name, data).eval()
+    batch, weight = data.dense(), torch.tensor(2.0, dtype=torch.float64, requires_grad=True)
+    parameters = list(data.model.parameters())
+    loss = objective(data.model(batch.inputs), batch.labels, rows=batch.rows)
+    first = torch.autograd.grad(weight * loss, parameters, create_graph=True)
+    (by_weight,) = torch.autograd.grad(first[0].sum(), weight, retain_graph=True)
+    torch.testing.assert_close(by_weight * weight, first[0].sum())
+    if type(objective).loss is auc.Objective.loss:  # derivatives in closed form
+        with pytest.raises(RuntimeError, match="only once"):
+            first[0].sum().backward()
+
+
 def test_any_module_with_one_output_per_task_will_do(name):
     data = make_data()
     objective = make(name, data).eval()

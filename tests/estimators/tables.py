@@ -4,7 +4,7 @@ from sklearn.datasets import make_classification
 
 from mmb.data.sets import synthetic
 
-SMALL = {"hidden": (8,), "lr": 3e-2, "steps": 70, "networks": 2, "random_state": 0}
+SMALL = {"hidden": (8,), "lr": 3e-2, "steps": 70, "networks": 2, "trees": False, "random_state": 0}
 TINY = SMALL | {"steps": 8}
 """For tests that compare models bit by bit, however good they are."""
 

@@ -226,6 +226,20 @@ def test_fits_inside_no_grad_and_inference_mode(mode):
     model.partial_fit(x, y)
 
 
+def test_another_default_device_does_not_matter():
+    x, y = binary(100)
+    plain = MultiTaskAUCClassifier(**TINY).fit(x, y)
+    torch.set_default_device("meta")  # tensors without values: anything that lands there fails
+    try:
+        model = MultiTaskAUCClassifier(**TINY).fit(x, y)
+        np.testing.assert_array_equal(model.predict_proba(x), plain.predict_proba(x))
+        assert model.score(x, y) == plain.score(x, y)
+        model.promise(x, y)
+        model.partial_fit(x, y)
+    finally:
+        torch.set_default_device("cpu")
+
+
 @pytest.mark.parametrize("objective", ["soup", "ce", "auc", "ce+auc", "pauc", "pauc-pairwise"])
 def test_fits_with_float64_as_default(objective):
     x, y = binary(100)
@@ -301,6 +315,7 @@ def test_the_rate_is_kept_where_scores_are_equal(seed):
         ("batch_size", 0),
         ("steps", 0),
         ("networks", 0),
+        ("trees", 3),
         ("threshold", 1.0),
         *((name, "x") for name in ("max_fpr", "dropout", "lr", "alpha", "batch_size", "steps", "networks")),
         *((name, 2.5) for name in ("batch_size", "steps", "networks")),

@@ -49,6 +49,13 @@ def test_names_are_asked_for_again():
         model.fit(frame.assign(city=[f"c{k}" for k in range(len(frame))]), y)
 
 
+def test_columns_of_the_same_name_are_refused():
+    columns, y = _columns()
+    frame = pd.DataFrame(columns)
+    with pytest.raises(ValueError, match=r"X: .*'city'.*more than once"):
+        MultiTaskAUCClassifier(**TINY).fit(pd.concat([frame, frame[["city"]]], axis=1), y)
+
+
 def test_gaps_are_medians():
     X, y = binary(200)
     holed = X.copy()

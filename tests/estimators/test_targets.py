@@ -5,6 +5,7 @@ import pandas
 import polars
 import pytest
 import scipy.sparse
+from sklearn.model_selection import cross_val_predict
 
 from estimators.tables import TINY, binary, many
 from mmb.estimators import MultiTaskAUCClassifier
@@ -71,8 +72,10 @@ def test_bad_labels_are_named():
     x = np.eye(4)
     with pytest.raises(ValueError, match=r"y: .*missing"):
         MultiTaskAUCClassifier().fit(x, np.full(4, np.nan))
-    with pytest.raises(ValueError, match="labels"):
+    with pytest.raises(ValueError, match=r"y: .*got 3 at row 0, task 0$"):
         MultiTaskAUCClassifier().fit(x, np.full((4, 2), 3))
+    with pytest.raises(ValueError, match=r"y: .*'b' and 1"):
+        MultiTaskAUCClassifier().fit(x, np.array([1, "b", 1, "b"], dtype=object))
     with pytest.raises(ValueError, match=r"y: .*got <U3.*yes"):
         MultiTaskAUCClassifier().fit(x, [["yes", "no"]] * 4)
     with pytest.raises(ValueError, match=r"sample_weight|non-zero"):
@@ -80,3 +83,22 @@ def test_bad_labels_are_named():
     model = MultiTaskAUCClassifier(hidden=(4,), steps=2).fit(x, [0, 1, 0, 1])
     with pytest.raises(ValueError, match=r"y: .*\[2\].*\[0, 1\]"):
         model.score(x, [0, 1, 2, 1])
+
+
+def test_labels_numbered_by_scikit_learn_are_explained():
+    x, y = many(120, tasks=2)
+    with pytest.raises(ValueError, match=r"y: .*got 2 .*cross_val_predict.*loop"):
+        cross_val_predict(MultiTaskAUCClassifier(**TINY), x, y, cv=2, method="predict_proba")
+    assert cross_val_predict(MultiTaskAUCClassifier(**TINY), x, y, cv=2).shape == (120, 2)
+
+
+def test_scoring_needs_the_tasks_and_rows_of_the_fit():
+    x, y = many(120, tasks=2)
+    model = MultiTaskAUCClassifier(**TINY).fit(x, y)
+    for ask in (model.score, model.promise):
+        with pytest.raises(ValueError, match=r"y: expected 2 tasks .*, got 4 tasks"):
+            ask(x, np.column_stack([y, y]))
+        with pytest.raises(ValueError, match=r"y: expected 2 tasks .*, got one column of 2 classes"):
+            ask(x, y[:, 0])
+        with pytest.raises(ValueError, match=r"X, y: .*got 5 and 120"):
+            ask(x[:5], y)

@@ -82,3 +82,19 @@ def test_a_run_whose_objects_are_gone_says_so(tmp_path):
     gc.collect()
     with pytest.raises(ValueError, match=r"data set.*fit"):
         evaluate_run(Run.open(tmp_path), "test")
+
+
+def test_what_does_not_fit_is_named():
+    with pytest.raises(TypeError, match=r"model: .*Module, got function"):
+        fit(lambda x: x, DATA)
+    with pytest.raises(TypeError, match=r"dataset: .*got tuple.*make_dataset"):
+        fit(make_model(), (DATA.inputs, DATA.labels))
+    with pytest.raises(ValueError, match=r"logits of shape \(\d+, 2\).*\[rows, 3\]"):
+        fit(nn.Linear(6, 2), DATA, "ce", training=SHORT)
+
+
+def test_one_task_may_have_logits_without_a_second_axis():
+    x = torch.randn(200, 4, generator=torch.Generator().manual_seed(0))
+    plain = nn.Sequential(nn.Linear(4, 1), nn.Flatten(0))
+    result = fit(plain, make_dataset(x, x[:, 0] > 1), "pauc", training=SHORT, optimizer={"lr": 0.03})
+    assert result["test"]["auc"] > 0.7

@@ -16,7 +16,7 @@ from mmb.auc.parts.first_step import watch_first_step
 from mmb.auc.parts.per_positive import PerPositive
 from mmb.auc.parts.previous_weights import PreviousWeights
 from mmb.auc.parts.tracked_thresholds import ThresholdReport
-from mmb.auc.parts.weighted_scores import WeightedScores, check_fed, check_tasks
+from mmb.auc.parts.weighted_scores import WeightedScores, check_fed, check_tasks, check_tensors
 from mmb.auc.sampling import Draw
 from mmb.label_values import MISSING
 from mmb.models.multitask import flatten_tasks
@@ -185,6 +185,7 @@ class Objective(nn.Module):
         rows: Tensor | None = None,
     ) -> WeightedScores:
         """Check a batch and weigh its entries; arguments as in `forward`."""
+        check_tensors(scores=scores, labels=labels, tasks=tasks, weights=weights, rows=rows)
         if self.num_tasks == 1 and tasks is None:
             scores, labels = (part.unsqueeze(1) if part.dim() == 1 else part for part in (scores, labels))
         check_fed(scores, labels, tasks, weights, rows, self.num_tasks)

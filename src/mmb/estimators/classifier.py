@@ -2,7 +2,8 @@
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Self
 
@@ -19,7 +20,7 @@ from mmb.estimators.inputs import Rows, Standardizer
 from mmb.estimators.model_mix import PiecewiseLinear
 from mmb.estimators.network import FRESH, Network, Part, class_mass
 from mmb.estimators.parameters import check_parameters
-from mmb.estimators.targets import read_targets
+from mmb.estimators.targets import Targets, read_targets
 from mmb.estimators.weighted_auc import weighted_auc
 from mmb.label_values import MISSING
 
@@ -38,8 +39,15 @@ _PARTIAL = "ce+auc"  # what a soup is trained for when data comes in parts
 _FIRST_STEPS = 100  # by cross-entropy, when data comes in parts
 
 
+@contextmanager
+def _own_torch() -> Iterator[None]:
+    """Gradients and tensors in main memory, whatever mode and default device the caller has set."""
+    with torch.inference_mode(False), torch.enable_grad(), torch.device("cpu"):
+        yield
+
+
 class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    r"""A neural network for rare events: one or many tasks, missing labels, few false alarms.
+    r"""Neural networks for rare events: one or many tasks, missing labels, few false alarms.
 
     It maximizes the area under each task's ROC curve up to a false positive rate. `predict` calls a row
     positive if its score is above the threshold at which that rate is reached, and `predict_proba` gives
@@ -47,7 +55,8 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     few networks are averaged; each is trained without a different share of the rows, and those rows determine
     probabilities and thresholds. A network is several models side by side, weighted for each task by the
     held-out rows: a perceptron, a linear model, and three that see columns through cosines or through ranges
-    between their quantiles.
+    between their quantiles. Trees, boosted and randomized, are grown without the same shares of the rows, and
+    weighted with them.
 
     `y` may be:
 
@@ -83,6 +92,8 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         networks: How many networks to train, each without a different share of the rows. Their scores are
             averaged, and the scores of the held-out rows determine probabilities and thresholds. A single
             network is trained without a quarter of the rows.
+        trees: Whether trees join the networks. They do only in `fit`, if `X` is not sparse, columns times
+            tasks are at most 1,024, and `hidden` is not empty. `partial_fit` leaves them as they are.
         threshold: Probability above which `predict` calls a row positive; None chooses one for each task, at
             `max_fpr`.
         random_state: Seed of all randomness; the global generators stay untouched.
@@ -114,6 +125,7 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         batch_size: int = 128,
         steps: int | None = None,
         networks: int = 4,
+        trees: bool = True,
         threshold: float | None = None,
         random_state: Any = None,
         verbose: int = 0,
@@ -127,6 +139,7 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self.batch_size = batch_size
         self.steps = steps
         self.networks = networks
+        self.trees = trees
         self.threshold = threshold
         self.random_state = random_state
         self.verbose = verbose
@@ -138,8 +151,7 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         tags.classifier_tags.multi_label = True
         return tags
 
-    @torch.inference_mode(False)
-    @torch.enable_grad()
+    @_own_torch()
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train from the start.
 
@@ -165,7 +177,7 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             warnings.warn(
                 f"y: {len(names)} of {labels.shape[1]} tasks have no positive or no negative and get "
                 f"constant scores: {names[:20]}",
-                stacklevel=4,  # the line that calls `fit`, past its two decorators
+                stacklevel=3,  # the line that calls `fit`, past its decorator
             )
         steps = self.steps or _default_steps(math.ceil(len(labels) / self.batch_size))
         branches = self._branches()
@@ -175,7 +187,8 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         tuning = "".join(f", then {each} for {name}" for name in branches)
         self._say(f"{self.networks} networks, each {steps} steps by cross-entropy{tuning}")
         fresh = FRESH if self.objective == "soup" else None
-        found = self._ensemble.cross_fit(part, stages, branches, fresh, self.batch_size, self._areas)
+        trees = bool(self.trees) and len(self.hidden) > 0
+        found = self._ensemble.cross_fit(part, stages, branches, fresh, trees, self.batch_size, self._areas)
         self.shares_ = found.shares
         self.objective_ = CONTROL if found.shares.keys() == {CONTROL} else self.objective
         self.validation_score_ = float(found.values.nanmean())
@@ -192,8 +205,7 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self._place_thresholds(self._ensemble.scores(part.rows), labels, weights)
         return self
 
-    @torch.inference_mode(False)
-    @torch.enable_grad()
+    @_own_torch()
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """Train on one more part of the data in one pass, after `fit` or after other parts.
 
@@ -238,6 +250,7 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self._place_thresholds(scores, labels, weights)
         return self
 
+    @_own_torch()
     def promise(
         self,
         X: Any,
@@ -266,8 +279,7 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         odds = self._log_odds(X)
         if not self._multilabel and len(self.classes_) != 2:
             raise ValueError(f"y: expected tasks or two classes, got {len(self.classes_)} classes")
-        labels = read_targets(y, None if self._multilabel else self.classes_).labels
-        _validation.check_consistent_length(odds, labels)
+        labels = self._labels_of(y, len(odds))
         rate = self.max_fpr if max_fpr is None and min_tpr is None else max_fpr
         found = metrics.operating_points(odds, labels, max_fpr=rate, min_tpr=min_tpr, confidence=confidence)
         self._calibration.cut = found.threshold.nan_to_num(torch.inf)
@@ -313,6 +325,7 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         chosen = decision.argmax(1) if decision.ndim == 2 else (decision > 0).astype(np.int64)
         return np.asarray(self.classes_[np.minimum(chosen, len(self.classes_) - 1)])  # or the only class
 
+    @_own_torch()
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """The partial AUC up to `max_fpr`, from 0.5 (chance) to 1 (McClish), averaged over the tasks.
 
@@ -330,8 +343,7 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             ValueError: If `y` does not fit.
         """
         decision = torch.as_tensor(self.decision_function(X))
-        labels = read_targets(y, None if self._multilabel else self.classes_).labels
-        _validation.check_consistent_length(decision, labels)
+        labels = self._labels_of(y, len(decision))
         scores = decision.reshape(len(labels), -1)
         if sample_weight is None:
             return float(self._areas(scores, labels).nanmean())
@@ -353,10 +365,8 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         targets = read_targets(y, known, keep)
         if fresh:
             self.classes_, self._multilabel = targets.classes, targets.multilabel
-        elif targets.multilabel != self._multilabel or len(targets.classes) != len(self.classes_):
-            raise ValueError(
-                f"y: expected {len(self.classes_)} tasks or classes as before, got {len(targets.classes)}"
-            )
+        else:
+            self._check_known(targets)
         labeled = (targets.labels != MISSING).any(1)
         weights = weights[keep][labeled.numpy()]
         weights = weights / weights.max()  # which may be of any size
@@ -365,6 +375,26 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             targets.labels[labeled],
             torch.as_tensor(weights / weights.mean(), dtype=torch.float32),
         )
+
+    def _labels_of(self, y: Any, num_rows: int) -> Tensor:
+        """Labels `[n, m]` of the tasks or classes of `fit`."""
+        targets = read_targets(y, None if self._multilabel else self.classes_)
+        self._check_known(targets)
+        if len(targets.labels) != num_rows:
+            raise ValueError(f"X, y: expected as many rows of both, got {num_rows} and {len(targets.labels)}")
+        return targets.labels
+
+    def _check_known(self, targets: Targets) -> None:
+        """Refuse targets with other tasks or classes than those of `fit`."""
+        if targets.multilabel != self._multilabel or len(targets.classes) != len(self.classes_):
+            before, now = (
+                f"{len(classes)} tasks" if multilabel else f"one column of {len(classes)} classes"
+                for classes, multilabel in (
+                    (self.classes_, self._multilabel),
+                    (targets.classes, targets.multilabel),
+                )
+            )
+            raise ValueError(f"y: expected {before} as before, got {now}")
 
     def _start(self, x: Any, labels: Tensor, weights: Tensor) -> Part:
         """Forget what was learned: new networks for rows such as these, no calibration."""
@@ -393,6 +423,7 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             self._calibration.cut.fill_(math.log(self.threshold / (1 - self.threshold)))
         self.thresholds_ = self._calibration.cut.sigmoid().numpy()
 
+    @_own_torch()
     def _log_odds(self, X: Any) -> Tensor:
         """Calibrated log-odds `[n, m]`."""
         _validation.check_is_fitted(self)

@@ -1,4 +1,4 @@
-"""A few networks that are averaged, each trained without a different share of the rows."""
+"""A few networks and trees that are averaged, each trained without a different share of the rows."""
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,6 +12,7 @@ from mmb import soup
 from mmb.estimators.calibration import unseen_logits
 from mmb.estimators.inputs import Rows
 from mmb.estimators.network import Network, NetworkState, Part, both_classes
+from mmb.estimators.trees import Trees
 from mmb.label_values import MISSING
 from mmb.log_odds import fit_log_odds
 
@@ -46,19 +47,23 @@ class CrossFit(NamedTuple):
 
 
 class Ensemble:
-    """Networks whose logits are averaged, their kinds of models weighed for each task by held-out rows."""
+    """Networks whose logits are averaged, their kinds of models weighed for each task by held-out rows.
+
+    After `cross_fit`, trees may be two more kinds.
+    """
 
     def __init__(self, count: int, seed: int, make: Callable[[], Network]) -> None:
         self.seed, self.networks = seed, []
+        self.trees: list[Trees] = []  # none, or as many as networks
         for number in range(count):
             with _own_randomness(seed + number):
                 self.networks.append(make())
-        kinds, num_tasks = self.networks[0].kinds, self.networks[0].mass.shape[1]
-        self.blend = torch.full((kinds, num_tasks), 1 / kinds, dtype=torch.float64)
+        self.kinds, num_tasks = self.networks[0].kinds, self.networks[0].mass.shape[1]  # without trees
+        self.blend = torch.full((self.kinds, num_tasks), 1 / self.kinds, dtype=torch.float64)
 
     def scores(self, rows: Rows) -> Tensor:
         """Logits `[n, m]`."""
-        return (self.blend * self._by_kind(rows, self.models)).sum(1)
+        return (self.blend * self._by_every_kind(rows)).sum(1)
 
     @property
     def models(self) -> nn.ModuleList:
@@ -68,7 +73,14 @@ class Ensemble:
     def _by_kind(self, rows: Rows, models: Iterable[nn.Module], offset: Tensor | None = None) -> Tensor:
         """Logits `[n, kinds, m]`, float64, the mean of some networks; of inputs less an offset `[d]`."""
         logits = torch.stack([rows.scores(model, offset).double() for model in models]).mean(0)
-        return logits.reshape(len(logits), *self.blend.shape)
+        return logits.reshape(len(logits), self.kinds, self.blend.shape[1])
+
+    def _by_every_kind(self, rows: Rows) -> Tensor:
+        """The same of all networks, and of the trees after them."""
+        logits = self._by_kind(rows, self.models)
+        if not self.trees:
+            return logits
+        return torch.cat([logits, torch.stack([trees.logits(rows) for trees in self.trees]).mean(0)], 1)
 
     def cross_fit(
         self,
@@ -76,6 +88,7 @@ class Ensemble:
         stages: Sequence[tuple[int, float]],
         branches: Sequence[str],
         fresh: str | None,
+        trees: bool,
         batch_size: int,
         metric: Callable[[Tensor, Tensor], Tensor],
     ) -> CrossFit:
@@ -92,6 +105,7 @@ class Ensemble:
             stages: Number of steps and step size of the first phase, and of each branch.
             branches: Objectives of the branches.
             fresh: Objective of networks from random weights; None for none.
+            trees: Whether to grow trees without each fold as well, if the rows suit them.
             batch_size: Rows per step.
             metric: From logits and labels to a value for each task.
         """
@@ -107,13 +121,20 @@ class Ensemble:
         for number, own in enumerate(parts):
             self._train(number, own, CONTROL, **first)
         held_out = torch.where((fold >= 0).unsqueeze(1), part.labels, MISSING)
+        if trees and Trees.suit(part):
+            self.trees = [Trees(own, self.seed + number) for number, own in enumerate(parts)]
+        by_trees = self._unseen_by_trees(part.rows, fold)
 
         def unseen_by_kind(models: nn.ModuleList) -> Tensor:
-            """Logits `[n, kinds, m]` of each row by the model trained without it."""
-            found = torch.zeros(len(fold), *self.blend.shape, dtype=torch.float64)
+            """Logits `[n, kinds, m]` of each row by the models trained without it."""
+            found = torch.zeros(len(fold), self.kinds, self.blend.shape[1], dtype=torch.float64)
             for out, model in zip(folds, models, strict=True):
                 found[out] = self._by_kind(part.rows.only(out), [model])
-            return found
+            return torch.cat([found, by_trees], 1)
+
+        def blended(rows: Rows, model: nn.Module, trees: Tensor, offset: Tensor | None = None) -> Tensor:
+            """Logits `[n, m]` of a model, and of trees `[n, 0 or 2, m]`."""
+            return (self.blend * torch.cat([self._by_kind(rows, [model], offset), trees], 1)).sum(1)
 
         def unseen(models: nn.Module, labels: Tensor) -> Tensor:
             """The same with the kinds of models weighed by some labels, `[n, m]`."""
@@ -157,15 +178,19 @@ class Ensemble:
                 network.placed = None
             shares = {str(name): share for name, share in found.weights.items() if share > 0}
         self.blend, _ = fit_log_odds(unseen_by_kind(self.models), held_out, part.weights)
-        logits = torch.stack(
-            [(self.blend * self._by_kind(part.rows, [model])).sum(1) for model in self.models]
-        )
+        # trees know the rows they were grown on by heart: here, each row always has those grown without it
+        logits = torch.stack([blended(part.rows, model, by_trees) for model in self.models])
         alone = unseen_logits(logits, fold)
         values = [metric(alone[out], part.labels[out]).nanmean() for out in folds if bool(out.any())]
         for out, model in zip(folds, self.models, strict=True):
-            inputs = part.rows.only(out)
-            alone[out] = (self.blend * self._by_kind(inputs, [model], part.offset(out))).sum(1)
+            alone[out] = blended(part.rows.only(out), model, by_trees[out], part.offset(out))
         return CrossFit(shares, torch.tensor(values), self.blend, logits, alone, fold)
+
+    def _unseen_by_trees(self, rows: Rows, fold: Tensor) -> Tensor:
+        """Logits `[n, 2, m]` of each row by the trees grown without it; `[n, 0, m]` if there are none."""
+        if not self.trees:
+            return torch.zeros(len(fold), 0, self.blend.shape[1], dtype=torch.float64)
+        return unseen_logits(torch.stack([trees.logits(rows) for trees in self.trees]), fold)
 
     def _train_from(
         self,
@@ -188,7 +213,7 @@ class Ensemble:
         have not seen these rows, so the rows first determine the weights of the kinds of models.
         """
         if self.networks[0].steps_done:
-            logits = self._by_kind(part.rows, self.models)
+            logits = self._by_every_kind(part.rows)
             blend, _ = fit_log_odds(logits, part.labels, part.weights, self.blend)
             self.blend = torch.where(both_classes(part.labels), blend, self.blend)
         for number, network in enumerate(self.networks):

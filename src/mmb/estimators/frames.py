@@ -1,5 +1,6 @@
 """`X` as numbers: columns of names in a pandas or polars frame are encoded, and gaps are filled."""
 
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,9 @@ def text_columns(X: Any) -> list[Any]:
     """Names of the columns of a frame that are neither numbers nor bool; none if it is not a frame."""
     if not (hasattr(X, "columns") and hasattr(X, "dtypes") and hasattr(X, "__getitem__")):
         return []
+    repeated = [name for name, times in Counter(X.columns).items() if times > 1]
+    if repeated:
+        raise ValueError(f"X: expected different names of columns, got {repeated[:5]} more than once")
     return [name for name in X.columns if not _is_numeric(X[name].dtype)]
 
 

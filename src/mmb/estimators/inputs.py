@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -110,6 +111,15 @@ class Rows:
         """Whether rows are sparse, and so not centered."""
         return bool(_sparse.issparse(self._x))
 
+    @property
+    def num_columns(self) -> int:
+        """`d`."""
+        return int(self._x.shape[1])
+
+    def map(self, function: Callable[[Tensor], Tensor], dtype: torch.dtype = torch.float32) -> Tensor:
+        """What a function gives for the inputs `[n, d]` of all rows, some at a time."""
+        return torch.cat([function(self.take(part, dtype)) for part in self._parts()])
+
     def mean(self, weights: Tensor) -> Tensor:
         """Mean of the inputs of all rows, with weights `[n]`, float64 `[d]`."""
         sums = [weights[part].double() @ self.take(part, torch.float64) for part in self._parts()]
@@ -120,8 +130,7 @@ class Rows:
         training, dtype = model.training, next(model.parameters()).dtype
         model.eval()
         with torch.no_grad():
-            inputs = (self.take(part, dtype) for part in self._parts())
-            found = torch.cat([model(x if offset is None else x - offset.to(dtype)) for x in inputs])
+            found = self.map(lambda x: model(x if offset is None else x - offset.to(dtype)), dtype)
         model.train(training)
         return found
 

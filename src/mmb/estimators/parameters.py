@@ -30,6 +30,7 @@ def check_parameters(estimator: Any) -> None:
         "batch_size": (object, is_count, "a whole number, at least 1"),
         "steps": (object, is_count, "a whole number, at least 1, or None"),
         "networks": (object, is_count, "a whole number, at least 1"),
+        "trees": (bool | np.bool_, lambda _: True, "True or False"),
         "threshold": (Real, lambda value: 0 < value < 1, "a number in (0, 1), or None"),
         "verbose": (Integral, lambda value: value >= 0, "a whole number, at least 0, or a bool"),
         "objective": (object, lambda value: value in choices, f"one of {', '.join(choices)}"),

@@ -48,6 +48,7 @@ def read_targets(
             raise ValueError(
                 f"y: expected a matrix of 0, 1 and gaps (NaN or {MISSING}), got {y.dtype}, first {y.flat[0]}"
             ) from error
+        _check_matrix(values)
         labels = as_labels(torch.as_tensor(np.where(values == MISSING, np.nan, values)))
         classes, multilabel = np.arange(y.shape[1]), True
     else:
@@ -56,6 +57,30 @@ def read_targets(
     if not bool((labels != MISSING).any()):
         raise ValueError(f"y: every label is missing, got {len(labels)} rows; at least one needs a label")
     return Targets(labels, classes, multilabel)
+
+
+def _check_matrix(values: np.ndarray[Any, Any]) -> None:
+    """Refuse a matrix with anything but 0, 1 and gaps."""
+    wrong = ~(np.isin(values, (0, 1, MISSING)) | np.isnan(values))
+    if not wrong.any():
+        return
+    row, task = np.argwhere(wrong)[0]
+    message = (
+        f"y: expected 0, 1 and gaps (NaN or {MISSING}), got {values[row, task]:g} at row {row}, task {task}"
+    )
+    if set(values[wrong]) == {2}:
+        message += (
+            "; cross_val_predict gives the values of a matrix with gaps other numbers unless "
+            "method='predict': fit and predict in a loop over the folds instead"
+        )
+    raise ValueError(message)
+
+
+def _one_of_each(labels: np.ndarray[Any, Any]) -> str:
+    """The first string and the first other label."""
+    return " and ".join(
+        repr(next(one for one in labels if isinstance(one, str) is text)) for text in (True, False)
+    )
 
 
 def _read_column(
@@ -70,6 +95,8 @@ def _read_column(
         known = np.array(y[there].tolist())
         if known.dtype.kind in "biuf" and len(known):  # numbers next to None are numbers
             y = np.where(there, y, known[0]).astype(known.dtype)
+    if y.dtype.kind == "O" and len({isinstance(label, str) for label in y[there]}) == 2:
+        raise ValueError(f"y: expected strings or numbers, got both, such as {_one_of_each(y[there])}")
     _multiclass.check_classification_targets(y[there])
     found = np.unique(y[there])
     if classes is not None:
@@ -83,7 +110,7 @@ def _read_column(
         if y.dtype.kind != "U" and np.array_equal(found, [MISSING, 0]):
             warnings.warn(
                 f"y: {MISSING} and 0 are taken for two classes; write gaps as NaN if the only label is 0",
-                stacklevel=7,  # the line that calls `fit`
+                stacklevel=6,  # the line that calls `fit`
             )
     there &= np.isin(y, classes)
     number = torch.full((len(y),), MISSING, dtype=torch.int64)

@@ -51,10 +51,18 @@ def fit(
         The result, as in `result.json`.
 
     Raises:
+        TypeError: If `model` is not a module, or `dataset` not a data set.
         RecipeError: If a key or a value of the recipe is wrong.
         RunError: If the folder has a run of another recipe, network or data set.
         TrainingError: If the loss or a score is not finite.
     """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model: expected a torch.nn.Module, got {type(model).__name__}")
+    if not isinstance(dataset, Dataset):
+        raise TypeError(
+            f"dataset: expected an mmb.data.Dataset, got {type(dataset).__name__}; "
+            "use mmb.data.make_dataset(inputs, labels)"
+        )
     key = _key(model, dataset)
     _MODELS[key], _DATASETS[key] = model, dataset
     parts = {name: {"name": f"{__name__}:{name}", "key": key} for name in ("data", "model")}

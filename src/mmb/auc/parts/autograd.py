@@ -25,12 +25,33 @@ class _WithGradient(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, value: Tensor, gradients: tuple[Tensor, ...], *inputs: Tensor) -> Tensor:
-        ctx.save_for_backward(*gradients)
+        ctx.save_for_backward(*gradients, *inputs)
         return value.clone()
 
     @staticmethod
     def backward(ctx: Any, outgoing: Tensor) -> tuple[Tensor | None, ...]:
-        return None, None, *(outgoing * gradient for gradient in ctx.saved_tensors)
+        saved = ctx.saved_tensors
+        gradients, inputs = saved[: len(saved) // 2], saved[len(saved) // 2 :]
+        found = [outgoing * gradient for gradient in gradients]
+        if torch.is_grad_enabled() and not torch.compiler.is_compiling():  # create_graph=True
+            unknown = (_Unknown.apply(one) for one in inputs)  # type: ignore[no-untyped-call]
+            found = [one + zero for one, zero in zip(found, unknown, strict=True)]
+        return None, None, *found
+
+
+class _Unknown(torch.autograd.Function):
+    """A zero that stands for how a derivative depends on an input, which is not known."""
+
+    @staticmethod
+    def forward(ctx: Any, source: Tensor) -> Tensor:
+        return torch.zeros_like(source)
+
+    @staticmethod
+    def backward(ctx: Any, outgoing: Tensor) -> Tensor:
+        raise RuntimeError(
+            "an objective can be differentiated only once, but the derivative of its gradient was asked for; "
+            "for second derivatives, state the loss as an mmb.Problem, or write it with plain autograd"
+        )
 
 
 def with_gradient(value: Tensor, gradients: Gradients) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -116,6 +116,15 @@ def check_tasks(tasks: Tensor, num_tasks: int) -> None:
         raise ValueError(f"tasks: unknown task {bad}; the objective has tasks 0 to {num_tasks - 1}")
     if bool((ordered[1:] == ordered[:-1]).any()):
         raise ValueError(f"tasks: expected each task at most once, got {tasks.tolist()}")
+
+
+def check_tensors(**given: Any) -> None:
+    """Refuse what is not a tensor, by name; None is absent."""
+    for name, one in given.items():
+        if one is not None and not isinstance(one, Tensor):
+            raise TypeError(
+                f"{name}: expected a torch.Tensor, got {type(one).__name__}; use torch.as_tensor(...)"
+            )
 
 
 def check_fed(

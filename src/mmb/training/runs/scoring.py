@@ -45,8 +45,19 @@ def predict_logits(
     parts = [torch.empty(0, dataset.labels.shape[1], device=dataset.device)]
     with evaluating(model), autocast(dataset.device, precision):
         for _, inputs in dataset.stream(torch.split(own, batch_size) if len(own) else ()):
-            parts.append(logits_of(model(inputs)).float())
+            parts.append(_of_tasks(logits_of(model(inputs)).float(), dataset.labels.shape[1]))
     return ranks.gather_rows(torch.cat(parts), len(rows))
+
+
+def _of_tasks(logits: Tensor, num_tasks: int) -> Tensor:
+    """Logits `[n, m]`, or `[n]` of one task, as `[n, m]`; those of other tasks are refused."""
+    found = logits.unsqueeze(1) if logits.dim() == 1 else logits
+    if found.dim() != 2 or found.shape[1] != num_tasks:
+        raise ValueError(
+            f"the model returned logits of shape {tuple(logits.shape)}, but the data has {num_tasks} tasks: "
+            f"expected [rows, {num_tasks}]"
+        )
+    return found
 
 
 def autocast(device: torch.device, precision: torch.dtype) -> torch.autocast:
