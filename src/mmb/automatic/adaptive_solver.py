@@ -39,7 +39,7 @@ class AdaptiveSolver(Solver):
     grows while estimates agree with those before, and falls once they turn against them: at steps that are
     too long, where `x` swings around what follows it, and where noise is all that is left, there as $1/t$.
     Duals, lower variables and the estimator follow more slowly, with $\sqrt{s}$ below one, as in the theory.
-    A step of `x` more than three times as long as usual is cut short, and the scale with it. If an estimate
+    A step of `x` more than three times as long as usual is cut short, and the scale falls. If an estimate
     is not finite or has grown twentyfold, the state goes back to the last copy, which is at most half of the
     run old, and the scale falls; if estimates grow as much with shorter steps, that is the problem's nature.
 
@@ -143,7 +143,7 @@ class AdaptiveSolver(Solver):
         state.shared["means"] = {"recent": recent, "smooth": smooth}
 
     def _write(self, state: State, blocks: Tensor, update: Update) -> None:
-        """Write what a step found, but for a leap of `x`: it is cut short, and the scale with it."""
+        """Write what a step found, but for a leap of `x`: it is cut short, and the scale falls."""
         length, usual = float(norm(add_scaled(update.x, -1, state.x))), float(state.shared["length"])
         if usual == 0.0:  # no step was made
             found = self.findings
@@ -151,7 +151,7 @@ class AdaptiveSolver(Solver):
         if 0 < LEAP * usual < length:
             cut = LEAP * usual / length
             update = update._replace(x=blend(state.x, update.x, cut))
-            state.shared["scale"].mul_(cut)
+            state.shared["scale"].mul_(max(cut, SHRINK))  # it may be noise
             length *= cut
         newest = min(self.memory, HORIZON / (state.step + 1))
         state.shared["length"].fill_(math.sqrt((1 - newest) * usual**2 + newest * length**2))
@@ -159,7 +159,7 @@ class AdaptiveSolver(Solver):
 
     def _go_back(self, state: State) -> None:
         assert self._copy is not None
-        scale = SHRINK * min(float(state.shared["scale"]), float(self._copy["shared"]["scale"]))
+        scale = SHRINK * min(self._scale, float(self._copy["shared"]["scale"]))
         state.load_state_dict(self._copy)
         state.shared["scale"].fill_(scale)
         self._copy["shared"]["scale"].fill_(scale)
