@@ -12,8 +12,9 @@ over theirs), constant, with the estimator and `beta` that `auto` takes. It is t
 the best of it and `auto` run with three others. A point is given up once it needs more steps than a better
 one, or twice those of `auto`. After `--limit` seconds on a problem no more points are tried: likely good
 ones come first, and the table says how many there were. The probe, which looks at four draws of batches, is
-not counted. Where `auto` updates blocks several times at a visit, each step costs as many of the grid's; the
-table says how many updates, and the ratio if each of them counted as a step.
+not counted. Where `auto` updates blocks several times at a visit, or at their first, each step costs as many
+of the grid's; the table says how many updates a step made on average, and the ratio if each counted as a
+step.
 
 Every finished run is a line in `--log`, one file per problem, so a killed command continues where it stopped.
 """
@@ -169,9 +170,20 @@ def compare(name: str, bank: int, folder: Path, points: int, limit: float) -> di
             for seed in SEEDS
         ]
     found = {"auto": middle, "grid": _median(hand_runs), "setting": setting, "points": tried}
-    found["updates"] = like.inner_steps  # of a block at each visit
+    made = [updates(like, case, seed, run) for seed, run in zip(SEEDS, auto, strict=True) if run is not None]
+    found["updates"] = round(statistics.median(made), 2) if made else like.usual_inner_steps
     ratio = None if None in (found["auto"], found["grid"]) else found["auto"] / found["grid"]
     return {"problem": name, **found, "ratio": ratio, "reached": sum(run is not None for run in auto)}
+
+
+def updates(solver: AdaptiveSolver, case: Case, seed: int, steps: int) -> float:
+    """Updates of a block at a visit, on average over a run: more if one of a step's blocks is new."""
+    seen, new = torch.zeros(case.num_blocks, dtype=torch.bool), 0
+    for blocks in itertools.islice(mmb.BlockSampler(case.num_blocks, case.blocks_per_step, seed), steps):
+        new += not seen[blocks].all()
+        seen[blocks] = True
+    first, usual = solver.first_inner_steps, solver.usual_inner_steps
+    return usual + (first - usual) * (new / steps if first > 1 else 0.0)
 
 
 def _spread(points: int) -> Iterator[tuple[float, float]]:
@@ -188,7 +200,7 @@ def _median(runs: list[int | None]) -> float | None:
     return None if math.isinf(middle) else middle
 
 
-def _ratio(row: dict[str, Any], cost: int = 1) -> str:
+def _ratio(row: dict[str, Any], cost: float = 1) -> str:
     """Steps of `auto` times their cost, over those of the grid if any point got there in twice as many."""
     if row["auto"] is None:
         return "not reached" if row["grid"] is not None else "neither"
@@ -249,7 +261,7 @@ def main() -> None:
                 *("-" if row[name] is None else f"{row[name]:,.0f}" for name in ("auto", "grid")),
                 _ratio(row),
                 f"{row['reached']}/{len(SEEDS)}",
-                f"{row['updates']}",
+                f"{row['updates']:g}",
                 _ratio(row, row["updates"]),
                 f"{row['points']}",
                 *(["-", "-"] if row["setting"] is None else [f"{number:.2g}" for number in row["setting"]]),

@@ -3,7 +3,9 @@
 import pytest
 import torch
 
+import mmb
 from mmb.derivatives import gradients, over_blocks, second_derivatives
+from mmb.oracles import Oracles
 from mmb.trees import ravel_blocks, tree_leaves
 
 
@@ -35,6 +37,7 @@ def test_tape_and_functions_agree(monkeypatch):
         gradients(lambda both: blockwise(*both), (x, y), weights),
         taped.gradient,
         taped.products(v),
+        taped.cross_product(v),
         taped.hessian_product(v),
         taped.hessian(),
     ]
@@ -44,6 +47,7 @@ def test_tape_and_functions_agree(monkeypatch):
         gradients(lambda both: blockwise(*both), (x, y), weights),
         traced.gradient,
         traced.products(v),
+        traced.cross_product(v),
         traced.hessian_product(v),
         traced.hessian(),
     ]
@@ -94,3 +98,15 @@ def test_what_nothing_depends_on_has_zero_derivatives(trace, monkeypatch):
     assert linear.gradient["scalar"].eq(3).all()
     assert linear.hessian().shape == (3, 5, 5)
     assert all(leaf.eq(0).all() for leaf in tree_leaves((linear.hessian(), linear.products(y))))
+
+
+def test_products_are_the_same_once_hessians_are_known():
+    def lower(x, y, batch):
+        return blockwise(x, {name: leaf.unsqueeze(0) for name, leaf in y.items()}).squeeze(0)
+
+    x, y = variables()
+    v, weights = variables()[1], torch.tensor([0.5, 2.0, 1.0], dtype=torch.float64)
+    at = Oracles(mmb.Problem(lower, lower, 3), x, None, y, None, None, weights)
+    expected = at.products(v)
+    at.hessian()
+    torch.testing.assert_close(at.products(v), expected)

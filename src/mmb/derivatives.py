@@ -74,6 +74,9 @@ class SecondDerivatives(Protocol):
     def products(self, v: Tree) -> tuple[Tree, Tree]:
         """The sum over blocks of `grad_xy g_i v_i`, and `grad_yy g_i v_i` per block."""
 
+    def cross_product(self, v: Tree) -> Tree:
+        """The sum over blocks of `grad_xy g_i v_i`."""
+
     def hessian_product(self, v: Tree) -> Tree:
         """`grad_yy g_i v_i` per block."""
 
@@ -99,6 +102,9 @@ class _Taped:
         both = (self._x, self._y)
         cross, product = refill(both, _pull_back(self._slopes, tree_leaves(v), tree_leaves(both)))
         return cross, product
+
+    def cross_product(self, v: Tree) -> Tree:
+        return refill(self._x, _pull_back(self._slopes, tree_leaves(v), tree_leaves(self._x)))
 
     def hessian_product(self, v: Tree) -> Tree:
         return refill(self._y, _pull_back(self._slopes, tree_leaves(v), tree_leaves(self._y)))
@@ -127,6 +133,9 @@ class _Traced:
     def products(self, v: Tree) -> tuple[Tree, Tree]:
         found: tuple[Tree, Tree] = self._both(v)
         return found
+
+    def cross_product(self, v: Tree) -> Tree:
+        return self._both(v)[0]
 
     def hessian_product(self, v: Tree) -> Tree:
         return self._both(v)[1]

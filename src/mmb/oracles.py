@@ -15,7 +15,17 @@ from torch import Tensor
 
 from mmb.derivatives import SecondDerivatives, gradients, over_blocks, second_derivatives
 from mmb.problem import Problem
-from mmb.trees import Tree, block_dot, block_norm, refill, scale_blocks, tree_leaves, tree_map
+from mmb.trees import (
+    Tree,
+    block_dot,
+    block_norm,
+    ravel_blocks,
+    refill,
+    scale_blocks,
+    tree_leaves,
+    tree_map,
+    unravel_blocks,
+)
 
 
 class UpperDerivatives(NamedTuple):
@@ -67,6 +77,7 @@ class Oracles:
         self._upper: UpperDerivatives | None = None
         self._first: LowerDerivatives | None = None
         self._second: SecondDerivatives | None = None
+        self._hessian: Tensor | None = None
 
     @property
     def upper(self) -> UpperDerivatives:
@@ -112,7 +123,7 @@ class Oracles:
         return self._second.gradient if self._second is not None else self.lower_first.grad_lower
 
     def products(self, v: Tree) -> tuple[Tree, Tree]:
-        """Cross products and Hessian-vector products of `g` in one backward pass.
+        """Cross products and Hessian-vector products of `g` in one backward pass, less if Hessians are known.
 
         Args:
             v: One vector per block, shaped as the lower variables.
@@ -121,6 +132,9 @@ class Oracles:
             The (weighted) sum over blocks of `grad_xy g_i v_i`, and `grad_yy g_i v_i` per block.
         """
         weighted = v if self.weights is None else scale_blocks(v, self.weights)
+        if self._hessian is not None:
+            product = torch.bmm(self._hessian, ravel_blocks(v).unsqueeze(2)).squeeze(2)
+            return self._linearized.cross_product(weighted), unravel_blocks(product, v)
         cross, hessian_product = self._linearized.products(weighted)
         return cross, self._unweighted(hessian_product)
 
@@ -130,7 +144,9 @@ class Oracles:
 
     def hessian(self) -> Tensor:
         """`grad_yy g_i` as matrices [k, d, d] over the raveled lower variables."""
-        return self._linearized.hessian()
+        if self._hessian is None:
+            self._hessian = self._linearized.hessian()
+        return self._hessian
 
     def negative_curvature(self, v: Tree, hessian_product: Tree) -> Tensor:
         """Whether `v_i' Hess_i v_i < 0` beyond rounding, per block, or all vanish: no second derivatives."""

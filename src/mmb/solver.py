@@ -288,7 +288,9 @@ class Solver:
                 measures["lower_residual"] = block_norm(at.lower_gradient)
                 lower = add_scaled(lower, -rates.lower, at.lower_gradient)  # y_i^{t+1}
             if dual is not None:
-                moved = self._project(add_scaled(dual, rates.dual, at.upper.grad_dual))  # alpha_i^{t+1}
+                moved = project_dual(
+                    self.problem, add_scaled(dual, rates.dual, at.upper.grad_dual)
+                )  # alpha_i^{t+1}
                 measures["dual_residual"] = block_norm(add_scaled(moved, -1, dual)) / (rates.dual + _TINY)
                 dual = moved
         if self.check_every and count:
@@ -349,12 +351,6 @@ class Solver:
             return {}
         return self.hypergradient.init(lower)
 
-    def _project(self, dual: Tree) -> Tree:
-        project = self.problem.project_dual
-        if project is None:
-            return dual
-        return torch.vmap(lambda one: validation.check_kept("project_dual", one, project(one)))(dual)
-
     def _rates(self, step: int) -> StepSizes:
         beta = value_at(self.beta, step, "beta", most=1)
         if step == 0 and self.z_start == "estimate":
@@ -379,6 +375,14 @@ class Solver:
         scatter_(state.dual, blocks, update.dual)
         scatter_(state.lower, blocks, update.lower)
         scatter_(state.memory, blocks, update.memory)
+
+
+def project_dual(problem: Problem, dual: Tree) -> Tree:
+    """The duals of some blocks, each projected on the problem's set."""
+    project = problem.project_dual
+    if project is None:
+        return dual
+    return torch.vmap(lambda one: validation.check_kept("project_dual", one, project(one)))(dual)
 
 
 def _no_blocks(x: Tree) -> dict[str, Tensor]:

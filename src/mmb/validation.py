@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mmb._numbers import check_whole
 from mmb.distributed import Shard
@@ -140,13 +140,7 @@ def check_step(
                 f"blocks: expected different blocks, got {repeated} more than once; use blocks.unique(), or "
                 "mmb.BlockSampler, which draws without repetition"
             )
-    _check_leading_axis("upper_batch", upper_batch, len(blocks), "len(blocks)")
-    if problem.lower is None and lower_batch is not None and tree_leaves(lower_batch):
-        raise ValueError(
-            "lower_batch: the problem has no lower level, so expected None; put all that f needs in "
-            "upper_batch, e.g. ((inputs, targets), None)"
-        )
-    _check_leading_axis("lower_batch", lower_batch, len(blocks), "len(blocks)")
+    check_block_batches(problem, len(blocks), upper_batch, lower_batch)
     if weights is not None:
         if not isinstance(weights, Tensor):
             raise TypeError(f"weights: expected a tensor or None, got {type(weights).__name__}")
@@ -160,6 +154,17 @@ def check_step(
         raise ValueError(
             "upper_batch: expected a batch, since without one the blocks do not differ; got None"
         )
+
+
+def check_block_batches(problem: Problem, count: int, upper_batch: Any, lower_batch: Any) -> None:
+    """Check that batches hold tensors with the sampled blocks as first axis."""
+    _check_leading_axis("upper_batch", upper_batch, count, "len(blocks)")
+    if problem.lower is None and lower_batch is not None and tree_leaves(lower_batch):
+        raise ValueError(
+            "lower_batch: the problem has no lower level, so expected None; put all that f needs in "
+            "upper_batch, e.g. ((inputs, targets), None)"
+        )
+    _check_leading_axis("lower_batch", lower_batch, count, "len(blocks)")
 
 
 def check_reduction(reduction: VarianceReduction | None, inner_steps: int, shard: Shard | None) -> None:
@@ -258,7 +263,8 @@ def _check_tensors(name: str, tree: Tree) -> None:
     leaves = tree_leaves(tree)
     if not leaves or not all(isinstance(leaf, Tensor) and leaf.is_floating_point() for leaf in leaves):
         got = [str(leaf.dtype) if isinstance(leaf, Tensor) else type(leaf).__name__ for leaf in leaves]
-        raise TypeError(f"{name}: expected a floating-point tensor or a dict of such, got {got}")
+        hint = "; for a module, mmb.parameters_of(module)" if isinstance(tree, nn.Module) else ""
+        raise TypeError(f"{name}: expected a floating-point tensor or a dict of such, got {got}{hint}")
     for leaf in leaves:
         if not torch.isfinite(leaf).all():
             raise ValueError(f"{name}: expected finite numbers, got NaN or infinity")

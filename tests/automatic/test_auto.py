@@ -70,14 +70,14 @@ def test_the_estimator_fits_the_size_of_the_lower_problem():
     assert automatic(made(Saddle, {}, 4), 2)[0].hypergradient is None
 
 
-def chain(blocks, sampled, **options):
+def chain(blocks, sampled, *, start=0.0, lower=0.0, steps=60, **options):
     """F = mean (x - target_i)^2 / 2, all of it through the lower variables y_i(x) = x; its solver and run."""
     problem = mmb.Problem(lambda x, a, y, b: 0.5 * (y - b) ** 2, lambda x, y, b: 0.5 * (y - x) ** 2, blocks)
     targets = 1 + 0.1 * torch.sin(torch.arange(blocks))
     batches = lambda chosen: (targets[chosen], torch.zeros(len(chosen)))  # noqa: E731
     arguments = {"batches": batches, "blocks_per_step": sampled, "print": None} | options
-    solver, state = mmb.auto(problem, torch.tensor(0.0), lower=torch.zeros(blocks), **arguments)
-    mmb.solve(solver, state, sampler=mmb.BlockSampler(blocks, sampled, 1), batches=batches, steps=60)
+    solver, state = mmb.auto(problem, torch.tensor(start), lower=torch.full((blocks,), lower), **arguments)
+    mmb.solve(solver, state, sampler=mmb.BlockSampler(blocks, sampled, 1), batches=batches, steps=steps)
     return solver, float(state.x)
 
 
@@ -98,11 +98,95 @@ def test_blocks_are_updated_once_where_that_does():
     assert automatic(made(Saddle, {}, 1000), 2)[0].inner_steps == 1  # nothing to wait for
 
 
+def test_lower_variables_that_start_far_away_do_not_mislead():
+    """x starts at the solution, and stays near it while the lower variables come from far away."""
+    lines = []
+    solver, x = chain(30, 10, start=1.0, lower=-100.0, steps=20, print=lines.append)
+    assert solver.first_inner_steps > 1
+    assert "at its first visit" in lines[0]
+    assert x == pytest.approx(1.0, abs=0.5)
+
+
+def test_x_does_not_swing_around_what_follows_it():
+    """All of the gradient is a third of the blocks late."""
+
+    def f(x, a, y, b):
+        return (y - b).square().sum()
+
+    def g(x, y, b):  # of condition 2, so that y follows slowly
+        return ((y - x).square() * torch.tensor([1.0, 2.0])).sum()
+
+    targets = 1 + 0.3 * torch.randn(30, 2, generator=torch.Generator().manual_seed(0))
+    batches = lambda blocks: (targets[blocks], targets[blocks])  # noqa: E731
+    start = {"lower": torch.zeros(30, 2), "batches": batches, "blocks_per_step": 10, "print": None}
+    solver, state = mmb.auto(mmb.Problem(f, g, 30), torch.zeros(2), **start)
+    mmb.solve(solver, state, sampler=mmb.BlockSampler(30, 10, 1), batches=batches, steps=100)
+    assert (state.x - targets.mean(0)).norm() < 0.1 * targets.mean(0).norm()
+
+
+def test_steps_stay_long_enough_to_average_noise_out():
+    """F = x^2 / 2 with noise of size 1: the error falls as one over the root of the number of steps."""
+    draws = torch.Generator().manual_seed(0)
+    batches = lambda blocks: (torch.randn(1, generator=draws), None)  # noqa: E731
+    problem = mmb.Problem(lambda x, a, y, b: 0.5 * x**2 + b * x, None, 1)
+    solver, state = mmb.auto(problem, torch.tensor(1.0), batches=batches, blocks_per_step=1, print=None)
+    mmb.solve(solver, state, sampler=mmb.BlockSampler(1, 1), batches=batches, steps=1500)
+    assert 1e-4 < float(state.shared["scale"]) < 0.1
+    assert abs(float(state.x)) < 0.1
+
+
+def test_gradients_that_grow_on_the_way_down_are_no_divergence():
+    """The start is nearly flat; on the way to the solution the gradient is 30,000 times as large."""
+    problem = mmb.Problem(lambda x, a, y, b: b - torch.exp(-0.5 * (x - 5) ** 2), None, 1)
+    batches = lambda blocks: (torch.ones(1, dtype=torch.float64), None)  # noqa: E731
+    start = torch.tensor(0.0, dtype=torch.float64)
+    solver, state = mmb.auto(problem, start, batches=batches, blocks_per_step=1, print=None)
+    mmb.solve(solver, state, sampler=mmb.BlockSampler(1, 1), batches=batches, steps=300)
+    assert float(state.x) == pytest.approx(5.0, abs=0.05)
+
+
+def test_going_back_undoes_at_most_half_of_a_run():
+    known = made(Saddle, {}, 4)
+    solver, state, batches = automatic(known, 2)
+    sampler = iter(mmb.BlockSampler(4, 2))
+    for _ in range(15):
+        mmb.solve(solver, state, sampler=sampler, batches=batches, steps=7)
+        assert solver._copy["step"] >= min(state.step - 1, state.step // 2 - 10)
+
+
+def test_functions_that_draw_are_probed_at_the_same_draws():
+    """Dropout would look like an endless curvature; the caller's random numbers stay where they are."""
+    problem = mmb.Problem(
+        lambda x, a, y, b: (torch.nn.functional.dropout(x, 0.5) - b).square().sum(), None, 2
+    )
+    batches = lambda blocks: (torch.ones(2, 50), None)  # noqa: E731
+    before = torch.get_rng_state()
+    solver, _ = mmb.auto(problem, torch.zeros(50), batches=batches, blocks_per_step=2, print=None)
+    assert 2 < solver.findings.smoothness < 10  # between 2 and 8
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("unit", [1e-4, 1.0, 1e4])
+def test_curvature_is_found_in_any_unit_of_x(unit):
+    problem = mmb.Problem(lambda x, a, y, b: torch.cosh(x / unit - b).sum(), None, 2)
+    batches = lambda blocks: (torch.ones(2, 3), None)  # noqa: E731
+    solver, _ = mmb.auto(problem, torch.zeros(3), batches=batches, blocks_per_step=2, print=None)
+    assert solver.findings.smoothness == pytest.approx(1.543 / unit**2, rel=0.05)  # cosh(1)
+
+
 def test_one_line_says_what_was_found():
     lines = []
     automatic(made(Quadratic, {}, 4), 2, print=lines.append)
     (line,) = lines
     assert all(word in line for word in ("gradient", "noise", "curvature", "MomentumHessian", "lr_lower"))
+
+
+def test_a_gradient_of_zero_is_said():
+    problem = mmb.Problem(lambda x, a, y, b: (b - 1) ** 2 + 0 * x, None, 2)  # does not depend on x
+    lines = []
+    batches = lambda blocks: (torch.ones(2), None)  # noqa: E731
+    mmb.auto(problem, torch.tensor(0.0), batches=batches, blocks_per_step=2, print=lines.append)
+    assert "gradient of zero" in lines[0]
 
 
 def test_step_sizes_that_are_far_too_long_are_survived():
@@ -169,3 +253,53 @@ def test_problems_without_the_curvature_they_need():
         mmb.auto(flat, torch.tensor(1.0), dual=torch.zeros(2), **arguments)
     with pytest.raises(ValueError, match="probes"):
         mmb.auto(flat, torch.tensor(1.0), dual=torch.zeros(2), probes=1, **arguments)
+
+
+def quadratic_dual(x, a, y, b):
+    return (y - b).square().sum() + a @ y - a.square().sum()
+
+
+def quadratic_lower(x, y, b):
+    return (y - x).square().sum()
+
+
+def wrong(upper=quadratic_dual, lower=quadratic_lower, project=None, **changes):
+    """`mmb.auto` on a small problem with something wrong in it."""
+    targets = torch.ones(6, 3)
+    arguments = {"dual": torch.zeros(6, 3), "lower": torch.zeros(6, 3), "blocks_per_step": 2, "print": None}
+    arguments |= {"batches": lambda blocks: (targets[blocks], targets[blocks])} | changes
+    problem = arguments.pop("problem", mmb.Problem(upper, lower, 6, project))
+    return mmb.auto(problem, arguments.pop("x0", torch.zeros(3)), **arguments)
+
+
+def infinite(blocks):
+    return torch.full((2, 3), float("inf")), torch.ones(2, 3)
+
+
+MISTAKES = {
+    "saddle below": ({"lower": lambda x, y, b: (y[0] - x[0]) ** 2 - y[1] ** 2}, "lower.*strongly convex.*-2"),
+    "concave below": ({"lower": lambda x, y, b: -(y - x).square().sum()}, "lower.*strongly convex"),
+    "norm at zero": ({"lower": lambda x, y, b: y.norm() + (y - x).square().sum()}, "lower.*twice.*norm"),
+    "convex in the dual": ({"upper": lambda x, a, y, b: (a - y).square().sum()}, "upper.*concave.*-2"),
+    "batches of all blocks": (
+        {"batches": lambda blocks: (torch.ones(6, 3),) * 2},
+        "upper_batch.*leading axis",
+    ),
+    "arrays": ({"batches": lambda blocks: (torch.ones(2, 3).numpy(),) * 2}, "upper_batch.*tensors.*ndarray"),
+    "projection of another shape": ({"project": lambda a: a.sum()}, "project_dual.*shape"),
+    "infinite data": ({"batches": infinite}, "upper_batch holds NaN or infinity"),
+    "infinite values": ({"upper": lambda x, a, y, b: x.log().sum() - a @ a}, "upper.*check f"),
+    "seed": ({"generator": 3}, "generator.*manual_seed"),
+    "no function": ({"print": True}, "print.*None"),
+    "optimizer": ({"optimizer": torch.optim.SGD}, "optimizer.*mmb.Solver"),
+    "no problem": ({"problem": quadratic_dual}, "problem.*mmb.Problem"),
+    "module": ({"x0": torch.nn.Linear(1, 1)}, "x0.*parameters_of"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes_are_named(name):
+    changes, words = MISTAKES[name]
+    with pytest.raises((TypeError, ValueError, mmb.BrokenStepError), match=words):
+        wrong(**changes)
+    wrong()  # without it, it is right

@@ -12,12 +12,14 @@ from mmb.automatic.probe import Findings
 from mmb.diagnostics import BrokenStepError, Info
 from mmb.hypergradients import Hypergradient
 from mmb.problem import Problem
-from mmb.solver import Solver, StepSizes
+from mmb.solver import Solver, StepSizes, Update
 from mmb.state import State
-from mmb.trees import Tree, blend, norm, tree_leaves, tree_map
+from mmb.trees import Tree, add_scaled, blend, norm, tree_leaves, tree_map
 
-GAIN = 4.0  # how fast step sizes follow the agreement of estimates, relative to `memory`
+GAIN = 4.0  # how fast step sizes follow the agreement of estimates, relative to the weight of the newest
 AGREEMENT = 0.1  # cosine below which step sizes fall: estimates that are mere noise agree by chance
+HORIZON = 2.5  # the weight of the newest is at most this over the steps made: mere noise gives scales ~ 1/t
+LEAP = 3.0  # how many times as long as usual a step of x may be
 GROWTH = 20.0  # of the gradient estimate, since the last copy of the state, that counts as diverging
 SHRINK = 0.3  # what step sizes are multiplied by after going back
 RETRIES = 12
@@ -26,26 +28,30 @@ RETRIES = 12
 class AdaptiveSolver(Solver):
     r"""A `Solver` with step sizes that follow what it meets; `mmb.auto` makes it.
 
-    Every step size is a fixed number times a scale. After each step the scale of `x` changes by
+    Every step size is a fixed number times a scale. After step $t$ the scale of `x` changes by
 
     $$
-    \log s \leftarrow \log s + c\,\omega (\cos(\Delta, \bar\Delta) - 0.1), \qquad
-    \bar\Delta \leftarrow (1-\omega)\bar\Delta + \omega\Delta
+    \log s \leftarrow \log s + 4\,\omega_t (\cos(\Delta, \bar\Delta) - 0.1), \qquad
+    \omega_t = \min(\omega, 2.5 / t)
     $$
 
-    so it grows while estimates agree with their recent mean $\bar\Delta$, and falls once they turn against
-    it: at steps that are too long, and where noise is all that is left. Duals, lower variables and the
-    estimator follow more slowly, with $\sqrt{s}$ below one, as in the theory; not with `inner_steps`, where
-    they are to catch up with `x` at every visit. If an estimate is not finite or has grown twentyfold, the
-    state goes back to the last copy and the scale falls.
+    with $\bar\Delta$ a moving average, with weights $3\omega_t$, of such an average of the estimates. It
+    grows while estimates agree with those before, and falls once they turn against them: at steps that are
+    too long, where `x` swings around what follows it, and where noise is all that is left, there as $1/t$.
+    Duals, lower variables and the estimator follow more slowly, with $\sqrt{s}$ below one, as in the theory.
+    A step of `x` more than three times as long as usual is cut short, and the scale falls. If an estimate
+    is not finite or has grown twentyfold, the state goes back to the last copy, which is at most half of the
+    run old, and the scale falls; if estimates grow as much with shorter steps, that is the problem's nature.
 
     Args:
         problem: The problem.
         hypergradient: As in `Solver`.
-        memory: $\omega$, the weight of the newest estimate in $\bar\Delta$: about one over the number of
-            steps in which duals and lower variables follow `x`.
+        memory: $\omega$: about one over the number of steps in which duals and lower variables follow `x`.
         largest_scale: The scale stays below.
         first_scale: The scale at the start.
+        inner_steps: As in `Solver`.
+        first_inner_steps: Updates in steps with a block that was never sampled before; at full step sizes if
+            more than one.
         **options: Those of `Solver`; step sizes are numbers.
     """
 
@@ -57,26 +63,33 @@ class AdaptiveSolver(Solver):
         memory: float,
         largest_scale: float = 2.0,
         first_scale: float = 1.0,
+        inner_steps: int = 1,
+        first_inner_steps: int = 1,
         **options: Any,
     ) -> None:
-        super().__init__(problem, hypergradient, **options)
+        super().__init__(problem, hypergradient, inner_steps=inner_steps, **options)
+        self.usual_inner_steps, self.first_inner_steps = inner_steps, first_inner_steps
         self.memory, self.largest_scale, self.first_scale = memory, largest_scale, first_scale
         self.findings: Findings | None = None
         self._copy: dict[str, Any] | None = None
         self._usual = 0.0  # size of estimates around the copy
+        self._scale, self._first = first_scale, False  # of the step under way: does it have a new block?
 
     def init(self, x0: Tree, **options: Any) -> State:
         """Make the state before the first step; see `Solver.init`."""
         state = super().init(x0, **options)
         like = tree_leaves(state.x)[0]
         scale = torch.tensor(self.first_scale, dtype=torch.float64, device=like.device)
-        state.shared |= {"scale": scale, "mean_estimate": tree_map(torch.zeros_like, state.x)}
+        means = {name: tree_map(torch.zeros_like, state.x) for name in ("recent", "smooth")}
+        state.shared |= {"scale": scale, "length": torch.zeros_like(scale), "means": means}
         return state
 
     def step(self, state: State, blocks: Tensor, *batches: Any, **options: Any) -> Info:
         """Make one step; see `Solver.step`. The scale changes after it."""
-        if self._copy is None or state.step % self._copy_every == 0:
+        if self._copy is None or self._is_due(state.step):
             self._copy, self._usual = state.state_dict(), self._expected if state.step == 0 else 0.0
+        self._first = self.first_inner_steps > 1 and self._any_new(state, blocks)
+        self.inner_steps = self.first_inner_steps if self._first else self.usual_inner_steps
         before: dict[str, Any] = {}
         for attempt in range(RETRIES):
             self._scale = float(state.shared["scale"])
@@ -91,44 +104,69 @@ class AdaptiveSolver(Solver):
                     raise
                 self._go_back(state)
                 continue
-            size = float(norm(info.estimate))
+            size, agreement = float(norm(info.estimate)), self._agreement(state, info.estimate)
             young = state.step - self._copy["step"] <= 1 or self._usual == 0.0
             if young or size <= GROWTH * self._usual:
                 self._usual = max(self._usual, size)
-                self._adapt(state, info.estimate)
+                self._adapt(state, info.estimate, agreement)
                 return info
+            self._usual = size  # with shorter steps it may be as large: then it belongs to the problem
             self._go_back(state)
         return info
+
+    def _any_new(self, state: State, blocks: Tensor) -> bool:
+        return bool((state.last_visit[blocks.to(state.last_visit.device)] < 0).any())
 
     @property
     def _expected(self) -> float:
         """Size of the gradient once duals and lower variables are right: estimates may grow up to it."""
         return 0.0 if self.findings is None else self.findings.gradient
 
-    @property
-    def _copy_every(self) -> int:
-        return math.ceil(10 / self.memory)
+    def _is_due(self, step: int) -> bool:
+        """Whether it is time for a copy: rarely, but going back never undoes more than half of a run."""
+        assert self._copy is not None
+        return not 0 <= step - self._copy["step"] < min(max(10, self._copy["step"]), 10 / self.memory)
 
-    def _adapt(self, state: State, estimate: Tree) -> None:
-        mean = state.shared["mean_estimate"]
-        pairs = zip(tree_leaves(mean), tree_leaves(estimate), strict=True)
-        agreement = sum(float((old * new).sum()) for old, new in pairs)
-        size = float(norm(mean)) * float(norm(estimate))
-        change = GAIN * self.memory * (agreement / size - AGREEMENT if size > 0 else 0.0)
-        state.shared["scale"].mul_(math.exp(change)).clamp_(max=self.largest_scale)
-        state.shared["mean_estimate"] = blend(mean, estimate, self.memory)
+    def _agreement(self, state: State, estimate: Tree) -> float:
+        """Cosine of the angle between an estimate and those before."""
+        smooth = state.shared["means"]["smooth"]
+        pairs = zip(tree_leaves(smooth), tree_leaves(estimate), strict=True)
+        product, size = sum(float((old * new).sum()) for old, new in pairs), float(norm(smooth))
+        return product / (size * float(norm(estimate)) or 1.0)
+
+    def _adapt(self, state: State, estimate: Tree, agreement: float) -> None:
+        newest = min(self.memory, HORIZON / state.step)
+        state.shared["scale"].mul_(math.exp(GAIN * newest * (agreement - AGREEMENT)))
+        state.shared["scale"].clamp_(max=self.largest_scale)
+        recent = blend(state.shared["means"]["recent"], estimate, min(1.0, 3 * newest))
+        smooth = blend(state.shared["means"]["smooth"], recent, min(1.0, 3 * newest))
+        state.shared["means"] = {"recent": recent, "smooth": smooth}
+
+    def _write(self, state: State, blocks: Tensor, update: Update) -> None:
+        """Write what a step found, but for a leap of `x`: it is cut short, and the scale falls."""
+        length, usual = float(norm(add_scaled(update.x, -1, state.x))), float(state.shared["length"])
+        if usual == 0.0:  # no step was made
+            found = self.findings
+            usual = length if found is None else float(self._rates(0).x) * (found.gradient + found.noise)
+        if 0 < LEAP * usual < length:
+            cut = LEAP * usual / length
+            update = update._replace(x=blend(state.x, update.x, cut))
+            state.shared["scale"].mul_(max(cut, SHRINK))  # it may be noise
+            length *= cut
+        newest = min(self.memory, HORIZON / (state.step + 1))
+        state.shared["length"].fill_(math.sqrt((1 - newest) * usual**2 + newest * length**2))
+        super()._write(state, blocks, update)
 
     def _go_back(self, state: State) -> None:
         assert self._copy is not None
-        scale = SHRINK * min(float(state.shared["scale"]), float(self._copy["shared"]["scale"]))
+        scale = SHRINK * min(self._scale, float(self._copy["shared"]["scale"]))
         state.load_state_dict(self._copy)
         state.shared["scale"].fill_(scale)
         self._copy["shared"]["scale"].fill_(scale)
 
     def _rates(self, step: int) -> StepSizes:
         rates = super()._rates(step)
-        catching_up = self.inner_steps > 1
-        follow = 1.0 if catching_up else min(1.0, math.sqrt(self._scale))
+        follow = 1.0 if self._first else min(1.0, math.sqrt(self._scale))
         return rates._replace(
             x=rates.x * self._scale,
             dual=rates.dual * follow,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -21,7 +22,10 @@ from mmb.trees import Tree
 
 SMALL_LOWER = 32  # lower variables of a block up to which a Hessian per block is remembered
 UPDATES = 3  # of a block at each visit, where visits are rare
-PATIENCE = 10.0  # how many times slower x may be for blocks to follow it; beyond, they are updated more often
+FIRST_UPDATES = 10  # of a block at its first visit, at most, where it starts far from where it belongs
+MISLED = 0.75  # relative error of the first estimates above which blocks catch up at their first visit
+RARELY_MISLED = 0.3  # the same where visits are rare, so that such an error stays long
+PATIENCE = 20.0  # how many times slower x may be for blocks to follow it; beyond, they are updated more often
 
 
 def auto(
@@ -43,7 +47,9 @@ def auto(
     where to start with each step size. The solver changes them while it runs, and goes back to an earlier
     state instead of diverging. Where much of the gradient passes through lower variables, `x` has to wait for
     them; where blocks are visited too rarely for that, they are updated three times at each visit instead
-    (`inner_steps`; not with `variance_reduction` or a `shard`). Then run it with [`mmb.solve`][mmb.solve].
+    (`inner_steps`). Where blocks start so far from where they belong that first estimates mislead, they are
+    updated up to ten times at their first visit. Neither is done with `variance_reduction` or a `shard`. Then
+    run it with [`mmb.solve`][mmb.solve].
 
     Args:
         problem: The problem.
@@ -61,8 +67,11 @@ def auto(
         The solver and the state.
 
     Raises:
-        ValueError: If a number is out of range, or `f` or `g` shows no curvature where the problem needs it.
+        TypeError: If an argument is of the wrong kind.
+        ValueError: If a number is out of range, or `f` or `g` has not the curvature that the problem needs.
+        mmb.BrokenStepError: If NaN or infinity is met.
     """
+    _check(problem, generator, print, options)
     check_whole("probes", probes, 2)
     validation.check_start(problem, x0, dual, lower, lr_dual=1.0, num_own=problem.num_blocks)
     generator = torch.Generator().manual_seed(0) if generator is None else generator
@@ -72,6 +81,7 @@ def auto(
         blocks = next(sampler)
         found = batches(blocks)
         validation.check_batches(found)
+        validation.check_block_batches(problem, len(blocks), *found[:2])
         draws.append((blocks, found[0], found[1]))
     findings = Probe(problem, x0, dual, lower, draws, generator).look()
     once = options.get("inner_steps") == 1
@@ -84,27 +94,47 @@ def auto(
     return solver, solver.init(x0, dual=dual, lower=lower, generator=generator)
 
 
+def _check(problem: Any, generator: Any, print: Any, options: dict[str, Any]) -> None:
+    if not isinstance(problem, Problem):
+        raise TypeError(f"problem: expected an mmb.Problem, got {type(problem).__name__}")
+    if generator is not None and not isinstance(generator, torch.Generator):
+        raise TypeError(
+            f"generator: expected a torch.Generator or None, got {generator!r}; with a seed: "
+            "torch.Generator().manual_seed(0)"
+        )
+    if print is not None and not callable(print):
+        raise TypeError(f"print: expected a function of a line, or None to be silent, got {print!r}")
+    if options.get("optimizer") is not None:
+        raise ValueError(
+            "optimizer: expected none, since auto finds the step size of x itself; to move x by a torch "
+            "optimizer, make an mmb.Solver with it"
+        )
+
+
 def _settings(found: Findings, share: float, once: bool) -> dict[str, Any]:
     """Arguments of the solver; `once`: blocks cannot be updated more than once at a visit."""
     lr_lower = 0.9 / found.lower_smoothness if found.lower_size else None
     lr_dual = 0.9 / found.dual_smoothness if found.dual_smoothness else None
-    memory, slower, updates = 0.05, 1.0, 1
+    memory, slower, updates, first_updates = 0.05, 1.0, 1, 1
+    contraction = 0.9 * found.lower_convexity / found.lower_smoothness if found.lower_size else 0.5
     if found.lower_size and found.indirect > found.smoothness / 2:  # x waits for what follows it
-        contraction = 0.9 * found.lower_convexity / found.lower_smoothness
         following = share * min(0.5, max(0.1, contraction))  # of the distance to where they belong, in a step
-        waiting = max(1.0, (4 * following) ** -0.75)
+        waiting = max(1.0, found.indirect / (found.smoothness or found.indirect) / following)
         if waiting > PATIENCE and not once:  # or they catch up at every visit
             updates = UPDATES
         else:
             memory, slower = min(memory, following), 1 / waiting
+    if found.start_error > (MISLED if updates == 1 else RARELY_MISLED) and not once:
+        first_updates = math.ceil(min(FIRST_UPDATES, 1 + math.log(0.1) / math.log1p(-contraction)))
     return {
         "hypergradient": _hypergradient(found),
-        "lr": slower / max(found.smoothness, 1e-12),
+        "lr": slower / (found.smoothness or found.gradient or 1.0),  # a first step of length 1 if f is linear
         "lr_dual": lr_dual,
         "lr_lower": lr_lower,
         "beta": 0.5,
         "z_start": "estimate",
         "inner_steps": updates,
+        "first_inner_steps": max(updates, first_updates),
         "memory": memory,
         "first_scale": 1 / (1 + 4 * (found.noise / max(found.gradient, 1e-300)) ** 2),
         "largest_scale": 2 / slower,
@@ -133,6 +163,12 @@ def _line(found: Findings, settings: dict[str, Any]) -> str:
     rates = ", ".join(
         f"{name} {settings[name]:.2g}" for name in ("lr", "lr_dual", "lr_lower") if settings[name]
     )
-    updates = settings["inner_steps"]
+    updates, first = settings["inner_steps"], settings["first_inner_steps"]
     often = "" if updates == 1 else f", {updates} updates of a block at each visit"
-    return f"auto: found {', '.join(parts)}; starts with {name}, {rates}{often}"
+    often += "" if first == updates else f", {first} updates at its first visit"
+    still = (
+        ""
+        if found.gradient
+        else "; at a gradient of zero x stays where it is: start elsewhere if it should move"
+    )
+    return f"auto: found {', '.join(parts)}; starts with {name}, {rates}{often}{still}"

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from mmb.diagnostics import Info
 from mmb.hypergradients.conjugate_gradient import conjugate_gradient
 from mmb.oracles import Oracles
 from mmb.problem import Problem
+from mmb.solver import project_dual
 from mmb.trees import (
     Tree,
     add_scaled,
+    block_dot,
     block_norm,
     norm,
     ravel_blocks,
@@ -42,6 +45,8 @@ class Findings:
         indirect: The same of what passes through duals and lower variables, which follow `x` with delay.
         gradient: Norm of `grad F` at the start.
         noise: Standard deviation of an estimate of it, from batches and blocks together.
+        start_error: How far from it the estimate is with duals and lower variables as they start, relative to
+            it; above about 1 the first estimates say nothing.
     """
 
     lower_size: int
@@ -52,6 +57,7 @@ class Findings:
     indirect: float
     gradient: float
     noise: float
+    start_error: float
 
 
 Batches = tuple[Tensor, Any, Any]  # blocks, upper batch, lower batch
@@ -78,13 +84,15 @@ class Probe:
         draws: list[Batches],
         generator: torch.Generator,
     ) -> None:
-        self.problem, self.x, self.dual, self.lower = problem, x, dual, lower
+        self.problem, self.x, self.dual, self.lower = _repeatable(problem, x), x, dual, lower
         self.draws, self.generator = draws, generator
 
     @torch.no_grad()
     def look(self) -> Findings:
         """Measure everything."""
         first, *others = (self._at(draw) for draw in self.draws)
+        for draw, at in zip(self.draws, (first, *others), strict=True):
+            _check_finite(draw, at)
         least, largest = (0.0, 0.0) if self.lower is None else self._lower_curvature(first)
         dual_smoothness = 0.0 if self.dual is None else self._dual_curvature(first)
         size = 0 if self.lower is None else ravel_blocks(first.lower).shape[1]
@@ -92,6 +100,10 @@ class Probe:
         gradients = [batch.gradient(self.x, batch.solve(self.x)) for batch in batches]
         mean = tree_map(lambda *parts: sum(parts) / len(parts), *gradients)
         spread = [float(norm(add_scaled(one, -1, mean))) ** 2 for one in gradients]
+        errors = [
+            float(norm(add_scaled(batch.gradient(self.x, batch.start(largest)), -1, right)))
+            for batch, right in zip(batches, gradients, strict=True)
+        ]
         solution = batches[0].solve(self.x)
 
         def direct(x: Tree) -> Tree:
@@ -100,15 +112,17 @@ class Probe:
         def total(x: Tree) -> Tree:
             return batches[0].gradient(x, batches[0].solve(x))
 
+        size_of_one = float(norm(gradients[0]))
         return Findings(
             lower_size=size,
             lower_smoothness=largest,
             lower_convexity=least,
             dual_smoothness=dual_smoothness,
-            smoothness=self._smoothness(total),
-            indirect=self._smoothness(lambda x: add_scaled(total(x), -1, direct(x))),
+            smoothness=self._smoothness(total, size_of_one),
+            indirect=self._smoothness(lambda x: add_scaled(total(x), -1, direct(x)), size_of_one),
             gradient=float(norm(mean)),
             noise=math.sqrt(sum(spread) / (len(gradients) - 1)),
+            start_error=sum(errors) / max(sum(float(norm(one)) for one in gradients), 1e-300),
         )
 
     def _at(self, draw: Batches) -> Oracles:
@@ -123,22 +137,25 @@ class Probe:
     def _lower_curvature(self, at: Oracles) -> tuple[float, float]:
         """Least and largest curvature of `g`, over blocks."""
         if ravel_blocks(at.lower).shape[1] <= _SMALL:
-            eigenvalues = torch.linalg.eigvalsh(at.hessian().double())
+            hessians = at.hessian().double()
+            finite = bool(torch.isfinite(hessians).all())
+            eigenvalues = torch.linalg.eigvalsh(hessians) if finite else hessians.new_full((1,), math.nan)
             least, largest = float(eigenvalues.min()), float(eigenvalues.max())
         else:
             largest = self._power(at.hessian_product, at.lower)
             least = largest / 10
-        if not largest > 0 or not math.isfinite(largest):
+        if not 0 < largest < math.inf or least < -1e-4 * largest:
             raise ValueError(
-                f"lower: expected g strongly convex in the lower variable, got a largest curvature of "
-                f"{largest:.3g}; is it differentiable twice? Add a term such as 0.5 * mu * (y ** 2).sum()"
+                f"lower: expected g strongly convex in the lower variable and differentiable twice, got "
+                f"curvatures from {least:.3g} to {largest:.3g} at the start; add a term such as 0.5 * mu * "
+                "(y ** 2).sum(), and replace what has no second derivatives there (abs, relu, norm at zero)"
             )
         return max(least, 1e-4 * largest), largest
 
     def _dual_curvature(self, at: Oracles) -> float:
         """Largest curvature of `f` in the dual, by differences of its gradient."""
         base = at.upper.grad_dual
-        step = math.sqrt(torch.finfo(at.upper.values.dtype).eps)
+        step = math.sqrt(torch.finfo(at.upper.values.dtype).eps) * (1 + float(block_norm(at.dual).max()))
 
         def product(direction: Tree) -> Tree:
             moved = Oracles(
@@ -160,25 +177,63 @@ class Probe:
         return largest
 
     def _power(self, product: Callable[[Tree], Tree], like: Tree) -> float:
-        """Largest eigenvalue over blocks of one symmetric matrix per block, given by its products."""
-        direction = tree_map(self._normal, like)
-        size = block_norm(direction)
-        for _ in range(POWER_ITERATIONS):
-            direction = product(scale_blocks(direction, 1 / size.clamp(min=1e-30)))
-            size = block_norm(direction)
-        return float(size.max())
+        """Largest eigenvalue over blocks of one symmetric matrix per block, given by its products.
 
-    def _smoothness(self, gradient: Callable[[Tree], Tree]) -> float:
-        """Largest curvature of a function of `x`, by differences of its gradient."""
+        Largest by size, so that of a matrix that is not positive may be negative; then the least over blocks.
+        """
+        direction = tree_map(self._normal, like)
+        for _ in range(POWER_ITERATIONS):
+            before = scale_blocks(direction, 1 / block_norm(direction).clamp(min=1e-30))
+            direction = product(before)
+        found = block_norm(direction) * block_dot(before, direction).sign()
+        return float(found.min() if found.min() < 0 else found.max())
+
+    def _smoothness(self, gradient: Callable[[Tree], Tree], size: float) -> float:
+        """Largest curvature of a function of `x`, by differences of its gradient; 0 if it is all rounding.
+
+        `size` is that of what the gradient is computed from.
+        """
         base, direction = gradient(self.x), tree_map(self._normal, self.x)
-        step = (1 + float(norm(self.x))) * 10 * math.sqrt(torch.finfo(tree_leaves(self.x)[0].dtype).eps)
+        rounding = torch.finfo(tree_leaves(self.x)[0].dtype).eps
+        length, found = float(norm(self.x)), 0.0
         for _ in range(POWER_ITERATIONS // 2):
+            reach = max(length, size / found) if found > 0 else 1 + length  # of x, whatever its unit
+            step = 10 * math.sqrt(rounding) * max(reach, 1e-6 * (1 + length))
             moved = add_scaled(self.x, step / max(float(norm(direction)), 1e-30), direction)
-            direction = tree_map(lambda new, old: (new - old) / step, gradient(moved), base)
-        return float(norm(direction))
+            direction = tree_map(lambda new, old, step=step: (new - old) / step, gradient(moved), base)
+            found = float(norm(direction))
+        return found if found * step > 10 * rounding * size else 0.0
 
     def _normal(self, leaf: Tensor) -> Tensor:
         return torch.randn(leaf.shape, generator=self.generator, dtype=torch.float64).to(leaf)
+
+
+def _repeatable(problem: Problem, x: Tree) -> Problem:
+    """The problem with what `f` and `g` draw, such as dropout, the same in every call, for differences."""
+    devices = list({leaf.device for leaf in tree_leaves(x) if leaf.device.type != "cpu"})
+
+    def same_draws(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        def repeatable(*arguments: Any) -> Tensor:
+            with torch.random.fork_rng(devices):
+                return function(*arguments)
+
+        return repeatable
+
+    lower = None if problem.lower is None else same_draws(problem.lower)
+    return replace(problem, upper=same_draws(problem.upper), lower=lower)
+
+
+def _check_finite(draw: Batches, at: Oracles) -> None:
+    """Raise as a first step would if `f` or `g` or a gradient of theirs is not finite at the start."""
+    blocks, upper_batch, lower_batch = draw
+    values, measures = at.upper.values, {}
+    if at.dual is not None:
+        measures["dual_residual"] = block_norm(at.upper.grad_dual)
+    if at.lower is not None:
+        measures["lower_residual"] = block_norm(at.lower_gradient)
+    size = norm(at.upper.grad_x)
+    info = Info(0, blocks, at.upper.grad_x, torch.zeros_like(blocks), values, size, **measures)
+    info.check(upper_batch=upper_batch, lower_batch=lower_batch)
 
 
 class _Solution(NamedTuple):
@@ -193,6 +248,12 @@ class _Batch:
     def __init__(self, at: Oracles, dual_smoothness: float) -> None:
         self.at, self.dual_smoothness = at, dual_smoothness
 
+    def start(self, lower_smoothness: float) -> _Solution:
+        """What a first estimate is made with: starting values, and no more than the size of Hessians."""
+        dual, lower, upper = self.at.dual, self.at.lower, self.at.upper
+        v = None if lower is None else tree_map(lambda part: part / lower_smoothness, upper.grad_lower)
+        return _Solution(dual, lower, v)
+
     def solve(self, x: Tree) -> _Solution:
         """Lower variables by a Newton step, duals by projected gradient steps."""
         dual, lower, v = self.at.dual, self.at.lower, None
@@ -200,11 +261,9 @@ class _Batch:
             here = self._moved(x, dual, lower)
             step, _ = conjugate_gradient(here, here.lower_gradient, SOLVER_ITERATIONS)
             lower = add_scaled(lower, -1, step)
-        project = self.at.problem.project_dual
         for _ in range(SOLVER_ITERATIONS if dual is not None else 0):
             slope = self._moved(x, dual, lower).upper.grad_dual
-            dual = add_scaled(dual, 1 / self.dual_smoothness, slope)
-            dual = dual if project is None else torch.vmap(project)(dual)
+            dual = project_dual(self.at.problem, add_scaled(dual, 1 / self.dual_smoothness, slope))
         if lower is not None:
             here = self._moved(x, dual, lower)
             v, _ = conjugate_gradient(here, here.upper.grad_lower, SOLVER_ITERATIONS)

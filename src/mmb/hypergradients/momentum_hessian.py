@@ -45,10 +45,9 @@ class MomentumHessian(Hypergradient):
 
     def estimate(self, at: Oracles, memory: Memory, draw: Tensor | None, rates: Rates) -> Estimate:
         """Estimate with the old `s_i`; see [`Hypergradient`][mmb.hypergradients.base.Hypergradient]."""
-        old = memory["hessian"]  # s_i^t
+        old, new = memory["hessian"], at.hessian()  # s_i^t, grad_yy g_i
         flat, indefinite = solve_positive_definite(old, ravel_blocks(at.upper.grad_lower))  # H_i^t grad_y f_i
         grad_x, _, negative = implicit_gradient(at, unravel_blocks(flat, at.lower))
-        new = at.hessian()
         return Estimate(
             grad_x,
             {"hessian": blend(old, new, rates["beta"])},  # s_i^{t+1}
