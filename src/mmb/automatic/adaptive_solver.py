@@ -15,6 +15,7 @@ from mmb.problem import Problem
 from mmb.solver import Solver, StepSizes, Update
 from mmb.state import State
 from mmb.trees import Tree, add_scaled, blend, norm, tree_leaves, tree_map
+from mmb.variance_reduction.base import Samples
 
 GAIN = 4.0  # how fast step sizes follow the agreement of estimates, relative to the weight of the newest
 AGREEMENT = 0.1  # cosine below which step sizes fall: estimates that are mere noise agree by chance
@@ -142,7 +143,7 @@ class AdaptiveSolver(Solver):
         smooth = blend(state.shared["means"]["smooth"], recent, min(1.0, 3 * newest))
         state.shared["means"] = {"recent": recent, "smooth": smooth}
 
-    def _write(self, state: State, blocks: Tensor, update: Update) -> None:
+    def _write(self, state: State, blocks: Tensor, samples: Samples | None, update: Update) -> None:
         """Write what a step found, but for a leap of `x`: it is cut short, and the scale falls."""
         length, usual = float(norm(add_scaled(update.x, -1, state.x))), float(state.shared["length"])
         if usual == 0.0:  # no step was made
@@ -155,7 +156,7 @@ class AdaptiveSolver(Solver):
             length *= cut
         newest = min(self.memory, HORIZON / (state.step + 1))
         state.shared["length"].fill_(math.sqrt((1 - newest) * usual**2 + newest * length**2))
-        super()._write(state, blocks, update)
+        super()._write(state, blocks, samples, update)
 
     def _go_back(self, state: State) -> None:
         assert self._copy is not None
