@@ -1,8 +1,8 @@
 """What mAUC-CT makes rank well: the weights, which are kept, or the copies, whose AUC it maximizes.
 
-    python benchmarks/copies_ranking.py RUN [RUN ...]
+    python benchmarks/copies_ranking.py RUN [RUN ...] [--steps 3425]
 
-Reads all checkpoints of runs of mAUC-CT whose network is a perceptron with one hidden layer. Prints AUC, the
+Reads checkpoints of runs of mAUC-CT whose network is a perceptron with one hidden layer. Prints AUC, the
 mean over tasks, of three sets of weights: w; the copies u_i, each task with its own; and fresh inner steps
 w - inner_lr grad CE_i(w), from up to 512 training positives and 512 negatives of each task. Also how far the
 latter two are from w, as shares of its norm (root mean squares over tasks).
@@ -64,17 +64,23 @@ def mean_auc(dataset: Dataset, part: str, stack: Sequence[Weights]) -> str:
     """AUC on a part of the data, the mean over tasks, each with its own weights."""
     rows = dataset.split[part]
     inputs = dataset.inputs[rows]
-    scores = torch.stack([logits(inputs, weights) for weights in stack], 1)
+    matrix, bias, _, _ = stack[0]
+    if all(weights[0] is matrix for weights in stack):  # one hidden layer for all tasks
+        hidden = torch.relu(inputs @ matrix.T + bias)
+        heads, shifts = (torch.stack([weights[place] for weights in stack]) for place in (2, 3))
+        scores = hidden @ heads.T + shifts
+    else:
+        scores = torch.stack([logits(inputs, weights) for weights in stack], 1)
     return f"{float(roc_auc(scores, dataset.labels[rows]).nanmean()):.4f}"
 
 
 @torch.no_grad()
-def measure(path: Path) -> Iterator[list[str]]:
-    """A row of the table for each checkpoint."""
+def measure(path: Path, steps: Sequence[int]) -> Iterator[list[str]]:
+    """A row of the table for each of the steps that has a checkpoint."""
     run = Run.open(path)
     setup = make_setup(run.recipe)
     objective, dataset, tasks = setup.objective, setup.dataset, range(len(setup.dataset.task_names))
-    for place in checkpoint.steps(run.checkpoints):
+    for place in (place for place in checkpoint.steps(run.checkpoints) if int(place.name) in steps):
         saved = checkpoint.load(place)
         setup.load_state_dict(saved["job"])
         matrix, bias, heads, shifts = objective.copies.weights(setup.model, None)
@@ -94,11 +100,12 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folder of a run")
+    parser.add_argument("--steps", nargs="+", type=int, default=[3425], help="the checkpoints to read")
     options = parser.parse_args()
     torch.set_num_threads(1)
     heading = ["copies, inner step", "step", *(f"{part} {of}" for part in ("valid", "test") for of in "wuf")]
     heading += ["|u - w|", "|f - w|"]
-    rows = [row for path in options.runs for row in measure(path)]
+    rows = [row for path in options.runs for row in measure(path, options.steps)]
     print_table("AUC, the mean over tasks, of weights w, copies u and fresh steps f", heading, rows)
     found = [dict(zip(heading, row, strict=True)) for row in rows]
     print_json({"benchmark": "copies_ranking", "machine": machine(), "rows": found})
