@@ -7,6 +7,7 @@ import re
 import statistics
 
 from docs.conftest import ROOT
+from mmb.training import TableStudy
 from mmb.training.loop import branch_average
 
 CHOOSE, INDEX, TRAINING, OBJECTIVES, HYPERGRADIENTS, README, RESULTS = (
@@ -74,6 +75,39 @@ def test_cifar10():
     made = study_rows("Table 2: partial AUC on CIFAR-10 with rare positives")
     for name in ("pairwise pAUC", "MMB-pAUC", "CE"):
         assert without_spread(made[name][1]) in SUMMARY
+
+
+def test_the_papers_protocol():
+    """Copies, curves and rungs on the page are those of the logs."""
+    results = ROOT / "results"
+    page = (results / "molpcba-paper/README.md").read_text(encoding="utf-8")
+    log = (results / "molpcba-paper/copies.txt").read_text(encoding="utf-8").splitlines()[-1]
+    copies = table_rows(page, "| copies, inner step")
+    for row in json.loads(log)["rows"]:
+        name = row["copies, inner step"].removesuffix(", seed 0")
+        assert copies[name] == [row[f"{part} {of}"] for part in ("valid", "test") for of in "wuf"]
+    table = "molpcba-paper-perceptron/table1"
+    paths = [f"{table}/{row}/seed-0" for row in ("auc", "auc-ct", "auc-ct-offsets")]
+    paths += [f"molpcba-paper/inner/{step}" for step in (0.5, 0.9)]
+    curves = table_rows(page, "| validation AUC after steps").values()
+    for path, shown in zip(paths, curves, strict=True):
+        lines = (results / path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+        points = {one["step"]: one["auc"] for one in map(json.loads, lines) if one["kind"] == "valid"}
+        assert shown == [f"{points[step]:.4f}" for step in (685, 1370, 2055, 2740, 3425)]
+    for name, heading in (("auc", "| mAUC |"), ("ce", "| CE |")):
+        study = TableStudy.read(ROOT / "recipes/reproduce", f"molpcba-ladder-perceptron/{name}")
+        before = None
+        shown = table_rows(page, f"{heading} test AUC")
+        logs = {row: results / study.name / row / "seed-0/result.json" for row in study.recipes}
+        assert len(shown) == sum(log.exists() for log in logs.values())
+        for row, log in logs.items():
+            if log.exists():
+                result = json.loads(log.read_text(encoding="utf-8"))
+                now = [round(result["test"][metric], 4) for metric in ("auc", "pauc")]
+                gains = [f"{a - b:+.4f}" for a, b in zip(now, before, strict=True)] if before else ["", ""]
+                cells = shown[study.title_of(row, result["method"])]
+                assert cells[:4] == [f"{now[0]:.4f}", gains[0], f"{now[1]:.4f}", gains[1]]
+                before = now
 
 
 def test_transfer(monkeypatch):
