@@ -62,15 +62,23 @@ def end_of(start: Run) -> dict[str, dict[str, float]]:
     return {"rises": rises, "jitter": {metric: jitter(start, metric) for metric in metrics}}
 
 
+def gains(records: Sequence[Mapping[str, Any]], limit: float) -> list[float]:
+    """What each metric gains, on the mean of all runs, if those whose rise exceeds a limit do not branch."""
+    found = [difference(one) if _rise(one) > limit else [0.0] * len(METRICS) for one in records]
+    return [statistics.fmean(column) for column in zip(*found, strict=True)]
+
+
+def difference(record: Mapping[str, Any]) -> list[float]:
+    """Metrics of longer cross-entropy minus those of the soup."""
+    rows = record["rows"]
+    return [rows["longer"][metric] - rows["soup"][metric] for metric in METRICS]
+
+
 def table(records: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Lines of Markdown: longer cross-entropy minus the soup, x 1,000, by the rise; and what limits give."""
 
-    def difference(record: Mapping[str, Any]) -> list[float]:
-        rows = record["rows"]
-        return [1000 * (rows["longer"][metric] - rows["soup"][metric]) for metric in METRICS]
-
-    def line(cells: Sequence[Sequence[float]]) -> str:
-        return " | ".join(f"{statistics.fmean(column):+.1f}" for column in zip(*cells, strict=True))
+    def line(cells: Sequence[float]) -> str:
+        return " | ".join(f"{1000 * cell:+.1f}" for cell in cells)
 
     heads = "pAUC | AP | AUC"
     yield f"| rise at the end, beyond noise | runs | longer CE is better | longer CE minus soup: {heads} |"
@@ -81,17 +89,14 @@ def table(records: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         if inside:
             gaining = sum(cells[0] > 0 for cells in inside)
             label = f"up to {high:g}" if low < 0 else f"{low:g} to {high:g}" if high < 1 else f"over {low:g}"
-            yield f"| {label} | {len(inside)} | {gaining} | {line(inside)} |"
+            means = [statistics.fmean(column) for column in zip(*inside, strict=True)]
+            yield f"| {label} | {len(inside)} | {gaining} | {line(means)} |"
     yield ""
     yield f"| `soup.still_rising` | runs that do not branch | gain over always branching: {heads} |"
     yield "|---|---|---|---|---|"
     for limit in LIMITS:
-        longer = [_rise(one) > limit for one in records]
-        cells = [
-            difference(one) if is_longer else [0.0] * 3
-            for one, is_longer in zip(records, longer, strict=True)
-        ]
-        yield f"| {limit:g} | {sum(longer)} of {len(records)} | {line(cells)} |"
+        count = sum(_rise(one) > limit for one in records)
+        yield f"| {limit:g} | {count} of {len(records)} | {line(gains(records, limit))} |"
 
 
 def _rise(record: Mapping[str, Any]) -> float:

@@ -7,7 +7,7 @@ import re
 import statistics
 
 from docs.conftest import ROOT
-from mmb.training import TableStudy
+from mmb.training import SoupSettings, TableStudy
 from mmb.training.loop import branch_average
 
 CHOOSE, INDEX, TRAINING, OBJECTIVES, HYPERGRADIENTS, README, RESULTS = (
@@ -201,6 +201,20 @@ def test_how_far_to_go_from_the_start(monkeypatch):
     shown = "{:.4f} in partial AUC, {:.4f} in average precision and {:.4f} in AUC".format(*gained)
     transfer = (ROOT / "results/transfer/README.md").read_text(encoding="utf-8")
     assert f"the rule of the default gains {shown}" in " ".join(transfer.split())
+
+
+def test_when_it_is_too_early_to_branch(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    module = importlib.import_module("still_rising")
+    page = (ROOT / "results/transfer/still_rising.md").read_text(encoding="utf-8")
+    records = module.read([module.LOG])
+    assert page.endswith("## All\n\n" + "\n".join(module.table(records)) + "\n")
+    limit = SoupSettings().still_rising
+    gained = module.gains(records, limit)
+    shown = "{:.4f} in partial AUC, {:.4f} in average precision and {:.4f} in AUC".format(*gained)
+    transfer = (ROOT / "results/transfer/README.md").read_text(encoding="utf-8")
+    assert all(shown in " ".join(text.split()) for text in (page, transfer))
+    assert all(gain_cells(gained, 4) in text for text in (README, SUMMARY))
 
 
 def test_the_picture_on_the_first_page(monkeypatch):

@@ -28,6 +28,7 @@ from mmb.training.recipes.presets import method_of
 from mmb.training.recipes.resolution import to_plain
 from mmb.training.runs.log import read_log
 from mmb.training.runs.scoring import task_metrics
+from mmb.training.runs.tables import unbranched_note
 
 
 def page_content(runs: Sequence[Run], max_fpr: float | None, say: Callable[[str], None]) -> dict[str, Any]:
@@ -168,6 +169,8 @@ def run_facts(
         seconds = result["seconds"]
         facts["device"] = result["device"]
         facts["versions"] = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
+        if "still_rising" in result:
+            facts["branches"] = unbranched_note(result)
         facts["result written"] = _time((run.path / "result.json").stat().st_mtime)
     if seconds is not None:
         facts["time"] = f"{datetime.timedelta(seconds=round(seconds))} (h:mm:ss)"

@@ -116,11 +116,14 @@ def _branch_table(result: dict[str, Any], part: str) -> str:
     rows.append(["result", 1.0, result["steps"], *own])
     caption = f"Means over tasks on {part} rows; shares were chosen on validation rows."
     if "still_rising" in result:
-        caption += (
-            f" Partial AUC rose by {result['still_rising']:.3f} in the last fifth of the first phase, so one "
-            "branch has the steps of all."
-        )
+        caption += f" {unbranched_note(result)}"
     return as_text(make_table("Branches", columns, rows, caption))
+
+
+def unbranched_note(result: dict[str, Any]) -> str:
+    """Why a run with branches trained only one of them."""
+    rise = f"Partial AUC rose by {result['still_rising']:.3f} in the last fifth of the first phase"
+    return f"{rise}, so one branch has the steps of all."
 
 
 def _cell(value: Any) -> str:
