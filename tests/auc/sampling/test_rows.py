@@ -122,7 +122,7 @@ class TestRichRowSampler:
     def test_tasks_that_lack_a_class_are_not_drawn_for(self):
         labels = make_labels()
         labels[:, 2] = 1  # would make every row rich
-        with pytest.warns(UserWarning, match=r"\[2\]"):
+        with pytest.warns(UserWarning, match="left out: 2$"):
             sampler = RichRowSampler(labels, 40, 0.5)
         others = labels[:, [0, 1, 3, 4, 5]]
         expected = 1 / (300 * self.intensity(others, 0.5))
