@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
+from mmb._cell_words import BLANK, NEGATIVE, POSITIVE
+
 TABLES = (".csv", ".tsv", ".txt", ".gz", ".zst", ".parquet", ".arrow", ".feather", ".ipc")
 """How names of tables end."""
 _ROWS = 20_000  # that are looked at, at most
 _BYTES = 1 << 22  # of text
-_BLANK = ("", "na", "n/a", "nan", "null", "none", "?", "-1", "-1.0")
-_POSITIVE = ("1", "1.0", "true", "yes", "t", "y", "positive", "pos", "active")
-_NEGATIVE = ("0", "0.0", "false", "no", "f", "n", "negative", "neg", "inactive")
+_GAPS = BLANK | {"-1", "-1.0"}
+_ONES, _ZEROS = POSITIVE | {"1", "1.0"}, NEGATIVE | {"0", "0.0"}
 _IMAGES = (".png", ".jpg", ".jpeg", ".dcm", ".tif", ".tiff", ".bmp", ".gif", ".webp")
 
 
@@ -85,9 +86,9 @@ def _rows(path: Path, content: bytes) -> Iterator[list[str]]:
 
 
 def _are_labels(cells: list[str]) -> bool:
-    found = {cell.strip().lower() for cell in cells}.difference(_BLANK)
-    both = not found.isdisjoint(_POSITIVE) and not found.isdisjoint(_NEGATIVE)
-    return both and found <= {*_POSITIVE, *_NEGATIVE}
+    found = {cell.strip().lower() for cell in cells}.difference(_GAPS)
+    both = not found.isdisjoint(_ONES) and not found.isdisjoint(_ZEROS)
+    return both and found <= _ONES | _ZEROS
 
 
 def _are_images(cells: list[str]) -> bool:

@@ -11,10 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mmb._cell_words import BLANK
 from mmb._extras import require
 from mmb.data.errors import DamagedDataError, TableError
 from mmb.data.files.delimited_text import read_lines, separator_of
-from mmb.data.files.table import BLANK, GAP, Names, Table, as_names, number
+from mmb.data.files.table import GAP, Names, Table, as_names, number
 
 _pl = require("polars", extra="table")
 _BLOCK = 1 << 24  # bytes of text read at a time

@@ -14,11 +14,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from mmb._cell_words import BLANK
 from mmb._names import first_few
 from mmb.data.errors import TableError
 
-BLANK = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
-"""Cells, in lower case, that mean "not known"."""
 GAP = -1
 """The code of a blank cell."""
 _SHOWN = 12  # columns, in a message

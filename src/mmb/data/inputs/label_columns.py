@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from mmb._cell_words import NEGATIVE, POSITIVE
 from mmb._names import first_few
 from mmb.data.dataset import SPLITS
 from mmb.data.errors import TableError
@@ -18,10 +19,7 @@ from mmb.data.inputs.columns import Date
 from mmb.data.splits import check_fractions, random_split, split_rows
 from mmb.label_values import MISSING
 
-_WORDS = {
-    **dict.fromkeys(["true", "yes", "t", "y", "positive", "pos", "active"], 1),
-    **dict.fromkeys(["false", "no", "f", "n", "negative", "neg", "inactive"], 0),
-}
+_WORDS = {**dict.fromkeys(POSITIVE, 1), **dict.fromkeys(NEGATIVE, 0)}
 _WRONG = -2  # stands for cells that are no labels
 _SHOWN = 5  # different cells of a column, in a message
 
