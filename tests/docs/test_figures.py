@@ -273,8 +273,34 @@ def test_estimator():
     over_ce = f"| {gain(partial, 'ce'):.3f} | {gain('average precision', 'ce'):.3f} | |"
     over_boosting = f"| {gain(partial, 'boosting'):.3f} | | {gain('AUC', 'boosting'):.3f} |"
     over_forest = f"| {gain(partial, 'forest'):.3f} | | {gain('AUC', 'forest'):.3f} |"
-    assert all(cells in text for text in (README, SUMMARY) for cells in (over_ce, over_boosting))
-    assert over_forest in SUMMARY
+    assert all(over_ce in text for text in (README, SUMMARY))
+    assert all(cells in SUMMARY for cells in (over_boosting, over_forest))
+
+
+def test_trees_of_the_estimator():
+    alone, with_trees = (
+        json.loads((ROOT / f"results/estimator/{log}.txt").read_text(encoding="utf-8").splitlines()[-1])
+        for log in ("unseen", "unseen_with_trees")
+    )
+    metrics = ("partial AUC up to 0.1", "average precision", "AUC")
+    page = " ".join((ROOT / "results/estimator/README.md").read_text(encoding="utf-8").split())
+    for rival in ("boosting", "forest", "soup"):
+        gained = {
+            name: [
+                statistics.mean(
+                    mine["soup"][metric] - theirs[rival][metric]
+                    for mine, theirs in zip(seeds, alone["found"][name], strict=True)
+                )
+                for metric in metrics
+            ]
+            for name, seeds in with_trees["found"].items()
+        }
+        means = [statistics.mean(column) for column in zip(*gained.values(), strict=True)]
+        count = sum(gains[0] > 0 for gains in gained.values())
+        assert all(gain_cells(means, 3) in text for text in (README, SUMMARY)), rival
+        assert all(f"{count} gain" in text for text in (README, SUMMARY)), rival
+    for gain, text in zip(means, ("partial AUC", "average precision", "AUC"), strict=True):
+        assert re.search(rf"{gain:.4f} \([\d.]+\) in {text}", page), text
 
 
 def test_costs():
