@@ -110,7 +110,9 @@ def _reproduced(name: str) -> Callable[[int, Path], dict[str, Any]]:
         first, then = rows["pretrain"]["training"], rows["training"]
         length = "steps" if "steps" in then else "epochs"
         share = 0.1 * first[length] / then[length]  # of the first phase, not of a row
-        return {**{key: value for key, value in rows.items() if key != "method"}, "soup": {"share": share}}
+        alike = {"pretrain": {"training": {"batch_norm": then["batch_norm"]}}}
+        rows = merge(rows, {"soup": {"share": share}, **alike})
+        return {key: value for key, value in rows.items() if key != "method"}
 
     return fragment
 

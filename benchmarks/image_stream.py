@@ -1,12 +1,13 @@
 """Do images on disk keep the device busy? Reading files or a cache, a training step, and both together.
 
     python benchmarks/image_stream.py                        # DenseNet121, on a GPU where there is one
+    python benchmarks/image_stream.py --network resnet18 --color --batch 256
     python benchmarks/image_stream.py --network resnet18 --size 64 --images 400 --steps 5
 
-JPEG files as large as those of CheXpert-small (390 x 320, gray) are written to a temporary folder, and then
-decoded into a cache, as the data set `images` does. A step is that of cross-entropy on a batch of them. If
-training from files is as fast as on a batch that is there already, the device never waits for files; where it
-is not, the rate of reading says how many cores are short.
+JPEG files as large as those of CheXpert-small (390 x 320, gray or color) are written to a temporary folder,
+and then decoded into a cache, as the data set `images` does. A step is that of cross-entropy on a batch of
+them. If training from files is as fast as on a batch that is there already, the device never waits for files;
+where it is not, the rate of reading says how many cores are short.
 On a GPU, the share of time in which it computes is shown, too: with small batches it waits for this process
 to launch the next kernel, whether images come from files or not.
 """
@@ -41,14 +42,15 @@ STYLES = (",.0f", ",.0f", ".2f", ".2f")
 Item = tuple[Tensor, Tensor]  # rows, and their images
 
 
-def write_images(folder: Path, count: int, generator: torch.Generator) -> list[str]:
-    """Smooth random gray images with some noise, about 20 kB each, as X-rays are."""
+def write_images(folder: Path, count: int, channels: int, generator: torch.Generator) -> list[str]:
+    """Smooth random images with some noise, about 20 kB each if they are gray, as X-rays are."""
     names = [f"{number:05d}.jpg" for number in range(count)]
     for name in names:
-        coarse = torch.rand(1, 1, 12, 10, generator=generator)
+        coarse = torch.rand(1, channels, 12, 10, generator=generator)
         smooth = torch.nn.functional.interpolate(coarse, (390, 320), mode="bicubic").clamp(0, 1)
-        noisy = (smooth[0, 0] + 0.03 * torch.randn(390, 320, generator=generator)).clamp(0, 1)
-        Image.fromarray((255 * noisy).byte().numpy()).save(folder / name, quality=90)
+        noisy = (smooth[0] + 0.03 * torch.randn(390, 320, generator=generator)).clamp(0, 1)
+        pixels = (255 * noisy).byte().permute(1, 2, 0).squeeze(2).numpy()
+        Image.fromarray(pixels).save(folder / name, quality=90)
     return names
 
 
@@ -93,6 +95,7 @@ def main() -> None:
     )
     parser.add_argument("--network", default="densenet121")
     parser.add_argument("--size", type=int, default=224, help="height and width that images are scaled to")
+    parser.add_argument("--color", action="store_true", help="three channels instead of one")
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--images", type=int, default=2000)
     parser.add_argument("--steps", type=int, default=100)
@@ -102,7 +105,8 @@ def main() -> None:
     cores = available_cores()
     generator = torch.Generator().manual_seed(0)
     labels = torch.randint(2, (options.images, TASKS), generator=generator).to(torch.int8)
-    model = build(options.network, num_tasks=TASKS, channels=1).to(device)
+    channels = 3 if options.color else 1
+    model = build(options.network, num_tasks=TASKS, channels=channels).to(device)
     objective = auc.CrossEntropy(labels).to(device)
     optimizer = torch.optim.Adam(model.parameters())
     on_device = labels.to(device)
@@ -115,9 +119,10 @@ def main() -> None:
         optimizer.step()
 
     with tempfile.TemporaryDirectory() as name:
-        names = write_images(Path(name), options.images, generator)
-        pixels = Pixels.of(IMAGENET_MEAN[:1], IMAGENET_STD[:1], pad=11, flip=False)
-        files = ImageFiles(Path(name), names, Decoder(options.size, gray=True, fit="stretch"), pixels, 0)
+        names = write_images(Path(name), options.images, channels, generator)
+        pixels = Pixels.of(IMAGENET_MEAN[:channels], IMAGENET_STD[:channels], pad=11, flip=False)
+        decoder = Decoder(options.size, gray=not options.color, fit="stretch")
+        files = ImageFiles(Path(name), names, decoder, pixels, 0)
         drawn = batches(options.images, options.batch, generator)
         resident = next(files.to(device).stream(drawn, None))
         alone, busy = rate(step, itertools.repeat(resident), options.steps, device)
@@ -148,7 +153,8 @@ def main() -> None:
             rows.append([source, *cells])
             result.append({"from": source, **found})
     print_table(
-        f"Images per second, {options.network}, {options.size} x {options.size}, batch {options.batch}",
+        f"Images per second, {options.network}, {channels} x {options.size} x {options.size}, "
+        f"batch {options.batch}",
         ["from", "reading alone", "training", "share of the first", "device busy"],
         rows,
     )
@@ -156,8 +162,8 @@ def main() -> None:
     where = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
     print_json(
         {"benchmark": "image_stream", "machine": {**machine(), "device": where, "cores": cores},
-         "network": options.network, "size": options.size, "batch": options.batch, "cache_built": built,
-         "runs": result}
+         "network": options.network, "size": options.size, "channels": channels, "batch": options.batch,
+         "cache_built": built, "runs": result}
     )  # fmt: skip
 
 

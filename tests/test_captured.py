@@ -27,7 +27,7 @@ def test_steps_are_those_of_solve(kind, device, monkeypatch):
     data = mmb.trees.tree_map(lambda leaf: leaf.to(device), known.exact(torch.arange(12)))
 
     def batches(blocks):
-        return tuple(mmb.trees.gather(part, blocks) for part in data)
+        return tuple(mmb.trees.gather(part, blocks.to(device)) for part in data)
 
     states = []
     for run in (mmb.solve, mmb.solve_captured):

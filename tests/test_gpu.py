@@ -6,6 +6,7 @@ from torch.profiler import ProfilerActivity, profile
 
 import mmb
 from mmb.models.graph_isomorphism import gin
+from mmb.models.masked_norm import by_kernels, by_operations
 from mmb.models.message_passing import aggregate, pass_messages
 from quadratics import Quadratic
 from random_graphs import random_graphs
@@ -62,6 +63,36 @@ def test_fused_messages_equal_the_plain_sum(dtype, tolerance):
             results.append([output[:nodes].double(), *(gradient.double() for gradient in gradients)])
         for one, two in zip(*results, strict=True):
             assert (one - two).norm() <= tolerance * two.norm()
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 3e-2)])
+@pytest.mark.parametrize("affine", [True, False])
+def test_masked_norm_in_kernels_equals_operations(affine, dtype, tolerance):
+    """Outputs, statistics, gradients, and gradients of these, where rows of padding have large values."""
+    generator = torch.Generator().manual_seed(0)
+    count, channels = 1000, 40
+    rows = torch.randn(count, channels, generator=generator) + 3
+    rows[700:] *= 1000
+    weight, bias = torch.randn(2, channels, generator=generator) + 1
+    mask = (torch.arange(count) < 700).cuda()
+    factors = [torch.randn(count, channels, generator=generator).cuda() for _ in range(2)]
+    factors[0][700:] = 0  # nothing reads the padding
+    found = []
+    for normalized, kind in ((by_kernels, dtype), (by_operations, torch.float64)):
+        kept = torch.float64 if kind is torch.float64 else torch.float32
+        given = [rows.to("cuda", dtype).to(kind), weight.to("cuda", kept), bias.to("cuda", kept)]
+        given = [one.requires_grad_() for one in given[: 3 if affine else 1]]
+        output, *statistics = normalized(*given, *([] if affine else [None, None]), mask, 1e-5)
+        assert output.dtype == kind
+        loss = (output.double() * factors[0]).sin().sum()
+        first = torch.autograd.grad(loss, given, retain_graph=True)
+        again = torch.autograd.grad(loss, given, create_graph=True)
+        second = torch.autograd.grad((again[0].double() * factors[1]).sum(), given)
+        parts = [output[:700], *statistics, *first, *again, *second]
+        found.append([part.detach().double() for part in parts])
+        assert not first[0][700:].any()
+    for one, two in zip(*found, strict=True):
+        assert (one - two).norm() <= tolerance * two.norm()
 
 
 def test_kernels_are_compiled_once_for_batches_of_any_size():

@@ -5,8 +5,10 @@ and the addresses they work on. So a step that can be recorded reads and writes 
 call, has shapes that do not depend on values, and never waits for the device.
 """
 
+import gc
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -59,9 +61,10 @@ class CudaGraph:
         return found, any(_WAITED in message for message in messages)
 
     def record(self, step: Callable[[], Found]) -> tuple[Found, Callable[[], None]]:
-        """Record a step as a graph."""
+        """Record a step as a graph; what other threads do meanwhile, such as reading ahead, does no harm."""
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=self._stream):
+        record = torch.cuda.graph(graph, stream=self._stream, capture_error_mode="thread_local")
+        with _no_garbage_collection(), record:
             found = step()
         return found, graph.replay
 
@@ -69,6 +72,19 @@ class CudaGraph:
         """Let random numbers be drawn outside of a graph again."""
         generator = torch.cuda.default_generators[self._stream.device_index]
         generator.graphsafe_set_state(generator.clone_state())
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Collect garbage now, and then not: freeing an earlier graph would spoil one that is being recorded."""
+    gc.collect()
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 class Captured:

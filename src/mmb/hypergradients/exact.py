@@ -26,5 +26,10 @@ def solve_positive_definite(matrices: Tensor, right: Tensor) -> tuple[Tensor, Te
     """
     dtype = torch.promote_types(matrices.dtype, torch.float32)  # there is no Cholesky in half precision
     factors, info = torch.linalg.cholesky_ex(matrices.to(dtype))
-    solution = torch.cholesky_solve(right.to(dtype).unsqueeze(-1), factors).squeeze(-1)
-    return solution.to(right.dtype), info > 0
+    columns = right.to(dtype).unsqueeze(-1)
+    if columns.is_cuda:  # `cholesky_solve` takes memory there by itself, and so cannot be captured in a graph
+        halfway = torch.linalg.solve_triangular(factors, columns, upper=False)
+        solution = torch.linalg.solve_triangular(factors.mT, halfway, upper=True)
+    else:
+        solution = torch.cholesky_solve(columns, factors)
+    return solution.squeeze(-1).to(right.dtype), info > 0

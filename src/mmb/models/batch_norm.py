@@ -27,6 +27,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from mmb.models.masked_norm import by_kernels, by_operations, in_kernels
+
 
 class MaskedBatchNorm(nn.BatchNorm1d):
     r"""Batch norm over the rows of `[n, channels]`, some of which may be padding.
@@ -40,22 +42,12 @@ class MaskedBatchNorm(nn.BatchNorm1d):
         if mask is None or not self.training:
             # Torch's GPU kernels for rows with gaps between them take forty times as long as for others.
             return super().forward(input.contiguous())
-        weight = mask.to(torch.float32).unsqueeze(1)
-        count = weight.sum().clamp(min=1)
-        values = input.to(torch.promote_types(input.dtype, torch.float32))
-        center = ((values * weight).sum(0) / count).detach()
-        # Rows less a constant have the same variance, and a mean of zero with the derivatives of a mean.
-        # Neither is computed from the other, so derivatives of any order take few passes over the rows.
-        centered = values - center
-        mean = (centered * weight).sum(0) / count
-        variance = (centered.square() * weight).sum(0) / count - mean.square()
+        given = (input, self.weight, self.bias, mask, self.eps)
+        output, mean, variance = by_kernels(*given) if in_kernels(input) else by_operations(*given)
         if self.track_running_stats:
-            self._track(center, variance.detach() * (count / (count - 1).clamp(min=1)))
-        scale = (variance + self.eps).rsqrt()
-        if self.affine:
-            scale = scale * self.weight
-            return (centered * scale + (self.bias - mean * scale)).to(input.dtype)
-        return ((centered - mean) * scale).to(input.dtype)
+            count = mask.sum().clamp(min=2)
+            self._track(mean, variance * (count / (count - 1)))
+        return output
 
     @torch.no_grad()
     def _track(self, mean: Tensor, variance: Tensor) -> None:

@@ -40,7 +40,7 @@ def test_a_compiled_encoder_has_the_weights_of_the_model(monkeypatch):
 
 HOST_CASES = [
     ("ce", "rows"),
-    ("pauc", "rows"),
+    *((name, "rows") for name in ("pauc", "pauc-pairwise", "ap", "ndcg", "recall", "staco")),
     ("pauc", "tasks"),
     ("auc-ct", "tasks"),
     ("auc-ct-heads", "tasks"),
@@ -109,7 +109,7 @@ def test_only_long_runs_are_compiled(monkeypatch):
 @pytest.mark.parametrize(
     ("method", "kind"),
     [
-        *((name, "rows") for name in ("ce", "auc", "auc-ct-heads", "pauc", "pauc-full", "mb")),
+        *((name, "rows") for name in ("ce", "auc", "auc-ct-heads", "pauc", "pauc-full", "mb", "ap", "ndcg")),
         *((name, kind) for name in ("sopa", "sopa-s") for kind in ("rows", "tasks")),
         ("pauc", "tasks"),
         ("auc-ct", "tasks"),

@@ -142,10 +142,11 @@ class TrainingSettings:
         log_every: Steps between lines in the log.
         tensorboard: Whether to write TensorBoard events in addition to metrics.jsonl.
         precision: "float32", or "bfloat16" for autocast.
-        capture: On a GPU: launch the kernels of a step all at once, as a CUDA graph, and with batches of rows
-            compile the network. Meant for small networks, whose kernels take no longer to run than to launch;
-            the first steps may take a minute. "auto" captures where that is possible, compiles runs of at
-            least 5,000 steps, and says why where it is not.
+        capture: On a GPU: launch the kernels of a step all at once, as a CUDA graph, because those of small
+            networks take longer to launch than to run. "auto" does so where it is possible, and says why
+            where it is not; in runs of at least 5,000 batches of rows it also compiles the network. True
+            always compiles, so that the first steps may take a minute, and is refused where it is not
+            possible.
         batch_norm: "track" keeps running statistics of the batches as they are drawn; "recalibrate" estimates
             them again on uniformly drawn training rows before each evaluation, which is right where batches
             are rich in positives; "frozen" keeps those of the initial weights, also in training.
@@ -169,7 +170,7 @@ class TrainingSettings:
     log_every: Count = 50
     tensorboard: bool = True
     precision: Literal["float32", "bfloat16"] = "float32"
-    capture: bool | Literal["auto"] = False
+    capture: bool | Literal["auto"] = "auto"
     batch_norm: Literal["track", "recalibrate", "frozen"] = "track"
     warm_start: bool = False
     evaluation_batch_size: Count = 4096
