@@ -56,7 +56,12 @@ def measure(name: str, seed: int, folder: Path, device: str, share: float) -> di
     shared = merge(SETS[name](seed, folder), {"seed": seed, "training": training})
     # all with the same seed, so the same batches: their noise cancels
     made = {folder_of(title): {**branch, "seed": 1000 * seed} for title, branch in branches().items()}
-    soup = {"rule": "uniform", "still_rising": 1, "share": share}  # the average is not used
+    soup = {
+        "rule": "uniform",
+        "still_rising": 1,
+        "still_gaining": 1,
+        "share": share,
+    }  # the average is not used
     recipe = resolve(merge(shared, {"method": "soup", "branches": made, "soup": soup}))
     assert recipe.pretrain is not None
     start = Run.find(folder / "start", recipe.pretrain)

@@ -48,7 +48,7 @@ def measure(name: str, seed: int, steps: int, folder: Path) -> dict[str, Any]:
     rows = {"start": train(start)["test"]}
     for title, changes in {
         "longer": {"method": "ce-longer"},
-        "soup": {"method": "soup", "soup": {"still_rising": 1}},
+        "soup": {"method": "soup", "soup": {"still_rising": 1, "still_gaining": 1}},
     }.items():
         recipe = resolve(merge(shared, {**changes, "init_from": str(start.path)}))
         rows[title] = train(Run.create(folder / title, recipe))["test"]

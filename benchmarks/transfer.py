@@ -162,7 +162,7 @@ def measure(
         trained = [one for one in methods if one in needed]
         if trained:
             chosen = {folder_of(one): methods[one] for one in methods if one in needed or one == "ce"}
-            soup = {"rule": "uniform", "still_rising": 1, **lengths}
+            soup = {"rule": "uniform", "still_rising": 1, "still_gaining": 1, **lengths}
             found = branches_of(from_start(folder_of(place), "soup", branches=chosen, soup=soup))
             branches |= {one: found[folder_of(one)] for one in trained}
     for branch in branches:

@@ -169,8 +169,8 @@ def run_facts(
         seconds = result["seconds"]
         facts["device"] = result["device"]
         facts["versions"] = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
-        if "still_rising" in result:
-            facts["branches"] = unbranched_note(result)
+        if note := unbranched_note(result):
+            facts["branches"] = note
         facts["result written"] = _time((run.path / "result.json").stat().st_mtime)
     if seconds is not None:
         facts["time"] = f"{datetime.timedelta(seconds=round(seconds))} (h:mm:ss)"

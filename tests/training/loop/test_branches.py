@@ -9,6 +9,7 @@ import torch
 from mmb.training import Run, train
 from mmb.training.loop.branches import jitter, rise_at_the_end, still_rises
 from mmb.training.runs import checkpoint
+from mmb.training.runs.log import read_log
 from mmb.training.runs.tables import result_table
 from tiny_runs import tiny_recipe
 
@@ -26,7 +27,7 @@ def finished(tmp_path_factory):
 
 def test_a_first_phase_that_still_improves_is_continued_with_the_steps_of_all_branches(tmp_path):
     """As a single branch of that length does."""
-    soup = {"share": 0.5, "start": False}
+    soup = {"share": 0.5, "start": False, "still_gaining": 1}
     training = {"steps": 20, "evaluate_every": 4}
     shared = {"data": {"noise": 0.0, "rows": 1000}, "optimizer": {"lr": 0.03}, "training": training}
     recipe = tiny_recipe("soup", soup={**soup, "still_rising": 0.0}, branches={"ce": {}, "auc": {}}, **shared)
@@ -42,6 +43,46 @@ def test_a_first_phase_that_still_improves_is_continued_with_the_steps_of_all_br
     control = Run.create(tmp_path / "control", alone)
     assert "still_rising" not in train(control)
     assert all(torch.equal(value, last_weights(control)[name]) for name, value in last_weights(run).items())
+
+
+GAINING = {
+    "data": {"noise": 0.0, "rows": 1000},
+    "optimizer": {"lr": 0.03},
+    "training": {"steps": 10, "evaluate_every": 5},
+    "branches": {"ce": {}, "auc": {}, "pauc": {}},
+}
+
+
+def test_a_first_branch_that_gains_much_trains_on_with_the_steps_of_all(tmp_path):
+    soup = {"share": 1.0, "still_rising": 1}
+    result = train(run := Run.create(tmp_path / "soup", tiny_recipe("soup", soup=soup, **GAINING)))
+    branch = Run.open(run.path / "branches" / "ce")
+    longer = Run.open(branch.path / "longer")
+    assert list(result["branches"]) == ["start", "ce", "ce-longer"]
+    assert [facts["steps"] for facts in result["branches"].values()] == [10, 10, 20]
+    assert result["steps"] == 40
+    assert [facts["share"] for facts in result["branches"].values()] == [0, 0, 1]
+    gain = branch.result()["valid"]["pauc"] - Run.open(run.path / "pretrain").result()["valid"]["pauc"]
+    assert result["still_gaining"] == pytest.approx(gain, rel=0.05)
+    assert f"rose by {result['still_gaining']:.3f} in the first branch" in result_table(result)
+    first = next(record for record in read_log(longer.path) if record["kind"] == "valid")
+    assert first["pauc"] == pytest.approx(branch.result()["valid"]["pauc"])  # where the branch was best
+    assert all(torch.equal(value, last_weights(longer)[name]) for name, value in last_weights(run).items())
+
+
+@pytest.mark.parametrize("still_gaining", [0.99, 1])
+def test_a_first_branch_that_gains_less_is_one_of_all(tmp_path, still_gaining):
+    soup = {"share": 1.0, "still_rising": 1, "still_gaining": still_gaining}
+    result = train(Run.create(tmp_path / "soup", tiny_recipe("soup", soup=soup, **GAINING)))
+    assert list(result["branches"]) == ["start", "ce", "auc", "pauc"]
+    assert "still_gaining" not in result
+
+
+def test_a_gain_within_noise_is_none(tmp_path, monkeypatch):
+    soup = {"share": 1.0, "still_rising": 1}
+    run = Run.create(tmp_path / "soup", tiny_recipe("soup", soup=soup, **GAINING))
+    monkeypatch.setattr("mmb.soup.evidence", lambda *_: 2.9)
+    assert "still_gaining" not in train(run)
 
 
 def logged(run, **curves):

@@ -71,8 +71,9 @@ def test_a_stored_network_without_ranges_stays_without(tmp_path):
 
 def test_a_stored_soup_trains_its_branches_however_its_start_ended():
     plain = to_plain(resolve({"method": "soup", "data": {"name": "digits"}}))
-    assert plain["soup"].pop("still_rising") == 0.005
-    assert resolve(translate(plain)).soup.still_rising == 1
+    assert (plain["soup"].pop("still_rising"), plain["soup"].pop("still_gaining")) == (0.005, 0.01)
+    found = resolve(translate(plain)).soup
+    assert (found.still_rising, found.still_gaining) == (1, 1)
 
 
 def test_a_recipe_of_today_is_not_changed():

@@ -24,6 +24,7 @@ from mmb.training.runs.scoring import autocast, predict_logits, task_metrics
 
 # Standard errors by which an average must be better than what it started from, and the point halfway.
 _WHOLE, _HALFWAY = 1.0, 0.25
+_CLEARLY = 3.0  # standard errors by which a gain is beyond noise
 _MOST_LABELS = 2_000_000  # of validation rows for which a metric is computed on twenty folds of them
 
 
@@ -68,11 +69,14 @@ def conclude(
 def average_branches(setup: Setup, branches: Mapping[str, Run]) -> soup.Soup:
     """Average the weights of finished branches, as the recipe of the setup says, or take a fresh one.
 
-    Branches that were stopped early are left out, unless the first was, too: then that tells nothing.
+    Branches that were stopped early are left out, unless the first was, too: then that tells nothing. So is
+    one that another continues.
     """
     settings = setup.recipe.soup
-    fresh = [name for name, branch in branches.items() if branch.recipe.fresh]
-    related = [name for name in branches if name not in fresh]
+    continued = {branch.recipe.init_from for branch in branches.values()}
+    ends = [name for name, branch in branches.items() if str(branch.path.resolve()) not in continued]
+    fresh = [name for name in ends if branches[name].recipe.fresh]
+    related = [name for name in ends if name not in fresh]
     stopped = {name for name in related if branches[name].result().get("stopped_early")}
     kept = related if related[0] in stopped else [name for name in related if name not in stopped]
     states = {name: branch_weights(branches[name], setup) for name in (*kept, *fresh)}
@@ -106,6 +110,20 @@ def as_far_as_supported(setup: Setup, found: soup.Soup, start: Run, branches: Ma
             return first
         half = halfway(setup, found, start, branches)
         return half if soup.evidence(values(half.model), before) > _HALFWAY else first
+
+
+def clear_gain(run: Run, start: Run, branch: Run, ranks: Ranks) -> float:
+    """What a branch gains in partial AUC over its start on the validation rows; zero if it may be noise."""
+    with own_randomness(run.recipe.seed, find_device(run.recipe.training.device)):
+        setup = make_setup(run.recipe, ranks)
+        values, found = validation_values(setup, "auc", "pauc"), []
+        with autocast(setup.dataset.device, getattr(torch, run.recipe.training.precision)):
+            for weights in (start_weights(start, setup), branch_weights(branch, setup)):
+                found.append(values(soup.uniform({SHARED_START: weights}, like=setup.model).model))
+    if not soup.evidence(found[1], found[0]) > _CLEARLY:
+        return 0.0
+    place = list(dict.fromkeys((run.recipe.training.select, "auc", "pauc"))).index("pauc")
+    return float((found[1] - found[0])[place].nanmean())
 
 
 def halfway(setup: Setup, found: soup.Soup, start: Run, branches: Mapping[str, Run]) -> soup.Soup:

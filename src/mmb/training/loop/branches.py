@@ -5,11 +5,12 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from mmb.training.loop.branch_average import conclude
+from mmb.training.loop.branch_average import clear_gain, conclude
 from mmb.training.loop.observer import Observer
 from mmb.training.processes.group import Ranks
 from mmb.training.runs.log import read_log
 from mmb.training.runs.run import Run
+from mmb.training.runs.tables import unbranched_note
 
 _LATE = 0.8  # share of a run after which its last fifth begins
 _BEYOND_NOISE = 2.0  # standard deviations
@@ -26,33 +27,40 @@ def train_branches(
 ) -> dict[str, Any]:
     """Train the first phase and all branches of a run, and average the branches.
 
-    Each of them is a run in its own folder, which continues from its newest checkpoint. The first branch is
-    trained last: it gets the steps that others, stopped early, did not need. If the first phase ends while it
-    still improves, the first branch continues it with the steps of all, and the others do not train.
+    Each of them is a run in its own folder, which continues from its newest checkpoint. It is too early for
+    branches if the first phase still improves at its end, or if the first branch, in which the step size
+    falls, gains much over it. Then the first branch has the steps of all, and the others do not train.
     """
     observer = observer if observer is not None and ranks.is_main else Observer()
     with run.locked(ranks.is_main):
         start = ranks.main_first(run.start)
         if run.recipe.init_from is None:
             train_phases([start])
-        recipes = run.recipe.branches
+        recipes, settings = run.recipe.branches, run.recipe.soup
         first = next(name for name, recipe in recipes.items() if not recipe.fresh)
-        rest = {name: recipe.training.length for name, recipe in recipes.items() if name != first}
+        rest = [name for name in recipes if name != first]
+        more = sum(recipes[name].training.length for name in rest) / recipes[first].training.length
         facts: dict[str, Any] = {"at_once": at_once} if at_once > 1 else {}
-        if too_early := bool(rest) and still_rises(start, run.recipe.soup.still_rising):
-            facts["still_rising"] = rise = rise_at_the_end(start, "pauc")
-            observer.say(
-                f"partial AUC on validation rows rose by {rise:.3f} in the last fifth of the first phase: "
-                f"{first} trains for the steps of all branches; more epochs may gain more"
-            )
-        names = () if too_early else rest
-        others = ranks.main_first(lambda: {name: run.branch(name, start) for name in names})
-        train_phases(list(others.values()))
-        unused = sum(_unused(others[name]) if name in others else length for name, length in rest.items())
-        spare = unused / recipes[first].training.length
-        last = ranks.main_first(lambda: run.branch(first, start, spare))
-        train_phases([last])
-        branches = {name: others.get(name, last) for name in recipes if name == first or name in others}
+        branches: dict[str, Run] = {}
+
+        def train_these(make: Callable[[], dict[str, Run]]) -> None:
+            made = ranks.main_first(make)
+            train_phases(list(made.values()))
+            branches.update(made)
+
+        if too_early := bool(rest) and still_rises(start, settings.still_rising):
+            facts["still_rising"] = rise_at_the_end(start, "pauc")
+        train_these(lambda: {first: run.branch(first, start, more if too_early else 0.0)})
+        if rest and not too_early and settings.still_gaining < 1:
+            gain = clear_gain(run, start, branches[first], ranks)
+            if too_early := gain > settings.still_gaining:
+                facts["still_gaining"] = gain
+                train_these(lambda: {f"{first}-longer": run.longer(branches[first], more)})
+        if too_early:
+            observer.say(f"{unbranched_note(facts)} More epochs may gain more.")
+        else:
+            train_these(lambda: {name: run.branch(name, start) for name in rest})
+            branches = {name: branches[name] for name in recipes}
         return conclude(run, start, branches, ranks, observer, facts, only_best)
 
 
@@ -93,9 +101,3 @@ def _curve(run: Run, metric: str) -> list[tuple[int, float]]:
     """Steps and values of a metric on the validation rows, where it has one, without the initial weights."""
     valid = [record for record in read_log(run.path) if record["kind"] == "valid" and record["step"] > 0]
     return [(record["step"], record[metric]) for record in valid if record[metric] is not None]
-
-
-def _unused(branch: Run) -> float:
-    """The part of a finished branch's length (see `TrainingSettings.length`) that an early end saved."""
-    planned = read_log(branch.path)[0]["steps"]
-    return branch.recipe.training.length * (1 - float(branch.result()["steps"]) / planned)

@@ -197,8 +197,7 @@ class SoupSettings:
 
     Attributes:
         share: Steps of each branch, as a share of those of the first phase.
-        fresh_share: The same for branches that begin at random weights. One that is stopped early leaves the
-            steps it did not need to the first branch.
+        fresh_share: The same for branches that begin at random weights.
         rule: "uniform" averages the weights of all branches that were not stopped early, "greedy" those of
             branches that raise the validation metric.
         guard: With "greedy": how many standard errors the average must be above that of all branches; if it
@@ -208,6 +207,8 @@ class SoupSettings:
         still_rising: If partial AUC on the validation rows rises by more than this in the last fifth of the
             first phase, and with AUC beyond noise, it is too early for branches: the first one trains for as
             many steps as all would, and the others do not train. 1 never does so.
+        still_gaining: The same if the first branch, which is trained before the others, gains more than this
+            in partial AUC over the first phase, beyond noise: it then trains on, for the steps of the others.
     """
 
     share: Positive = 0.1
@@ -216,6 +217,7 @@ class SoupSettings:
     guard: NotNegative = 1.0
     start: bool = True
     still_rising: NotNegative = 0.005
+    still_gaining: NotNegative = 0.01
 
 
 @dataclass(frozen=True)

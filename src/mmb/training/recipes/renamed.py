@@ -21,7 +21,7 @@ _LATER_OPTIONS: dict[str, dict[str, float]] = {
     "pauc-pairwise": {**_UNANCHORED, "unit": 1.0},
 }
 _LATER_OPTIONS_OF_NETWORKS: dict[str, dict[str, float]] = {"mlp": {"ranges": 0}}
-_LATER_OPTIONS_OF_SOUPS: dict[str, float] = {"still_rising": 1}
+_LATER_OPTIONS_OF_SOUPS: dict[str, float] = {"still_rising": 1, "still_gaining": 1}
 
 
 def old_names(fragment: Mapping[str, Any]) -> Iterator[str]:

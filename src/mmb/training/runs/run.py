@@ -131,13 +131,13 @@ class Run:
         """The run whose selected weights branches start from."""
         return self.pretraining() if self.recipe.init_from is None else Run.open(self.recipe.init_from)
 
-    def branch(self, name: str, start: Run, spare: float = 0.0) -> Run:
+    def branch(self, name: str, start: Run, more: float = 0.0) -> Run:
         """The run of a branch, in a folder of this one.
 
         Args:
             name: Its name in the recipe.
             start: The run it begins at or, if it is fresh, is measured by.
-            spare: What to add to its length, as a share of it.
+            more: What to add to its length, as a share of it.
 
         Returns:
             The run, made or found again.
@@ -145,9 +145,16 @@ class Run:
         Raises:
             RunError: If its folder has a run of another recipe.
         """
-        recipe = replace(self.recipe.branches[name], init_from=str(start.path.resolve()))
-        recipe = replace(recipe, training=recipe.training.times(1 + spare))
-        path = self.path / "branches" / name
+        return self._follow(self.path / "branches" / name, self.recipe.branches[name], start, 1 + more)
+
+    def longer(self, branch: Run, length: float) -> Run:
+        """The run that continues a finished branch of this one, for `length` times as long, in its folder."""
+        return self._follow(branch.path / "longer", branch.recipe, branch, length)
+
+    def _follow(self, path: Path, recipe: Recipe, start: Run, length: float) -> Run:
+        """The run of a recipe from the selected weights of another run, `length` times as long."""
+        training = recipe.training.times(length)
+        recipe = replace(recipe, init_from=str(start.path.resolve()), training=training)
         if not (path / _RECIPE).exists():
             return Run.create(path, recipe)
         known = Run.open(path).recipe  # in its time, the start may have had another place

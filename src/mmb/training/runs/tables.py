@@ -1,7 +1,7 @@
 """Results as text tables."""
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mmb._extras import require
@@ -115,15 +115,20 @@ def _branch_table(result: dict[str, Any], part: str) -> str:
     own = [result["valid"][select], *(result[part][key] for key in shown_metrics(select))]
     rows.append(["result", 1.0, result["steps"], *own])
     caption = f"Means over tasks on {part} rows; shares were chosen on validation rows."
-    if "still_rising" in result:
-        caption += f" {unbranched_note(result)}"
+    if note := unbranched_note(result):
+        caption += f" {note}"
     return as_text(make_table("Branches", columns, rows, caption))
 
 
-def unbranched_note(result: dict[str, Any]) -> str:
-    """Why a run with branches trained only one of them."""
-    rise = f"Partial AUC rose by {result['still_rising']:.3f} in the last fifth of the first phase"
-    return f"{rise}, so one branch has the steps of all."
+def unbranched_note(result: Mapping[str, Any]) -> str:
+    """Why a run with branches trained only one of them; empty if it trained all."""
+    if "still_rising" in result:
+        found = f"rose by {result['still_rising']:.3f} in the last fifth of the first phase"
+    elif "still_gaining" in result:
+        found = f"rose by {result['still_gaining']:.3f} in the first branch"
+    else:
+        return ""
+    return f"Partial AUC on validation rows {found}, so one branch has the steps of all."
 
 
 def _cell(value: Any) -> str:
