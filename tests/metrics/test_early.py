@@ -132,6 +132,10 @@ def test_best_worst_and_constant_scores():
     assert bedroc(-labels, labels) == pytest.approx(0, abs=1e-12)
     assert bedroc(labels, labels, 5000.0) == pytest.approx(1)  # exp(5000) is not finite
     assert precision_at_k(labels, labels, 10) == 0.5
+    # where exp(-alpha / n) is zero, the first rank alone counts: to one of the best ranking
+    assert bedroc(torch.tensor([0.1, 0.5, 0.3]), torch.tensor([0, 1, 0]), 1e6) == 1
+    assert bedroc(torch.tensor([0.1, 0.5, 0.3]), torch.tensor([1, 0, 0]), 1e6) == 0
+    assert bedroc(torch.tensor([0.5, 0.5, 0.3]), torch.tensor([1, 0, 0]), 1e6) == 0.5
     assert precision_at_k(torch.zeros(500), labels, 10) == pytest.approx(0.01)
     assert recall_at_k(torch.zeros(500), labels, 10) == pytest.approx(0.02)
     assert ndcg(labels, labels) == pytest.approx(1)
@@ -143,6 +147,9 @@ def test_best_worst_and_constant_scores():
         (precision_at_k, 0, "k.*at least 1.*0"),
         (recall_at_k, -1, "k.*at least 1.*-1"),
         (ndcg, 0, "k.*at least 1.*0"),
+        (ndcg, 1.5, "k.*whole.*1.5"),
+        (precision_at_k, 1.5, "k.*whole.*1.5"),
+        (recall_at_k, math.nan, "k.*whole.*nan"),
         (enrichment_factor, 0, r"fraction.*\(0, 1\].*0"),
         (enrichment_factor, 1.5, r"fraction.*\(0, 1\].*1.5"),
         (bedroc, 0.0, "alpha.*positive.*0"),

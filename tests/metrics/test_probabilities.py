@@ -88,6 +88,7 @@ def test_numbers_that_are_no_probabilities(metric, wrong):
         metric(torch.tensor([0.1, wrong]), torch.tensor([0, 1]))
 
 
-def test_bad_bins():
-    with pytest.raises(ValueError, match=r"bins.*at least 1.*0"):
-        calibration_error(torch.tensor([0.1, 0.2]), torch.tensor([0, 1]), 0)
+@pytest.mark.parametrize("bins", [0, 1.5, float("nan")])
+def test_bad_bins(bins):
+    with pytest.raises(ValueError, match=rf"bins.*at least 1.*{bins}"):
+        calibration_error(torch.tensor([0.1, 0.2]), torch.tensor([0, 1]), bins)

@@ -101,31 +101,33 @@ def two_way_partial_auc_of(ranks: TaskRanks, max_fpr: float, min_tpr: float, min
 def roc_auc_of(ranks: TaskRanks, max_fpr: float | None = None) -> Tensor:
     """`roc_auc` of ranks."""
     if max_fpr is None:
-        # A sum of integers in float64: exact, whatever the order in which a device adds them.
-        twice = (ranks.above + ranks.through).sub_(ranks.tp_above).sub_(ranks.tp)  # fp_above + fp
-        return ranks.result(1 - ranks.mean(twice.double()) / (2 * ranks.negatives))
+        twice = ranks.first_twice_fp(ranks.positives.long())
+        return ranks.result(1 - twice / ranks.positives / (2 * ranks.negatives))
     area, random, perfect = _area(ranks, ranks.negatives * max_fpr), max_fpr**2 / 2, max_fpr
     return ranks.result((1 + (area - random) / (perfect - random)) / 2)
 
 
 def average_precision_of(ranks: TaskRanks) -> Tensor:
     """`average_precision` of ranks."""
-    return ranks.result(ranks.mean(ranks.tp.double().div_(ranks.through)))
+    return ranks.result(
+        ranks.sum(lambda part: ranks.tp[part] / ranks.through[part].double()) / ranks.positives
+    )
 
 
 def _area(ranks: TaskRanks, limit: Tensor) -> Tensor:
     """Area under each ROC curve left of `limit` false positives `[m]`.
 
-    Each of the P positives lifts the curve by 1/P, evenly between `fp_above` and `fp`, so it adds the
-    integral of a ramp: `(min(limit, fp) - fp_above)_+^2 / (2 (fp - fp_above)) + (limit - fp)_+`.
+    Each of the P positives lifts the curve by 1/P, evenly between `fp_above` and `fp`. If its ramp ends
+    before the limit, it adds `limit - (fp_above + fp) / 2`. The limit may cut the ramp of the next ones,
+    which tie: each adds `(limit - fp_above)_+^2 / (2 (fp - fp_above))`.
     """
-    part = limit[ranks.task].sub_(ranks.fp).clamp_(min=0)
-    tied = ranks.tied  # few, if any: the others have no ramp
-    fp, fp_above = ranks.through[tied] - ranks.tp[tied], ranks.above[tied] - ranks.tp_above[tied]
-    width = (fp - fp_above).clamp(min=1)  # 0, as is what it divides, where only positives tie
-    rise = (limit[ranks.task[tied]].minimum(fp) - fp_above).clamp(min=0)
-    part[tied] += rise.square() / (2 * width)
-    return ranks.mean(part) / ranks.negatives
+    whole = ranks.leading(lambda at: ranks.through[at] - ranks.tp[at] <= limit)
+    above, through, tp_above, tp = ranks.counts(whole)
+    fp_above, fp = above - tp_above, through - tp
+    width = (fp - fp_above).clamp(min=1)  # 0, as is what it divides, where no negative ties
+    cut = (tp - tp_above) * (limit - fp_above).clamp(min=0).square() / (2 * width)
+    area = whole * limit - ranks.first_twice_fp(whole) / 2 + cut.where(whole < ranks.positives, 0)
+    return area / ranks.positives / ranks.negatives
 
 
 def _false_positives_at(ranks: TaskRanks, tpr: float) -> Tensor:

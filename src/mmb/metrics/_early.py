@@ -8,6 +8,7 @@ tie gets the mean of the numbers of the tie's ranks.
 import torch
 from torch import Tensor
 
+from mmb._numbers import check_whole
 from mmb.metrics._checks import check_rate
 from mmb.metrics._ranking import TaskRanks, rank, sort
 
@@ -29,9 +30,9 @@ def precision_at_k(scores: Tensor, labels: Tensor, k: int = 100) -> Tensor:
 
     Raises:
         TypeError: an argument is not a tensor, or not of a supported dtype.
-        ValueError: as for `roc_auc`, or `k` is less than 1.
+        ValueError: as for `roc_auc`, or `k` is not a whole number of at least 1.
     """
-    _check_k(k)
+    check_whole("k", k, 1)
     return precision_at_k_of(rank(sort(scores, labels)), k)
 
 
@@ -51,9 +52,9 @@ def recall_at_k(scores: Tensor, labels: Tensor, k: int = 100) -> Tensor:
 
     Raises:
         TypeError: an argument is not a tensor, or not of a supported dtype.
-        ValueError: as for `roc_auc`, or `k` is less than 1.
+        ValueError: as for `roc_auc`, or `k` is not a whole number of at least 1.
     """
-    _check_k(k)
+    check_whole("k", k, 1)
     return recall_at_k_of(rank(sort(scores, labels)), k)
 
 
@@ -124,10 +125,10 @@ def ndcg(scores: Tensor, labels: Tensor, k: int | None = None) -> Tensor:
 
     Raises:
         TypeError: an argument is not a tensor, or not of a supported dtype.
-        ValueError: as for `roc_auc`, or `k` is less than 1.
+        ValueError: as for `roc_auc`, or `k` is not a whole number of at least 1.
     """
     if k is not None:
-        _check_k(k)
+        check_whole("k", k, 1)
     return ndcg_of(rank(sort(scores, labels)), k)
 
 
@@ -151,16 +152,22 @@ def enrichment_factor_of(ranks: TaskRanks, fraction: float) -> Tensor:
 def bedroc_of(ranks: TaskRanks, alpha: float) -> Tensor:
     """`bedroc` of ranks."""
     step = -alpha / ranks.labeled
+    # All is relative to exp(step), the value of the first rank, which may be too small for a number.
     # Over the ranks above + 1, ..., through of a tie, exp(step i) is a geometric series.
-    own = step[ranks.task]
-    value = (own * (ranks.above + 1)).exp_()
-    tied = ranks.tied
-    width = ranks.through[tied] - ranks.above[tied]
-    value[tied] *= (own[tied] * width).expm1() / own[tied].expm1() / width
-    # The mean over the first P ranks, and over the last P; without exp(alpha), which may overflow.
-    best = step.exp() * step.mul(ranks.positives).expm1() / step.expm1() / ranks.positives
+
+    def value(part: slice) -> Tensor:
+        own, above = step[ranks.task[part]], ranks.above[part]
+        found = (own * above).exp_()
+        width = ranks.through[part] - above
+        tied = (width > 1).nonzero().squeeze(1)  # few, if any
+        own, width = own[tied], width[tied]
+        found[tied] *= (own * width).expm1() / own.expm1() / width
+        return found
+
+    # The mean over the first P ranks, and over the last P.
+    best = step.mul(ranks.positives).expm1() / step.expm1() / ranks.positives
     worst = best * (step * ranks.negatives).exp()
-    return ranks.result((ranks.mean(value) - worst) / (best - worst))
+    return ranks.result((ranks.sum(value) / ranks.positives - worst) / (best - worst))
 
 
 def ndcg_of(ranks: TaskRanks, k: int | None) -> Tensor:
@@ -168,9 +175,13 @@ def ndcg_of(ranks: TaskRanks, k: int | None) -> Tensor:
     most = int(ranks.labeled.max()) if k is None else min(k, int(ranks.labeled.max()))
     place = torch.arange(2, most + 2, device=ranks.task.device, dtype=torch.float64)
     gain = torch.nn.functional.pad(place.log2().reciprocal().cumsum(0), (1, 0))  # of the first ranks together
-    above, through = (gain[count.clamp(max=most)] for count in (ranks.above, ranks.through))
-    found = ranks.sum((through - above).div_(ranks.through - ranks.above))
-    return ranks.result(found / gain[ranks.positives.long().clamp(max=most)])
+
+    def value(part: slice) -> Tensor:
+        above, through = ranks.above[part], ranks.through[part]
+        found = gain[through.clamp(max=most)].sub_(gain[above.clamp(max=most)])
+        return found.div_(through - above)
+
+    return ranks.result(ranks.sum(value) / gain[ranks.positives.long().clamp(max=most)])
 
 
 def _found(ranks: TaskRanks, first: Tensor) -> Tensor:
@@ -179,8 +190,3 @@ def _found(ranks: TaskRanks, first: Tensor) -> Tensor:
     above, through, tp_above, tp = ranks.counts(whole)
     cut = (first - above) * (tp - tp_above) / (through - above)
     return whole + cut.clamp(min=0).where(whole < ranks.positives, 0)
-
-
-def _check_k(k: int) -> None:
-    if k < 1:
-        raise ValueError(f"k: expected a number of rows, at least 1, got {k}")

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from mmb.metrics._ranking import Entries, flatten, leading, sort
+from mmb._numbers import check_whole
+from mmb.metrics._ranking import Entries, flatten, leading, sort, sums
 
 
 def brier(probabilities: Tensor, labels: Tensor, *, from_logits: bool = False) -> Tensor:
@@ -72,42 +73,42 @@ def calibration_error(
 
     Raises:
         TypeError: an argument is not a tensor, or not of a supported dtype.
-        ValueError: as for `roc_auc`, a labeled entry has a probability outside of [0, 1], or `bins` is less
-            than 1.
+        ValueError: as for `roc_auc`, a labeled entry has a probability outside of [0, 1], or `bins` is not
+            a whole number of at least 1.
     """
-    if bins < 1:
-        raise ValueError(f"bins: expected at least 1, got {bins}")
+    check_whole("bins", bins, 1)
     entries = sort(probabilities, labels).entries(from_logits)
     return calibration_error_of(_check_probabilities(entries), bins)
 
 
 def brier_of(entries: Entries) -> Tensor:
     """`brier` of entries."""
-    return entries.result(entries.mean(entries.excess.square()))
+    return entries.result(entries.mean(lambda part: entries.excess(part).square_()))
 
 
 def log_loss_of(entries: Entries) -> Tensor:
     """`log_loss` of entries."""
-    values = entries.scores if entries.scores.is_floating_point() else entries.scores.double()
-    if entries.logits:
-        loss = functional.logsigmoid(values.where(entries.positive, -values).double())
-    else:
-        least = torch.finfo(values.dtype).eps
-        values = values.double()
-        loss = values.where(entries.positive, 1 - values).clamp_(least, 1 - least).log_()
-    return entries.result(-entries.mean(loss))
+    least = torch.finfo(entries.scores.dtype if entries.scores.is_floating_point() else torch.float64).eps
+
+    def gain(part: slice) -> Tensor:
+        values, positive = entries.scores[part].double(), entries.positive[part].double()
+        if entries.logits:
+            return functional.logsigmoid(positive.mul_(2).sub_(1).mul_(values))
+        return positive.sub_(1).add_(values).abs_().clamp_(least, 1 - least).log_()
+
+    return entries.result(-entries.mean(gain))
 
 
 def calibration_error_of(entries: Entries, bins: int) -> Tensor:
     """`calibration_error` of entries in falling order of their scores: a bin is one stretch of a task."""
-    probability, (m,) = entries.probability, entries.labeled.shape
-    edges = torch.linspace(0, 1, bins + 1, dtype=torch.float64, device=probability.device)[1:-1].flip(0)
+    counts = entries.labeled[:, None]
+    edges = torch.linspace(0, 1, bins + 1, dtype=torch.float64, device=counts.device)[1:-1].flip(0)
     ends = leading(
-        lambda at: probability[at] >= edges, entries.labeled[:, None].expand(m, bins - 1), len(probability)
+        lambda at: entries.probability(at) >= edges, counts.expand(-1, bins - 1), len(entries.scores)
     )
-    ends = torch.cat([torch.zeros_like(entries.labeled)[:, None], ends, entries.labeled[:, None]], 1)
-    gaps = torch.segment_reduce(entries.excess, "sum", lengths=ends.diff(dim=1).flatten())
-    return entries.result(gaps.view(m, bins).abs().sum(1) / entries.labeled)
+    ends = torch.cat([torch.zeros_like(counts), ends, counts], 1)
+    gaps = sums(entries.excess, ends.diff(dim=1))
+    return entries.result(gaps.abs().sum(1) / entries.labeled)
 
 
 def _check_probabilities(entries: Entries) -> Entries:

@@ -10,6 +10,8 @@ from torch import Tensor
 from mmb.metrics._checks import check_labels, check_pair, check_scores
 from mmb.metrics._keys import decode, encode, sort_rows
 
+_AT_ONCE = 2**17  # entries
+
 
 @dataclass(frozen=True)
 class Entries:
@@ -18,34 +20,28 @@ class Entries:
     scores: Tensor  # [e]
     positive: Tensor  # [e] whether the entry is a positive
     labeled: Tensor  # [m] how many entries each task has
+    positives: Tensor  # [m] how many of them are positives
     one_task: bool  # whether the inputs were [n]
 
     logits: bool  # whether scores are logits of probabilities
 
-    @cached_property
-    def probability(self) -> Tensor:
-        """Float64 `[e]`."""
-        values = self.scores.double()
+    def probability(self, at: slice | Tensor) -> Tensor:
+        """Probabilities of some entries, float64."""
+        values = self.scores[at].double()
         return values.sigmoid() if self.logits else values
 
-    @cached_property
-    def excess(self) -> Tensor:
-        """Probability minus label, float64 `[e]`."""
-        return self.probability.sub(self.positive.view(torch.uint8))
+    def excess(self, part: slice) -> Tensor:
+        """Probability minus label of a stretch of entries, float64."""
+        return self.probability(part).sub(self.positive[part].double())
 
-    @cached_property
-    def has_both(self) -> Tensor:
-        """Which tasks have both classes, `[m]`."""
-        rate = self.mean(self.positive.double())
-        return (rate > 0) & (rate < 1)
-
-    def mean(self, values: Tensor) -> Tensor:
-        """Mean over each task's entries of one float64 value per entry: `[e]` to `[m]`."""
-        return torch.segment_reduce(values, "sum", lengths=self.labeled) / self.labeled
+    def mean(self, values: Callable[[slice], Tensor]) -> Tensor:
+        """Mean over each task's entries, `[m]`, of what is computed for stretches of them, float64."""
+        return sums(values, self.labeled) / self.labeled
 
     def result(self, values: Tensor) -> Tensor:
         """`[m]` values as the caller gets them: NaN where a class is absent, a scalar for `[n]` input."""
-        return _result(values, self.has_both, self.one_task)
+        has_both = (self.positives > 0) & (self.positives < self.labeled)
+        return _result(values, has_both, self.one_task)
 
 
 @dataclass(frozen=True)
@@ -55,12 +51,14 @@ class Sorted:
     keys: Tensor  # [e] integers in falling order of the scores
     positive: Tensor  # [e] whether the entry is a positive
     labeled: Tensor  # [m] how many entries each task has
+    positives: Tensor  # [m] how many of them are positives
     one_task: bool  # whether the inputs were [n]
     dtype: torch.dtype  # of the scores
 
     def entries(self, logits: bool) -> Entries:
         """The same entries with their scores."""
-        return Entries(decode(self.keys, self.dtype), self.positive, self.labeled, self.one_task, logits)
+        scores = decode(self.keys, self.dtype)
+        return Entries(scores, self.positive, self.labeled, self.positives, self.one_task, logits)
 
     def ties_next(self) -> Tensor:
         """Whether an entry is tied with the next one of its task, `[e]`."""
@@ -80,7 +78,6 @@ class TaskRanks:
     through: Tensor  # [r] entries at or above it, itself included
     tp_above: Tensor  # [r] positives strictly above it
     tp: Tensor  # [r] positives at or above it, itself included
-    tied: Tensor  # which positives tie with another entry
     positives: Tensor  # [m] float64
     negatives: Tensor  # [m] float64
     one_task: bool
@@ -119,17 +116,45 @@ class TaskRanks:
         at = (positives.cumsum(0) - positives + number.minimum(positives - 1)).clamp(min=0)
         return self.above[at], self.through[at], self.tp_above[at], self.tp[at]
 
-    def sum(self, values: Tensor) -> Tensor:
-        """Sum over each task's positives of one float64 value per positive: `[r]` to `[m]`."""
-        return torch.segment_reduce(values, "sum", lengths=self.positives.long())
+    @cached_property
+    def twice_fp(self) -> Tensor:
+        """Sums of `fp_above + fp` over all positives before each place in the list, `[r + 1]`, integers."""
+        found = torch.zeros(len(self.task) + 1, dtype=self.task.dtype, device=self.task.device)
+        each = (self.above + self.through).sub_(self.tp_above).sub_(self.tp)
+        torch.cumsum(each, 0, out=found[1:])
+        return found
 
-    def mean(self, values: Tensor) -> Tensor:
-        """Mean over each task's positives of one float64 value per positive: `[r]` to `[m]`."""
-        return self.sum(values) / self.positives
+    def first_twice_fp(self, number: Tensor) -> Tensor:
+        """The exact sum of `fp_above + fp` over each task's first positives, `number` `[m]` of them."""
+        positives = self.positives.long()
+        begins = positives.cumsum(0) - positives
+        return (self.twice_fp[begins + number] - self.twice_fp[begins]).double()
+
+    def sum(self, values: Callable[[slice], Tensor]) -> Tensor:
+        """Sum over each task's positives, `[m]`, of what is computed for stretches of them, float64."""
+        return sums(values, self.positives.long())
 
     def result(self, values: Tensor) -> Tensor:
         """`[m]` values as the caller gets them: NaN where a class is absent, a scalar for `[n]` input."""
         return _result(values, (self.positives > 0) & (self.negatives > 0), self.one_task)
+
+
+def sums(values: Callable[[slice], Tensor], lengths: Tensor) -> Tensor:
+    """Sums over stretches of a flat list, whose `lengths` are `[m]` or `[m, k]`, task after task.
+
+    `values` computes float64 numbers for some entries: on a CPU for those of a few tasks at a time, which
+    stay in its cache, since most of the time would go to new memory.
+    """
+    if lengths.device.type != "cpu" or not len(lengths):
+        return torch.segment_reduce(values(slice(None)), "sum", lengths=lengths.flatten()).view_as(lengths)
+    ends = lengths.view(len(lengths), -1).sum(1).cumsum(0)
+    last = ((ends - 1) // _AT_ONCE).diff(append=ends.new_full((1,), -2)).nonzero().squeeze(1)  # of each group
+    found, task, entry = [], 0, 0
+    for until, end in zip((last + 1).tolist(), ends[last].tolist(), strict=True):
+        own = lengths[task:until].flatten()
+        found.append(torch.segment_reduce(values(slice(entry, end)), "sum", lengths=own))
+        task, entry = until, end
+    return torch.cat(found).view_as(lengths)
 
 
 def leading(holds: Callable[[Tensor], Tensor], counts: Tensor, total: int) -> Tensor:
@@ -164,14 +189,19 @@ def _checked(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor | N
     return scores, positive, labeled, one_task
 
 
+def _count(marks: Tensor) -> Tensor:
+    """How many are true in each row, `[m, n]` to `[m]`: booleans sum much faster in 32 bits."""
+    return marks.sum(1, dtype=torch.int32).long()
+
+
 def flatten(scores: Tensor, labels: Tensor, logits: bool) -> Entries:
     """Check both arguments and list each task's labeled entries, in the order of the rows."""
     scores, positive, labeled, one_task = _checked(scores, labels)
     if labeled is None:
         counts = torch.full(scores.shape[1:], scores.shape[0], device=scores.device)
-        return Entries(scores.T.flatten(), positive.T.flatten(), counts, one_task, logits)
-    counts = labeled.sum(0, dtype=torch.int32).long()
-    return Entries(scores.T[labeled.T], positive.T[labeled.T], counts, one_task, logits)
+        return Entries(scores.T.flatten(), positive.T.flatten(), counts, _count(positive.T), one_task, logits)
+    counts = _count(labeled.T)
+    return Entries(scores.T[labeled.T], positive.T[labeled.T], counts, _count(positive.T), one_task, logits)
 
 
 def sort(scores: Tensor, labels: Tensor) -> Sorted:
@@ -182,21 +212,21 @@ def sort(scores: Tensor, labels: Tensor) -> Sorted:
         counts = torch.full(keys.shape[:1], keys.shape[1], device=keys.device)
     else:
         labeled = labeled.T.contiguous()
-        counts = labeled.sum(1, dtype=torch.int32).long()  # booleans sum much faster in 32 bits
+        counts = _count(labeled)
         # Missing entries go last: they get the greatest integer, bit by bit, which is faster than by a mask.
         gap = labeled.to(keys.dtype).sub_(1)  # all bits for a missing entry, none for another
         keys.bitwise_or_(gap).bitwise_xor_(gap.bitwise_and_(torch.iinfo(keys.dtype).min))
-    return Sorted(*sort_rows(keys, positive, counts), counts, one_task, scores.dtype)
+    positives = _count(positive)
+    return Sorted(*sort_rows(keys, positive, counts), counts, positives, one_task, scores.dtype)
 
 
 def rank(entries: Sorted) -> TaskRanks:
     """Count, for each positive, the entries of each class above it and at or above it."""
     at = entries.positive.nonzero().squeeze(1)
-    ends = entries.labeled.cumsum(0)
-    positives = torch.searchsorted(at, ends).diff(prepend=ends.new_zeros(1))
-    task = torch.repeat_interleave(positives)
-    above = at - (ends - entries.labeled)[task]
-    tp_above = torch.arange(len(at), device=at.device) - (positives.cumsum(0) - positives)[task]
+    positives = entries.positives
+    task = torch.repeat_interleave(positives, output_size=len(at))
+    above = (entries.labeled - entries.labeled.cumsum(0))[task].add_(at)  # without those of earlier tasks
+    tp_above = (positives - positives.cumsum(0))[task].add_(torch.arange(len(at), device=at.device))
     through, tp = above + 1, tp_above + 1
 
     # Positives in a run of equal scores count from its first and through its last entry.
@@ -217,7 +247,6 @@ def rank(entries: Sorted) -> TaskRanks:
         through=through,
         tp_above=tp_above,
         tp=tp,
-        tied=tied,
         positives=positives.double(),
         negatives=(entries.labeled - positives).double(),
         one_task=entries.one_task,
