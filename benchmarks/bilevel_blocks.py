@@ -5,9 +5,11 @@
 Each block is a bilevel problem as in `_bilevel_data.py`, smaller: 256 samples of g and 64 of f in batches of
 16, 20 lower variables. Blocks differ in all their samples. Calls are counted as in `bilevel_quadratics.py`.
 Sampled methods look at a tenth of the blocks in each step, all of them once before any returns; the others
-look at all blocks. Every method gets the same grid of step sizes. It is chosen with 100 blocks on three
+look at all blocks. Every method gets the same grid of step sizes, and of decays: of all step sizes, or of
+that of x alone, since lower variables without noise need none. A setting is chosen with 100 blocks on three
 seeds, by the mean logarithm of the gradient at the quarters of the budget, and reported on nine others, also
-with 1,000 blocks.
+with 1,000 blocks. Two rows of SAGA take a block's batches in a random order, each once before any returns;
+all other rows draw them independently.
 """
 
 from __future__ import annotations
@@ -33,10 +35,22 @@ SHARE = 10  # one block in so many is looked at
 PASSES = 4  # over the samples of g; with three calls for each, and one of f, this is the budget
 LR = (0.3, 0.6)  # of y and v; the lower Hessians have eigenvalues up to about 1
 LR_X = (0.15, 0.3, 0.6, 1.2, 2.4)
-DECAY = (0.0, 3.0, 10.0)  # step sizes are divided by 1 + decay * (fraction of the budget spent)
+# Of x, and of y and v: step sizes are divided by 1 + decay * (fraction of the budget spent).
+DECAYS = ((0.0, 0.0), (3.0, 3.0), (10.0, 10.0), (3.0, 0.0), (10.0, 0.0))
 TUNING_SEEDS, SEEDS = (1, 11, 12), tuple(range(2, 11))
 QUARTERS = (0.25, 0.5, 0.75, 1.0)
-Setting = tuple[float, float, float]  # lr, lr of x, decay
+
+
+class Setting(NamedTuple):
+    """A point of the grid."""
+
+    lr: float
+    lr_x: float
+    decay_x: float
+    decay: float  # of lr
+
+
+GRID = [Setting(lr, lr_x, *decays) for lr, lr_x, decays in itertools.product(LR, LR_X, DECAYS)]
 
 
 class Blocks:
@@ -103,6 +117,9 @@ class Method(NamedTuple):
 
 METHODS = {
     "mmb QuadraticSGD, SAGA": Method(mmb.QuadraticSGD, 4, lambda: mmb.Saga(UPPERS, LOWERS), ordered=True),
+    "mmb QuadraticSGD, SAGA, batches as SABA's": Method(
+        mmb.QuadraticSGD, 4, lambda: mmb.Saga(UPPERS, LOWERS)
+    ),
     "mmb QuadraticSGD, STORM (BSVRB)": Method(mmb.QuadraticSGD, 8, lambda: mmb.Storm(0.2)),
     "mmb QuadraticSGD, momentum (v2)": Method(mmb.QuadraticSGD, 4, options=(("beta", 0.1),)),
     "mmb QuadraticSGD (SOBA on sampled blocks)": Method(mmb.QuadraticSGD, 4),
@@ -112,6 +129,9 @@ METHODS = {
     "mmb FirstOrder, penalty 10": Method(lambda lr: mmb.FirstOrder(penalty=10, lr=lr), 3),
     "Neumann, 10 terms (StocBiO's series)": Method(lambda lr: mmb.Neumann(10, 1 / lr, randomize=False), 12),
     "double loop of 10 (as AmIGO)": Method(mmb.QuadraticSGD, 31, options=(("inner_steps", 10),)),
+    "mmb QuadraticSGD, SAGA, all blocks": Method(
+        mmb.QuadraticSGD, 4, lambda: mmb.Saga(UPPERS, LOWERS), everything=True, ordered=True
+    ),
     "SOBA, all blocks": Method(mmb.QuadraticSGD, 4, everything=True),
     "SABA, all blocks": Method(mmb.QuadraticSGD, 4, lambda: mmb.Saga(UPPERS, LOWERS), everything=True),
 }
@@ -123,19 +143,20 @@ def draws(num_blocks: int, sampled: int, generator: torch.Generator) -> Iterator
         yield from torch.randperm(num_blocks, generator=generator).split(sampled)
 
 
-def run(data: Blocks, method: Method, lr: float, lr_x: float, decay: float, seed: int) -> list[float] | None:
+def run(data: Blocks, method: Method, setting: Setting, seed: int) -> list[float] | None:
     """`|grad h|` relative to the start at the quarters of the budget; None if the run breaks."""
     m, generator = data.num_blocks, torch.Generator().manual_seed(seed)
     sampled = m if method.everything else m // SHARE
     budget = 4 * PASSES * m * LOWER
     spent = method.calls * sampled * BATCH  # in a step
-    hypergradient = method.make(lr)
+    hypergradient = method.make(setting.lr)
 
-    def decayed(rate: float) -> Callable[[int], float]:
+    def decayed(rate: float, decay: float) -> Callable[[int], float]:
         return lambda step: rate / (1 + decay * step * spent / budget)
 
+    lr = decayed(setting.lr, setting.decay)
     if isinstance(hypergradient, mmb.QuadraticSGD | mmb.FirstOrder):
-        hypergradient.lr = decayed(lr)  # type: ignore[assignment, unused-ignore]
+        hypergradient.lr = lr  # type: ignore[assignment, unused-ignore]
     problem = mmb.Problem(
         upper=lambda x, dual, y, batch: value(x, y, Samples(**batch)),
         lower=lambda x, y, batch: value(x, y, Samples(**batch)),
@@ -145,8 +166,8 @@ def run(data: Blocks, method: Method, lr: float, lr_x: float, decay: float, seed
     solver = mmb.Solver(
         problem,
         hypergradient,
-        lr=decayed(lr_x),
-        lr_lower=decayed(lr),
+        lr=decayed(setting.lr_x, setting.decay_x),
+        lr_lower=lr,
         z_start="estimate",
         variance_reduction=reduction,
         **dict(method.options),
@@ -189,8 +210,8 @@ def tune(name: str) -> Setting | None:
     torch.set_num_threads(1)
     problems = [(Blocks(100, seed), seed) for seed in TUNING_SEEDS]
     results = {}
-    for setting in itertools.product(LR, LR_X, DECAY):
-        found = [run(data, METHODS[name], *setting, seed) for data, seed in problems]
+    for setting in GRID:
+        found = [run(data, METHODS[name], setting, seed) for data, seed in problems]
         if None not in found:
             results[setting] = statistics.mean(score(one) for one in found if one is not None)
     return min(results, key=lambda setting: results[setting]) if results else None
@@ -199,8 +220,37 @@ def tune(name: str) -> Setting | None:
 def report(name: str, num_blocks: int, seed: int, setting: Setting) -> list[float]:
     """The quarters of a run with a setting; infinite if it breaks."""
     torch.set_num_threads(1)
-    found = run(Blocks(num_blocks, seed), METHODS[name], *setting, seed)
+    found = run(Blocks(num_blocks, seed), METHODS[name], setting, seed)
     return found or [math.inf] * len(QUARTERS)
+
+
+def show(
+    blocks: list[int],
+    settings: dict[str, Setting],
+    runs: dict[tuple[str, int, int, Setting], list[float]],
+) -> None:
+    """Print the tables, and the line for programs."""
+    result: dict[str, Any] = {"benchmark": "bilevel_blocks", "machine": machine(), "settings": settings}
+    for m in blocks:
+        rows = {
+            name: [
+                statistics.median(column)
+                for column in zip(*(runs[name, m, seed, setting] for seed in SEEDS), strict=True)
+            ]
+            for name, setting in settings.items()
+        }
+        result[str(m)] = {name: [round(number, 5) for number in row] for name, row in rows.items()}
+        print_table(
+            f"{m:,} blocks: |grad h| relative to the start after fractions of the budget, "
+            f"median of {len(SEEDS)} seeds",
+            ["", "calls/step", "25%", "50%", "75%", "100%", "lr", "lr of x", "decay of x", "of y, v"],
+            [
+                [name, f"{METHODS[name].calls:g}", *(f"{number:.4f}" for number in row)]
+                + [f"{number:g}" for number in settings[name]]
+                for name, row in rows.items()
+            ],
+        )
+    print_json(result)
 
 
 def main() -> None:
@@ -223,27 +273,7 @@ def main() -> None:
             for seed in SEEDS
         ]
         runs = dict(zip(tasks, pool.starmap(report, tasks, chunksize=1), strict=True))
-    result: dict[str, Any] = {"benchmark": "bilevel_blocks", "machine": machine(), "settings": settings}
-    for m in options.blocks:
-        rows = {
-            name: [
-                statistics.median(column)
-                for column in zip(*(runs[name, m, seed, setting] for seed in SEEDS), strict=True)
-            ]
-            for name, setting in settings.items()
-        }
-        result[str(m)] = {name: [round(number, 5) for number in row] for name, row in rows.items()}
-        print_table(
-            f"{m:,} blocks: |grad h| relative to the start after fractions of the budget, "
-            f"median of {len(SEEDS)} seeds",
-            ["", "calls/step", "25%", "50%", "75%", "100%", "lr", "lr of x", "decay"],
-            [
-                [name, f"{METHODS[name].calls:g}", *(f"{number:.4f}" for number in row)]
-                + [f"{number:g}" for number in settings[name]]
-                for name, row in rows.items()
-            ],
-        )
-    print_json(result)
+    show(options.blocks, settings, runs)
 
 
 if __name__ == "__main__":

@@ -43,6 +43,20 @@ def test_padded_blocks_equal_single_ones(estimator):
     torch.testing.assert_close(info.estimate, (alone[0][1] + alone[1][1]) / 2)
 
 
+@pytest.mark.parametrize("curvature", [1.0, 0.01])
+def test_what_is_padded_has_the_curvature_that_is_asked_for(curvature):
+    lower = mmb.padded(lambda x, y, b: 0.005 * y @ y, curvature)
+    mask = torch.tensor([1.0, 0.0])
+    hessian = torch.func.hessian(lambda y: lower(torch.ones(2), y, (mask, None)))(torch.ones(2))
+    torch.testing.assert_close(hessian, torch.diag(torch.tensor([0.01, curvature])))
+
+
+@pytest.mark.parametrize("curvature", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_curvature_that_is_not_positive(curvature):
+    with pytest.raises(ValueError, match=r"curvature.*positive"):
+        mmb.padded(lambda x, y, b: y @ y, curvature)
+
+
 def test_a_mask_of_another_shape():
     problem = mmb.Problem(lambda x, a, y, b: x.sum(), mmb.padded(lambda x, y, b: 0.5 * y @ y), 1)
     solver = mmb.Solver(problem, mmb.Identity(), lr=0.1, lr_lower=0.1)

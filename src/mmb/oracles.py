@@ -195,7 +195,7 @@ class Oracles:
 
 def _batch_note(name: str, batch: Any) -> str:
     """What one block's batch looked like to a function that raised."""
-    shapes = tree_map(lambda leaf: tuple(leaf.shape), batch)
+    shapes = tree_map(lambda leaf: None if leaf is None else tuple(leaf.shape), batch)
     return (
         f"This was raised in {name} of the problem. Its batch of one block has the shapes {shapes}: what was "
         f"given as {name}_batch, without the axis of blocks. If it expects another nesting, change one"

@@ -1,5 +1,6 @@
 """Lower problems of different sizes, padded to one."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -8,19 +9,28 @@ from torch import Tensor
 from mmb.trees import Tree
 
 
-def padded(lower: Callable[[Tree, Tensor, Any], Tensor]) -> Callable[[Tree, Tensor, Any], Tensor]:
+def padded(
+    lower: Callable[[Tree, Tensor, Any], Tensor], curvature: float = 1.0
+) -> Callable[[Tree, Tensor, Any], Tensor]:
     """The function `g` for blocks whose lower variables have different sizes.
 
     Lower variables are padded to the largest size, `[m, d]`, and a mask that is 1 where a block has a
-    variable goes with its batch: the lower batch is `(mask, batch)`. What is padded stays at zero, with
-    curvature 1, and has no effect on anything else. In `f`, multiply by the mask what should not see it.
+    variable goes with its batch: the lower batch is `(mask, batch)`. What is padded stays at zero, and has no
+    effect on anything else. In `f`, multiply by the mask what should not see it.
 
     Args:
         lower: `g(x, lower_i, batch_i)`, with zeros in place of what a block does not have.
+        curvature: Of what is padded. If that of `g` is far from 1, pass about as much, so that one step size
+            suits both: `mmb.auto` measures them together.
 
     Returns:
         `lower` of [`Problem`][mmb.Problem].
+
+    Raises:
+        ValueError: If the curvature is not positive.
     """
+    if not 0 < curvature < math.inf:
+        raise ValueError(f"curvature: expected a positive number, about that of g, got {curvature!r}")
 
     def masked(x: Tree, values: Tensor, batch: tuple[Tensor, Any]) -> Tensor:
         mask, own = batch
@@ -29,6 +39,6 @@ def padded(lower: Callable[[Tree, Tensor, Any], Tensor]) -> Callable[[Tree, Tens
                 f"mask: expected the shape of a block's lower variable, {tuple(values.shape)}, got "
                 f"{tuple(mask.shape)}"
             )
-        return lower(x, values * mask, own) + 0.5 * (values * (1 - mask)).square().sum()
+        return lower(x, values * mask, own) + 0.5 * curvature * (values * (1 - mask)).square().sum()
 
     return masked

@@ -124,6 +124,15 @@ def test_x_does_not_swing_around_what_follows_it():
     assert (state.x - targets.mean(0)).norm() < 0.1 * targets.mean(0).norm()
 
 
+def test_slow_lower_variables_do_not_become_slower_with_x():
+    """Of condition 200: x swings because y is slow, so its step size falls, and y must not follow it down."""
+    known = Quadratic(1, torch.Generator().manual_seed(101), condition=200.0, d_x=3)
+    solver, state, batches = automatic(known, 1)
+    start = norm(known.gradient(state.x))
+    mmb.solve(solver, state, sampler=mmb.BlockSampler(1, 1), batches=batches, steps=400)
+    assert norm(known.gradient(state.x)) < 0.06 * start
+
+
 def test_steps_stay_long_enough_to_average_noise_out():
     """F = x^2 / 2 with noise of size 1: the error falls as one over the root of the number of steps."""
     draws = torch.Generator().manual_seed(0)

@@ -167,7 +167,9 @@ class AdaptiveSolver(Solver):
 
     def _rates(self, step: int) -> StepSizes:
         rates = super()._rates(step)
-        follow = 1.0 if self._first else min(1.0, math.sqrt(self._scale))
+        # Noise asks duals and lower variables to slow down with x. Without it, a lower variable that is slow
+        # is what makes x swing, and would only become slower.
+        follow = 1.0 if self._first else min(1.0, max(self.first_scale, math.sqrt(self._scale)))
         return rates._replace(
             x=rates.x * self._scale,
             dual=rates.dual * follow,

@@ -24,6 +24,8 @@ class Saga(VarianceReduction):
     Memory per batch of `f` is one `x`, dual and lower variable; with Algorithm 2, per batch of `g` one `x`
     and two lower variables; per block three times `x`, a dual and three lower variables.
 
+    Noise fades as derivatives settle, so lower variables need no decay: let only the step size of `x` fall.
+
     Args:
         upper_batches: Into how many batches the data of `f` are cut in every block.
         lower_batches: Likewise of `g`. `samples` of [`Solver.step`][mmb.Solver.step] says which they are,
