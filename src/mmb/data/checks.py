@@ -3,7 +3,8 @@
 import math
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -12,6 +13,7 @@ from mmb._names import first_few
 from mmb.data.dataset import SPLITS, Dataset
 from mmb.data.inputs.columns import Category, ColumnEncoder, Hashed, Number
 
+_OWN = ("table", "images", "molecules")  # data sets with an option for the split
 _CHUNK = 1 << 16  # rows hashed at a time
 _LOOKED_AT = 100_000  # rows, for identifiers
 _ID = re.compile(r"(^|_|\W)(id|key|index|row|nr|no|number)$|[a-z]ID$|^unnamed", re.IGNORECASE)
@@ -24,7 +26,7 @@ _OWNER = re.compile(
 
 
 def find_problems(dataset: Dataset, section: str = "", most: float = math.inf) -> list[str]:
-    """Sentences about tasks that cannot be measured, rows that leak or were left out, and identifiers.
+    """Sentences about parts and tasks that cannot be measured, rows that leak or were left out, identifiers.
 
     Args:
         dataset: The data.
@@ -34,17 +36,26 @@ def find_problems(dataset: Dataset, section: str = "", most: float = math.inf) -
     """
     row = dataset.inputs[torch.zeros(1, dtype=torch.int64)] if len(dataset) and most else None
     size = row.numel() if isinstance(row, Tensor) else 0
-    found = [*_unmeasured(dataset, section)]
-    if size and size * len(dataset) <= most:
-        found += _repeated(dataset, section)
+    found = [*_empty(dataset), *_unmeasured(dataset, section)]
+    found += _repeated(dataset, section, bool(size) and size * len(dataset) <= most)
     found += _left_out(dataset)
     if isinstance(dataset.encoder, ColumnEncoder) and size:
         found += _identifiers(dataset, dataset.encoder, section, int(min(_LOOKED_AT, most / size)))
     return found
 
 
+def _empty(dataset: Dataset) -> Iterator[str]:
+    """Parts without rows."""
+    for part, what in (("valid", "weights are selected"), ("test", "the result is measured")):
+        if len(dataset) and not len(dataset.split[part]):
+            yield f"there are no {part} rows, by which {what}"
+
+
 def _unmeasured(dataset: Dataset, section: str) -> Iterator[str]:
     """Tasks that lack a class in a part."""
+    divided = [part for part in SPLITS if len(dataset.split[part]) and part not in _own_files(dataset)]
+    rows = torch.cat([torch.empty(0, dtype=torch.int64), *(dataset.split[part] for part in divided)])
+    enough = (dataset.labels[rows.to(dataset.device)] == 1).sum(0) >= len(divided)  # positives, to divide
     for part in SPLITS:
         labels = dataset.labels[dataset.split[part].to(dataset.device)]
         lacking = [(labels == value).any(0).logical_not_() for value in (1, 0)]
@@ -52,25 +63,51 @@ def _unmeasured(dataset: Dataset, section: str) -> Iterator[str]:
         if tasks and len(labels):
             names = first_few([dataset.task_names[task] for task in tasks])
             what = "trained on" if part == "train" else "measured"
-            even = dataset.details.get("split") == "stratified"
-            advice = "" if even else f"; {section}split=stratified divides them evenly"
+            helps = part in divided and bool((lacking[0] & enough).any())
+            helps &= dataset.name in _OWN and dataset.details.get("split") in ("random", "scaffold")
+            advice = f"; {section}split=stratified divides them evenly" if helps else ""
             yield (
                 f"{len(tasks)} of {len(dataset.task_names)} tasks have no positive or no negative among the "
                 f"{part} rows and cannot be {what}: {names}{advice}"
             )
 
 
-def _repeated(dataset: Dataset, section: str) -> Iterator[str]:
-    """Rows with the same inputs in two parts."""
-    hashes = {part: _hashes(dataset, dataset.split[part]) for part in SPLITS}
-    for other in SPLITS[1:]:
-        shared = torch.isin(hashes[other], hashes["train"]).nonzero().flatten()
-        if len(shared):
-            shown = ", ".join(str(int(row) + 1) for row in dataset.split[other][shared[:5]])
+def _repeated(dataset: Dataset, section: str, look: bool) -> Iterator[str]:
+    """Rows with the same inputs as a training row, if they are known, or are to be looked for."""
+    found: dict[str, list[int]] | None = dataset.details.get("repeated_rows")
+    if found is None:
+        found = _find_repeated(dataset) if look else {}
+    for part, rows in found.items():
+        if rows:
+            given = dataset.details.get("split") == "given" or part in _own_files(dataset)
+            advice = "" if given else f", or keep them together with {section}group=COLUMN"
             yield (
-                f"{len(shared)} of {len(hashes[other])} {other} rows have the same inputs as a training row "
-                f"(rows {shown}): remove them, or keep them together with {section}group=COLUMN"
+                f"{len(rows)} of {len(dataset.split[part])} {part} rows have the same inputs as a training "
+                f"row ({_named(dataset, rows)}): remove them{advice}"
             )
+
+
+def _find_repeated(dataset: Dataset) -> dict[str, list[int]]:
+    hashes = {part: _hashes(dataset, dataset.split[part]) for part in SPLITS}
+    shared = {part: torch.isin(hashes[part], hashes["train"]) for part in SPLITS[1:]}
+    return {part: dataset.split[part][found].tolist() for part, found in shared.items()}
+
+
+def _own_files(dataset: Dataset) -> Sequence[str]:
+    """Parts that have a file of their own."""
+    own: Sequence[str] = dataset.details.get("own_files", ())
+    return own
+
+
+def _named(dataset: Dataset, rows: Sequence[int]) -> str:
+    """The first of some rows; where there are several files, those in the first file that has any."""
+    numbers, name = [row + 1 for row in rows], ""
+    for path, size in dataset.details.get("files", ()):
+        if here := [number for number in numbers if number <= size]:
+            numbers, name = here, f" of {Path(path).name}"
+            break
+        numbers = [number - size for number in numbers]
+    return f"rows {first_few(numbers)}{name}"
 
 
 def _hashes(dataset: Dataset, rows: Tensor) -> Tensor:
@@ -92,8 +129,7 @@ def _left_out(dataset: Dataset) -> Iterator[str]:
     """Rows that could not be read."""
     unreadable = dataset.details.get("unusable_rows", ())
     if unreadable:
-        rows = first_few([str(row + 1) for row in unreadable])
-        yield f"{len(unreadable)} rows cannot be read and belong to no part: rows {rows}"
+        yield (f"{len(unreadable)} rows cannot be read and belong to no part: {_named(dataset, unreadable)}")
 
 
 def _identifiers(dataset: Dataset, encoder: ColumnEncoder, section: str, most: int) -> Iterator[str]:

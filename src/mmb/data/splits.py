@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from mmb._permutations import permutation
 from mmb.data.dataset import SPLITS
 from mmb.label_values import rarest_positive
 
@@ -36,12 +37,21 @@ def random_split(rows: int, fractions: Sequence[float], generator: torch.Generat
 
     As `stratified_split` with a single stratum, in less memory.
     """
-    order = torch.randperm(rows, generator=generator)
-    middle = torch.arange(rows, dtype=torch.float64).add_(0.5).div_(rows)
-    bounds = torch.tensor(check_fractions(fractions), dtype=torch.float64).cumsum(0)[:-1]
-    stops = torch.searchsorted(middle, bounds, right=True).tolist()
-    parts = zip(SPLITS, [0, *stops], [*stops, rows], strict=True)
-    return {name: order[start:stop].sort().values for name, start, stop in parts}
+    order = permutation(rows, generator)
+    bounds = torch.tensor(check_fractions(fractions), dtype=torch.float64).cumsum(0)[:-1].tolist()
+    first, second = (_rows_before(bound, rows) for bound in bounds)
+    part = torch.zeros(rows, dtype=torch.uint8)
+    part[order[first:second].long()] = 1
+    part[order[second:].long()] = 2
+    del order
+    return _by_part(part)
+
+
+def _rows_before(bound: float, rows: int) -> int:
+    """How many rows have their middle, as a share of all, at or before a bound."""
+    start = max(0, min(rows, int(bound * rows)) - 2)  # rounding moves it by one row at most
+    middle = torch.arange(start, min(rows, start + 5), dtype=torch.float64).add_(0.5).div_(rows)
+    return start + int((middle <= bound).sum())
 
 
 def split_rows(
@@ -87,17 +97,16 @@ def split_rows(
     sizes = torch.bincount(units)
     order = torch.randperm(len(sizes), generator=torch.Generator().manual_seed(seed))
     if times is not None:
-        latest = torch.full(sizes.shape, -torch.inf, dtype=times.dtype).scatter_reduce(
-            0, units, times, "amax"
-        )
-        order = latest.argsort(stable=True)
+        order = _of_each(units, times, "amax").argsort(stable=True)
     strata, positive = torch.zeros_like(sizes), torch.ones(len(sizes), 1, dtype=torch.bool)
     if labels is not None:
         found = torch.zeros(len(sizes), labels.shape[1], dtype=torch.int32)
         found = found.index_add_(0, units, (labels == 1).int()).clamp_(max=1)
         strata, positive = rarest_positive(found), torch.cat([positive, found == 1], 1)
     part = _divide(sizes, strata, order, shares)
-    if groups is not None or labels is not None:
+    if times is not None:
+        _fill_in_order(part, order, [number for number, share in enumerate(shares) if share > 0])
+    elif groups is not None or labels is not None:
         _fill_gaps(part, positive, sizes, [number for number, share in enumerate(shares) if share > 0])
     if folds:
         part = torch.where(part == fold, 2, torch.where(part == (fold + 1) % folds, 1, 0))
@@ -140,6 +149,37 @@ def _fill_gaps(part: Tensor, positive: Tensor, sizes: Tensor, parts: list[int]) 
                 counts[part[unit]] -= positive[unit].long()
                 counts[to] += positive[unit].long()
                 part[unit] = to
+
+
+def _fill_in_order(part: Tensor, order: Tensor, parts: list[int]) -> None:
+    """Shift the ends of parts, in place, so that none of them is empty where there are enough units.
+
+    Units are in parts by their order, and stay so.
+    """
+    spare, start = len(order) - len(parts), 0
+    for place, number in enumerate(parts if spare >= 0 else ()):
+        stop = int((part <= number).sum())
+        stop = len(order) if place == len(parts) - 1 else min(max(stop, start + 1), spare + place + 1)
+        part[order[start:stop]] = number
+        start = stop
+
+
+def united(groups: Tensor | None, others: Tensor | None) -> Tensor | None:
+    """Codes `[n]` of rows that either of two codes puts together, also by way of other rows."""
+    if groups is None or others is None:
+        return others if groups is None else groups
+    found, before = groups, None
+    while before is None or not torch.equal(found, before):
+        before = found
+        for codes in (others, groups):  # the smallest code wanders
+            found = _of_each(codes, found, "amin")[codes]
+    return found
+
+
+def _of_each(groups: Tensor, values: Tensor, what: str) -> Tensor:
+    """The smallest (`amin`) or largest (`amax`) of the values `[n]` of each group."""
+    found = values.new_zeros(int(groups.max()) + 1)
+    return found.scatter_reduce(0, groups, values, what, include_self=False)
 
 
 def _by_part(part: Tensor) -> dict[str, Tensor]:

@@ -1,4 +1,5 @@
 import gzip
+import io
 import random
 from datetime import timedelta
 
@@ -7,6 +8,7 @@ import torch
 
 import mmb.data
 from mmb.data import DamagedDataError, TableError
+from mmb.data.files.arrow_streams import START, single_batches
 from mmb.data.files.table import is_blank
 from mmb.data.files.table_formats import read_batches, read_table, read_training_table
 
@@ -14,6 +16,8 @@ polars = pytest.importorskip("polars")
 zstandard = pytest.importorskip("zstandard")
 
 TABLE = "age,city,sick\n1.5,rome,1\n,oslo,0\n-2e3, rome ,\nNA,,1\n"
+
+END = START + bytes(4)  # of an Arrow stream
 
 
 def _texts(table, name):
@@ -72,8 +76,9 @@ def test_every_format_gives_the_same_table(tmp_path):
     (tmp_path / "t.csv.zst").write_bytes(zstandard.compress(TABLE.encode()))
     frame.write_parquet(tmp_path / "t.parquet")
     frame.write_ipc(tmp_path / "t.arrow")
+    frame.write_ipc_stream(tmp_path / "t.arrows")
     expected = read_table(plain)
-    for name in ("t.csv", "t.csv.gz", "t.csv.zst", "t.parquet", "t.arrow"):
+    for name in ("t.csv", "t.csv.gz", "t.csv.zst", "t.parquet", "t.arrow", "t.arrows"):
         (batch,) = read_batches(tmp_path / name, text=["city"])
         _same(batch, expected)
         _same(read_table(tmp_path / name), expected)
@@ -90,6 +95,82 @@ def test_a_folder_is_read_file_by_file(tmp_path):
     (tmp_path / "readme.md").write_text("hello")
     with pytest.raises(TableError, match=r"readme\.md"):
         read_table(tmp_path)
+
+
+def test_folders_in_a_folder_are_refused_if_tables_are_in_them(tmp_path):
+    inner = tmp_path / "k=1" / "deep"
+    inner.mkdir(parents=True)
+    (tmp_path / "_log").mkdir()
+    (tmp_path / "_log" / "old.csv").write_text("x\n1\n")
+    (inner / "p1.csv").write_text("x\n1\n")
+    for _ in range(2):
+        with pytest.raises(TableError, match=r"'k=1'.*deep.p1\.csv"):
+            read_table(tmp_path)
+        (tmp_path / "p0.csv").write_text("x\n2\n")
+    (inner / "p1.csv").rename(inner / "notes.md")
+    assert read_table(tmp_path).columns == {"x": ["2"]}
+
+
+def test_a_column_that_one_file_lacks_is_shown_with_its_likely_twin(tmp_path):
+    (tmp_path / "a.csv").write_text("age,name,sick\n1,x,1\n")
+    (tmp_path / "b.csv").write_text("age,nome,sick\n2,y,0\n")
+    with pytest.raises(
+        TableError, match=r"b\.csv.*no column 'name'.*'age', 'nome', 'sick'.*nearest is 'nome'"
+    ):
+        list(read_batches(tmp_path, ["name", "sick"]))
+
+
+def _stream(*frames):
+    """An Arrow stream of a batch for each frame."""
+    written = []
+    for frame in frames:
+        frame.write_ipc_stream(file := io.BytesIO())
+        written.append(file.getvalue().removesuffix(END))
+    schema = written[0].index(START, 1)  # the other batches follow without it
+    return b"".join([written[0], *(one[schema:] for one in written[1:]), END])
+
+
+def test_an_arrow_stream_is_read_batch_by_batch(tmp_path):
+    path = tmp_path / "t.bin"
+    frames = [
+        polars.DataFrame({"k": [3 * j, 3 * j + 1, None], "kind": ["a", None, str(j)]}) for j in range(4)
+    ]
+    path.write_bytes(_stream(*frames))
+    batches = list(read_batches(path, ["k"]))
+    assert [(batch.first, batch.column_names) for batch in batches] == [(3 * j, ["k"]) for j in range(4)]
+    assert read_table(path).columns == {
+        "k": [cell for j in range(4) for cell in (str(3 * j), str(3 * j + 1), "")],
+        "kind": [cell for j in range(4) for cell in ("a", "", str(j))],
+    }
+    assert max(map(len, single_batches(path))) == len(_stream(frames[0])) - len(END)  # one batch at a time
+
+
+def test_dictionaries_of_an_arrow_stream_take_each_others_place(tmp_path):
+    path = tmp_path / "t.bin"
+    frames = [
+        polars.DataFrame({"kind": polars.Series(names, dtype=polars.Categorical)})
+        for names in (["a", "b"], ["c", "a"], ["b", None])
+    ]
+    path.write_bytes(_stream(*frames))
+    found = [list(polars.read_ipc_stream(io.BytesIO(one))["kind"]) for one in single_batches(path)]
+    assert found == [list(frame["kind"]) for frame in frames]
+    assert _texts(read_training_table(path), "kind") == ["a", "b", "c", "a", "b", ""]
+
+
+def test_an_arrow_stream_may_have_no_rows_and_may_be_cut_short(tmp_path):
+    path = tmp_path / "t.bin"
+    frame = polars.DataFrame({"k": [1, 2], "kind": ["a", "b"]})
+    path.write_bytes(_stream(frame.clear()))
+    assert [(len(batch), batch.column_names) for batch in read_batches(path)] == [(0, ["k", "kind"])]
+    whole = _stream(frame)
+    for end in range(5, len(whole) - len(END)):
+        path.write_bytes(whole[:end])
+        if end != whole.index(START, 1):  # where nothing but the schema is left, which is a stream
+            with pytest.raises(DamagedDataError, match="cut short"):
+                list(read_batches(path))
+    path.write_bytes(whole[:12] + b"\x7f\x7f" + whole[14:])
+    with pytest.raises(DamagedDataError):
+        list(read_batches(path))
 
 
 def test_what_is_not_a_table_is_refused_by_what_it_is(tmp_path):

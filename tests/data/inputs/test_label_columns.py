@@ -76,3 +76,15 @@ def test_a_name_with_a_comma_is_one_column_if_there_is_such_a_column():
     table = TextTable(Path("t.csv"), {"pain, chronic": ["1"], "a": ["0"]}, torch.ones(1, dtype=torch.bool))
     assert choose_columns(table, "labels", "pain, chronic") == ["pain, chronic"]
     assert choose_columns(table, "labels", "p*,a") == ["pain, chronic", "a"]
+
+
+@pytest.mark.parametrize("stray", ["2", "0.5", "x"])
+def test_a_stray_cell_among_zeros_and_ones_does_not_say_what_is_positive(stray):
+    cells = ["0", "1", "1", stray, "0"]
+    table = TextTable(Path("t.csv"), {"y": cells}, torch.ones(5, dtype=torch.bool))
+    with pytest.raises(TableError, match=f"'{stray}' in data row 4") as error:
+        read_labels(table, ["y"])
+    assert "positive" not in str(error.value)
+    words = TextTable(Path("t.csv"), {"y": ["a", "b", "b"]}, torch.ones(3, dtype=torch.bool))
+    with pytest.raises(TableError, match=r"data\.positive=a"):
+        read_labels(words, ["y"])

@@ -63,6 +63,8 @@ def test_a_file_for_each_part(own, tmp_path):
         load(own, **files)
     with pytest.raises(ValueError, match=r"valid_path.*folds"):
         load(own, **files, folds=3)
+    with pytest.raises(DataError, match=r"valid_path.csv.*groups that another file has.* of .*path.csv"):
+        load(own, **files, group="bright", labels="wide")
 
 
 def test_columns_folders_and_suffixes_are_options(own, tmp_path):

@@ -6,6 +6,7 @@ import torch
 import mmb.data
 from data.molecule_files import SMILES, table_text
 from mmb.data import MissingDataError, TableError
+from mmb.data.checks import find_problems
 
 pytest.importorskip("rdkit")
 pytest.importorskip("ogb")
@@ -114,3 +115,79 @@ def test_columns_that_are_no_labels_are_left_out_unless_they_are_named(tmp_path)
     path.write_text("smiles,toxic\nnot a,1\nmolecule,0\n")
     with pytest.raises(ValueError, match="RDKit cannot read any of the 2"):
         mmb.data.load("molecules", tmp_path, **options)
+
+
+WRITTEN = ["OCC", "CCO", "c1ccccc1O", "Oc1ccccc1", "CCN", "NCC", "oops", "CCCl", "C1CC1", "CC", "CCC", "CCCC"]
+BITS = {"features": "fingerprint", "bits": 64}
+
+
+def _write(path, rows, **columns):
+    """A file with some of the molecules; columns are lists by row."""
+    lines = [[WRITTEN[row], str(row % 2), *(str(cells[row]) for cells in columns.values())] for row in rows]
+    path.write_text("\n".join(",".join(line) for line in [["smiles", "y", *columns], *lines]) + "\n")
+    return path
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_neither_groups_nor_molecules_are_divided(tmp_path, seed):
+    lab = ["a", "b", "b", "c", "d", "e", "a", "f", "g", "h", "i", "j"]  # a, b and c share molecules
+    path = _write(tmp_path / "t.csv", range(12), lab=lab)
+    options = {"path": path, "seed": seed, "fractions": (0.4, 0.3, 0.3), "group": "lab", **BITS}
+    for more in ({}, {"split": "stratified"}, {"folds": 3}):
+        data = mmb.data.load("molecules", tmp_path, **options, **more)
+        parts = [{*rows.tolist()} for rows in data.split.values()]
+        assert all(parts)
+        assert set.union(*parts) == {*range(12)} - {6}
+        assert all(any(group <= part for part in parts) for group in ({0, 1, 2, 3}, {4, 5}))
+        assert data.task_names == ("y",)
+    with pytest.raises(TableError, match=r"'laboratory'(.|\n)*data\.group="):
+        mmb.data.load("molecules", tmp_path, **(options | {"group": "laboratory"}))
+
+
+def test_molecules_in_order_of_time(tmp_path):
+    year = [2001, 2011, *range(2002, 2012)]  # the first molecule is measured again
+    path = _write(tmp_path / "t.csv", range(12), year=year)
+    options = {"path": path, "time": "year", "fractions": (0.6, 0.2, 0.2), **BITS}
+    data = mmb.data.load("molecules", tmp_path, **options)
+    assert data.task_names == ("y",)
+    assert data.details["split"] == "time"
+    parts = [{*rows.tolist()} for rows in data.split.values()]
+    assert {0, 1} <= parts[2]
+    assert 2 in parts[0]
+    assert max(year[row] for row in parts[0]) < min(year[row] for row in parts[1])
+
+
+def test_a_file_of_molecules_for_each_part(tmp_path):
+    train = _write(tmp_path / "train.csv", [0, 2, 6, 7, 8, 9])
+    valid, test = _write(tmp_path / "valid.csv", [4, 6, 1]), _write(tmp_path / "test.csv", [10, 11])
+    for features in ("fingerprint", "graph"):
+        options = {"path": train, "valid_path": valid, "test_path": test, "features": features}
+        data = mmb.data.load("molecules", tmp_path, **options)
+        assert [rows.tolist() for rows in data.split.values()] == [[0, 1, 3, 4, 5], [6, 8], [9, 10]]
+        assert data.labels[6:].flatten().tolist() == [0, 0, 1, 0, 1]
+        problems = find_problems(data, "data.")
+        assert any(
+            "1 of 2 valid rows have the same" in text and "rows 3 of valid.csv" in text for text in problems
+        )
+        assert not any("data.group" in text for text in problems)
+        prepared = mmb.data.prepare("molecules", tmp_path, **options)
+        assert torch.equal(
+            mmb.data.load("molecules", tmp_path, **options).split["valid"], data.split["valid"]
+        )
+        assert prepared.is_dir()
+    alone = mmb.data.load("molecules", tmp_path, path=train, test_path=test, fractions=(0.6, 0.4, 0), **BITS)
+    assert [len(rows) for rows in alone.split.values()] == [3, 2, 2]
+    _write(test, [6])
+    with pytest.raises(TableError, match=r"test\.csv.*RDKit"):
+        mmb.data.load("molecules", tmp_path, **options)
+    with pytest.raises(ValueError, match=r"valid_path.*folds"):
+        mmb.data.load("molecules", tmp_path, path=train, valid_path=valid, folds=3, **BITS)
+
+
+def test_what_prepares_is_what_loads(tmp_path):
+    path = _write(tmp_path / "t.csv", range(12), part=["train", "test"] * 6, week=[1] * 12, lab=[0, 1] * 6)
+    for options in ({"split_column": "part"}, {"group": "lab"}, {"time": "week"}):
+        mmb.data.prepare("molecules", tmp_path, path=path, **options, **BITS)
+        before = {*(tmp_path / "molecules").iterdir()}
+        mmb.data.load("molecules", tmp_path, path=path, **options, **BITS)
+        assert {*(tmp_path / "molecules").iterdir()} == before

@@ -310,3 +310,34 @@ def test_columns_without_a_name_are_called_by_their_place(tmp_path):
     data = mmb.data.load("table", path=path, labels="y", drop="Unnamed: 0")
     assert data.encoder.feature_names == ("x",)
     assert list(data.details["left_out"]) == ["Unnamed: 2"]
+
+
+def test_groups_and_times_hold_for_files_of_their_own(tmp_path):
+    train, valid = tmp_path / "train.csv", tmp_path / "valid.csv"
+    train.write_text(
+        "x,site,day,y\n" + "".join(f"{k},s{k % 9},2024-01-{k % 28 + 1:02d},{k % 2}\n" for k in range(60))
+    )
+    options = {"path": train, "valid_path": valid, "labels": "y", "features": "x", "fractions": (1, 0, 0)}
+    valid.write_text("x,site,day,y\n1,t0,2024-02-01,1\n2,s4,2024-01-05,0\n")
+    with pytest.raises(TableError, match=r"valid\.csv: 1 row is.*'s4' in data row 2.* row 5 of .*train\.csv"):
+        mmb.data.load("table", **options, group="site")
+    with pytest.raises(
+        TableError, match=r"valid\.csv.*2024-01-05.* row 2.*valid.*2024-01-28.* row 28 of .*train"
+    ):
+        mmb.data.load("table", **options, time="day")
+    valid.write_text("x,site,day,y\n1,t0,2024-02-01,1\n2,t4,2024-01-29,0\n")
+    data = mmb.data.load("table", **options, group="site", time="day")
+    assert [len(data.split[part]) for part in ("train", "valid", "test")] == [60, 2, 0]
+
+
+def test_dates_that_are_written_otherwise_are_warned_of(tmp_path):
+    path = tmp_path / "t.csv"
+    days = [date(2024, 1, 1) + timedelta(days=k % 80) for k in range(400)]
+    for form in ("%d.%m.%Y", "%m/%d/%Y"):
+        path.write_text("x,when,y\n" + "".join(f"{k},{day:{form}},{k % 2}\n" for k, day in enumerate(days)))
+        with pytest.warns(UserWarning, match=r"'when' has 80 different names that may be dates.*2024-01-31"):
+            mmb.data.load("table", path=path, labels="y")
+    path.write_text("x,when,y\n" + "".join(f"{k},{day},{k % 2}\n" for k, day in enumerate(days)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert "when" in mmb.data.load("table", path=path, labels="y").encoder.feature_names

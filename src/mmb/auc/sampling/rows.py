@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from mmb._numbers import check_range, check_whole
+from mmb._permutations import permutation
 from mmb.auc.batches import DenseBatch
 from mmb.auc.labels import Labels
 from mmb.auc.sampling.sampler import RowLists, Sampler
@@ -87,7 +88,7 @@ class RichRowSampler(Sampler[RowDraw]):
         self.num_uniform = batch_size - self.num_rich
         self.max_weight = max_weight
         self._num_rows = labels.num_rows
-        self._shuffled = torch.empty(0, dtype=torch.long, device=labels.device)
+        self._shuffled = torch.empty(0, dtype=torch.int32, device=labels.device)
         if self.num_rich:
             self._tasks = labels.usable.nonzero().squeeze(1)
             self._num_tasks = torch.full((1,), labels.num_usable, device=labels.device)
@@ -99,14 +100,15 @@ class RichRowSampler(Sampler[RowDraw]):
             self._richness = self._positives.sum_by_row(shares, labels.num_rows).float()
 
     def _begin_epoch(self) -> None:
-        self._shuffled = torch.randperm(self._num_rows, generator=self.generator, device=self.device)
+        self._shuffled = self._shuffled.new_empty(0)  # that of the last epoch makes room
+        self._shuffled = permutation(self._num_rows, self.generator)
 
     def _draw(self) -> RowDraw:
         start = self.step * self.num_uniform
         if not self.num_rich:
             last = self.step + 1 == self.steps_per_epoch
-            return RowDraw(self._shuffled[start : None if last else start + self.num_uniform])
-        uniform = self._shuffled[start : start + self.num_uniform]
+            return RowDraw(self._shuffled[start : None if last else start + self.num_uniform].long())
+        uniform = self._shuffled[start : start + self.num_uniform].long()
         tasks = self._tasks[self._positions(self._num_tasks, self.num_rich).squeeze(0)]
         positions = self._integers(self.num_rich) % self._positives.counts[tasks]
         rows = torch.cat([self._positives.at(tasks, positions.unsqueeze(1)).squeeze(1), uniform])

@@ -1,6 +1,7 @@
 """Tables read by polars: blocks of text, Parquet and Arrow."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from itertools import chain
@@ -14,6 +15,7 @@ from torch import Tensor
 from mmb._cell_words import BLANK
 from mmb._extras import require
 from mmb.data.errors import DamagedDataError, TableError
+from mmb.data.files.arrow_streams import single_batches
 from mmb.data.files.delimited_text import read_lines, separator_of
 from mmb.data.files.table import GAP, Names, Table, as_names, number
 
@@ -184,17 +186,44 @@ class BlockReader:
 
 def read_columnar(path: Path, parquet: bool, columns: Collection[str] | None) -> Iterator[Table]:
     """Read Parquet or Arrow in batches; see `read_batches`."""
-    try:
+    with _reading(path):
         source = _pl.scan_parquet(path, glob=False) if parquet else _pl.scan_ipc(path)
         schema = source.collect_schema()
         wanted = [name for name in schema if columns is None or name in columns]
-        first = 0
         source = source.select(wanted)
-        for frame in source.collect_batches(chunk_size=_ROWS, maintain_order=True):
+        batches = source.collect_batches(chunk_size=_ROWS, maintain_order=True)
+        yield from _numbered(path, chain([source.head(0).collect()], batches))
+
+
+def read_stream(path: Path, columns: Collection[str] | None) -> Iterator[Table]:
+    """Read an Arrow stream in batches; see `read_batches`."""
+    with _reading(path):
+        frames = (_pl.read_ipc_stream(BytesIO(stream)) for stream in single_batches(path))
+        slices = (
+            piece.select([name for name in piece.columns if columns is None or name in columns])
+            for frame in frames
+            for piece in (frame.iter_slices(_ROWS) if len(frame) else [frame])
+        )
+        yield from _numbered(path, slices)
+
+
+def _numbered(path: Path, frames: Iterable[Any]) -> Iterator[Table]:
+    """Frames of a file, in order, as tables; those without rows are left out, unless all are."""
+    first, empty = 0, None
+    for frame in frames:
+        if len(frame):
             yield FrameTable(path, frame, first)
             first += len(frame)
-        if not first:
-            yield FrameTable(path, source.head(0).collect())
+        else:
+            empty = frame
+    if not first:
+        yield FrameTable(path, empty)
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    try:
+        yield
     except (_pl.exceptions.PolarsError, _pl.exceptions.PanicException, OSError) as error:
         problem = f"it cannot be read ({str(error).splitlines()[0]})"
         raise DamagedDataError(path, problem, "write the file again") from error

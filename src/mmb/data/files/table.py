@@ -136,9 +136,10 @@ class Table(ABC):
             )
             likely = self.column_names[lower.index(near[0])] if near else "NAME"
             key = "" if option is None else f" (data.{option}={likely})"
+            twin = f" (the nearest is {likely!r})" if near else ""
             raise TableError(
                 self.path,
-                f"it has no column {name!r}; its columns are {_listed(self.column_names)}",
+                f"it has no column {name!r}; its columns are {_listed(self.column_names)}{twin}",
                 f"name one of these columns{key}, or add it to the file",
             )
 

@@ -8,27 +8,43 @@ from pathlib import Path
 import torch
 
 from mmb.data.errors import TableError
+from mmb.data.files import arrow_streams
 from mmb.data.files.delimited_text import first_bytes, open_text, read_lines
 from mmb.data.files.table import Table, TextTable
 
 _SUFFIXES = (".csv", ".tsv", ".txt", ".gz", ".zst", ".parquet", ".arrow", ".feather", ".ipc")
 _PARQUET, _ARROW, _ZIP = b"PAR1", b"ARROW1", b"PK\x03\x04"  # how such files start
+_BINARY = (_PARQUET, _ARROW, _ZIP, arrow_streams.START)
 _ROWS = 1 << 15  # of a batch
+_ALIKE = "give a folder with nothing but tables (CSV, TSV, .gz, .zst, Parquet, Arrow) of the same columns"
 
 
 def table_files(path: Path) -> list[Path]:
     """The files of a table: the file itself, or those of a folder, by name."""
     if not path.is_dir():
         return [path]
-    files = sorted(f for f in path.iterdir() if f.is_file() and not f.name.startswith((".", "_")))
+    entries = sorted(entry for entry in path.iterdir() if not entry.name.startswith((".", "_")))
+    files = [entry for entry in entries if entry.is_file()]
     unknown = [f.name for f in files if f.suffix.lower() not in _SUFFIXES]
-    if unknown or not files:
-        raise TableError(
-            path,
-            f"the folder has {unknown[0]!r}, which is not a table by its name" if unknown else "it is empty",
-            "give a folder with nothing but tables (CSV, TSV, .gz, .zst, Parquet, Arrow) of the same columns",
-        )
+    if unknown:
+        raise TableError(path, f"the folder has {unknown[0]!r}, which is not a table by its name", _ALIKE)
+    for folder in entries:
+        if folder.is_dir() and (inner := _first_table(folder)):
+            raise TableError(
+                path,
+                f"the folder has a folder {folder.name!r} with tables in it, such as {inner}",
+                "put all tables into one folder (what the names of folders say, as in part=1, is not read: "
+                "write it as a column), or give the path of one of them",
+            )
+    if not files:
+        raise TableError(path, "it is empty", _ALIKE)
     return files
+
+
+def _first_table(folder: Path) -> Path | None:
+    """The path of a table in a folder or the folders in it, from that folder."""
+    inner = (file.relative_to(folder) for file in folder.rglob("*") if file.suffix.lower() in _SUFFIXES)
+    return next((file for file in inner if not any(p.startswith((".", "_")) for p in file.parts)), None)
 
 
 def read_batches(
@@ -47,10 +63,10 @@ def read_batches(
     for file in table_files(Path(path)):
         batches = _file_batches(file, columns, text)
         head = next(batches)
-        for name in columns or ():
-            head.check_column(name)
         if columns is None:
             columns = head.column_names  # of the other files too
+        elif missing := [name for name in columns if name not in head.column_names]:
+            next(_file_batches(file, None, ())).check_column(missing[0])  # with all columns of the file
         yield from chain([head], batches)
 
 
@@ -58,10 +74,13 @@ def _file_batches(path: Path, columns: Collection[str] | None, text: Collection[
     start = first_bytes(path)
     if start.startswith(_ZIP):
         raise TableError(path, "it is a zip archive or a workbook", "save it as CSV or Parquet")
-    if start.startswith((_PARQUET, _ARROW)):
+    if start.startswith(_BINARY):
         from mmb.data.files import frames
 
-        yield from frames.read_columnar(path, start.startswith(_PARQUET), columns)
+        if start.startswith(arrow_streams.START):
+            yield from frames.read_stream(path, columns)
+        else:
+            yield from frames.read_columnar(path, start.startswith(_PARQUET), columns)
     else:
         with open_text(path) as file:
             if importlib.util.find_spec("polars"):
@@ -74,7 +93,7 @@ def _file_batches(path: Path, columns: Collection[str] | None, text: Collection[
 
 def is_text(path: Path) -> bool:
     """Whether a path is a file of text, which may be compressed."""
-    return not path.is_dir() and not first_bytes(path).startswith((_PARQUET, _ARROW, _ZIP))
+    return not path.is_dir() and not first_bytes(path).startswith(_BINARY)
 
 
 def read_table(path: Path) -> TextTable:

@@ -188,6 +188,12 @@ def _fit_names(table: Table, name: str, rows: Tensor) -> Category | Hashed | Num
         )
     if len(found) > 50 and 2 * len(found) > len(rows):
         raise _too_many_names(table, name, found, len(rows))
+    if len(found) > _DATES and (likely := _mostly_dates(found)):
+        warnings.warn(
+            f"{table.path}: column {name!r} has {len(found)} different names that may be dates, such as "
+            f"{likely[0]!r}, and each is taken for a name: write them like 2024-01-31 if they are dates",
+            stacklevel=2,
+        )
     if len(found) > _MOST_CATEGORIES:
         warnings.warn(
             f"{table.path}: column {name!r} has {len(found)} different names; they are hashed to {_BUCKETS} "
@@ -198,14 +204,20 @@ def _fit_names(table: Table, name: str, rows: Tensor) -> Category | Hashed | Num
     return Category(name, tuple(sorted(found)))
 
 
+def _mostly_dates(found: Sequence[str]) -> list[str]:
+    """Those of the names that may be dates, if they are most of them."""
+    dates = [cell for cell in found if _OTHER_DATE.fullmatch(cell)]
+    return dates if 2 * len(dates) > len(found) else []
+
+
 def _too_many_names(table: Table, name: str, found: Sequence[str], rows: int) -> TableError:
     """An error about a column with another name in most rows."""
-    measured, dates = ([cell for cell in found if kind.fullmatch(cell)] for kind in (_MEASURED, _OTHER_DATE))
+    measured = [cell for cell in found if _MEASURED.fullmatch(cell)]
     if 2 * len(measured) > len(found):
         problem = f"column {name!r} has numbers with signs or units, such as {measured[0]!r}"
         return TableError(table.path, problem, f"write the numbers alone, or {table.without(name)}")
     what = "it looks like an identifier or free text"
-    if 2 * len(dates) > len(found):
+    if _mostly_dates(found):
         what = "it may be dates, which are read if they are written like 2024-01-31"
     reason = (
         f"has {len(found)} different names in {rows} training rows (for example {min(found)!r}), so {what}"

@@ -123,39 +123,22 @@ def open_dataset(
     split: str | Mapping[str, Tensor],
     fractions: Sequence[float] = (0.8, 0.1, 0.1),
     seed: int = 0,
-    *,
-    folds: int = 0,
-    fold: int = 0,
-    together: bool = False,
 ) -> Dataset:
     """Open a cache as a data set, memory-mapped; rows that RDKit refused are in no part of the split.
 
-    The split is `"scaffold"`, `"random"`, `"stratified"`, or the rows of each part. Fractions and seed are
-    for the first three, and so are folds, as in `split_rows`. With `together`, rows of the same molecule are
-    always in the same part (by scaffold, they are in any case).
+    The split is `"scaffold"`, `"random"`, or the rows of each part. Fractions and seed are for the first two.
     """
     tensors, facts = cache.read(folder)
-    usable = torch.nonzero(tensors["usable"]).squeeze(1)
-    if not len(usable):
-        raise ValueError(
-            f"{name}: RDKit cannot read any of the {len(tensors['usable'])} SMILES in column "
-            f"{facts['smiles']!r}; name the column that has them (data.smiles=NAME)"
-        )
+    usable = usable_rows(name, tensors, facts)
     if isinstance(split, Mapping):
         parts = {part: split[part][tensors["usable"][split[part]]] for part in SPLITS}
     else:
-        if split not in ("scaffold", "random", "stratified"):
-            raise ValueError(f"split must be 'scaffold', 'random' or 'stratified', got {split!r}")
-        kind = "scaffold" if split == "scaffold" else "canonical" if together else None
-        groups = None if kind is None else tensors[kind][usable].long()
-        if split == "scaffold" and not folds:
-            assert groups is not None
-            places = grouped_split(groups, fractions)
+        if split not in ("scaffold", "random"):
+            raise ValueError(f"split must be 'scaffold' or 'random', got {split!r}")
+        if split == "scaffold":
+            places = grouped_split(tensors["scaffold"][usable].long(), fractions)
         else:
-            labels = tensors["labels"][usable] if split == "stratified" else None
-            places = split_rows(
-                len(usable), fractions, seed, labels=labels, groups=groups, folds=folds, fold=fold
-            )
+            places = split_rows(len(usable), fractions, seed)
         parts = {part: usable[rows] for part, rows in places.items()}
     # New molecules are held to RDKit's rules, and need no scaffold.
     featurizer = replace(Featurizer(**facts["featuriser"]), strict=True, scaffolds=False)
@@ -175,6 +158,17 @@ def open_dataset(
             "rdkit": facts["rdkit"],
         },
     )
+
+
+def usable_rows(name: str, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> Tensor:
+    """Rows of a cache that RDKit could read, of which there must be some."""
+    usable = torch.nonzero(tensors["usable"]).squeeze(1)
+    if not len(usable):
+        raise ValueError(
+            f"{name}: RDKit cannot read any of the {len(tensors['usable'])} SMILES in column "
+            f"{facts['smiles']!r}; name the column that has them (data.smiles=NAME)"
+        )
+    return usable
 
 
 def _inputs(tensors: Mapping[str, Tensor]) -> Inputs:

@@ -254,9 +254,9 @@ def fitted_columns(
     folder: Path, table: PreparedTable, names: Sequence[str], rows: Tensor, leave_out: bool
 ) -> ColumnEncoder:
     """The encoder of columns for these training rows; it is kept beside the cache."""
-    key = hashlib.sha256(
-        json.dumps([*names, *[None] * leave_out]).encode() + rows.numpy().tobytes()
-    ).hexdigest()[:12]
+    digest = hashlib.sha256(json.dumps([*names, *[None] * leave_out]).encode())
+    digest.update(rows.contiguous().numpy().data)
+    key = digest.hexdigest()[:12]
     kept = folder.with_name(f"{folder.name}-{key}.json")
     try:
         return ColumnEncoder.from_json(without_checksum(json.loads(kept.read_text(encoding="utf-8"))))

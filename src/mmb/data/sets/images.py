@@ -36,6 +36,7 @@ from mmb.data.inputs.label_columns import (
     name_list,
     own_parts,
     read_labels,
+    split_facts,
 )
 
 Files = list[tuple[Path, os.stat_result | None]]
@@ -144,6 +145,7 @@ def load(
     tasks, left_out = choose_labels(table, labels, aside, positive)
     check_columns(table, labels=tasks)
     label_matrix = read_labels(table, tasks, positive)
+    own = own_parts(valid_path, test_path)
     parts = choose_split(
         table,
         label_matrix,
@@ -156,7 +158,7 @@ def load(
         folds=folds,
         fold=fold,
         sizes=[len(one) for one in tables],
-        own=own_parts(valid_path, test_path),
+        own=own,
     )
     files = _files(tables, image, root, suffix, unreadable)
     decoder = Decoder(size, gray, fit, bits, window)
@@ -184,7 +186,7 @@ def load(
         ),
         details={
             "path": str(path),
-            "split": split,
+            **split_facts(table, split, split_column=split_column, time=time, own=own),
             "seed": seed,
             "size": size,
             "unusable_rows": torch.nonzero(~usable).squeeze(1).tolist(),

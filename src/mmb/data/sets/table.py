@@ -4,8 +4,8 @@ CSV or TSV (separators are found, `.gz` and `.zst` are expanded), Parquet, Arrow
 Features: numbers are standardized and gaps filled with the median, and so are columns of many dates; other
 columns are one-hot, very many names hashed; all learned from the training rows and remembered in the encoder,
 so that new files are encoded identically. Columns that say nothing, such as identifiers, free text and blank
-ones, are left out, unless they are named as features. Labels: 1 / 0 (also true / false, yes / no, positive /
-negative, or what `positive` says), blank if not known, or -1 in a column that has zeros. Split at random by
+ones, are left out; naming one as a feature is an error. Labels: 1 / 0 (also true / false, yes / no, positive
+/ negative, or what `positive` says), blank if not known, or -1 in a column that has zeros. Split at random by
 the seed, also stratified by labels or with groups kept whole; into folds; in order of time; by a column that
 says train, valid or test; or by a file for each part.
 
@@ -40,6 +40,7 @@ from mmb.data.inputs.label_columns import (
     name_list,
     own_parts,
     read_labels,
+    split_facts,
 )
 from mmb.data.inputs.table_cache import PreparedTable, encode_rows, prepare_table, remove_old
 
@@ -182,7 +183,7 @@ def load(
         encoder=encoder,
         details={
             "path": str(path),
-            "split": split,
+            **split_facts(table, split, split_column=split_column, time=time, own=own),
             "seed": seed,
             "features": list(encoder.feature_names),
             "left_out": {**_unusable(head), **encoder.left_out} if features is None else {},
