@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from mmb.auc import CrossEntropy, Labels, RowDraw, Sampler
-from mmb.data import Dataset
+from mmb.data import Dataset, NewRows
 from mmb.data.splits import random_split
 from toy_objective import CenteredLogistic
 
@@ -27,6 +27,25 @@ def load(rows: int = 240, noise: float = 0.3, seed: int = 0) -> Dataset:
     return Dataset("own", inputs, (scores > 1).to(torch.int8), split, task_names=("a", "b"))
 
 
+class PlaceEncoder:
+    """Lines of numbers."""
+
+    def __init__(self, sign: str = ",") -> None:
+        self.sign = sign
+
+    def batches(self, path):
+        lines = path.read_text().splitlines()
+        numbers = [[float(cell) for cell in line.split(self.sign)] for line in lines]
+        yield NewRows({"line": lines}, torch.tensor(numbers), [""] * len(lines))
+
+    def to_json(self):
+        return {"kind": "own_parts:PlaceEncoder", "sign": self.sign}
+
+    @staticmethod
+    def from_json(data):
+        return PlaceEncoder(data["sign"])
+
+
 def load_nothing() -> str:
     """Not a data set."""
     return "nothing"
@@ -41,6 +60,73 @@ def build(num_inputs: int, num_tasks: int, width: int = 6) -> nn.Module:
         width: Of the hidden layer.
     """
     return nn.Sequential(nn.Linear(num_inputs, width), nn.Tanh(), nn.Linear(width, num_tasks))
+
+
+class Base(nn.Module):
+    """A network as a class.
+
+    Args:
+        num_inputs: Numbers per row.
+        num_tasks: Outputs per row.
+        width: Of the hidden layer.
+    """
+
+    def __init__(self, num_inputs: int, num_tasks: int, width: int = 6) -> None:
+        super().__init__()
+        self.layers = build(num_inputs, num_tasks, width)
+
+    def forward(self, rows):
+        return self.layers(rows)
+
+
+class Child(Base):
+    """One that has the arguments of its base class, too.
+
+    Args:
+        scale: Of the logits.
+    """
+
+    def __init__(self, scale: float = 2.0, **kwargs) -> None:
+        super().__init__(**kwargs)
+        self.scale = scale
+
+    def forward(self, rows):
+        return self.scale * super().forward(rows)
+
+
+def build_child(**options) -> nn.Module:
+    """A function that passes on what it gets."""
+    return Child(**options)
+
+
+def build_hidden(**options) -> nn.Module:
+    """A function of which nobody knows what it takes."""
+    given = {"width": 3}
+    given.update(options)
+    return build(**given)
+
+
+def build_untyped(num_inputs, num_tasks, depth):
+    """A function without types."""
+    return build(num_inputs, num_tasks, depth)
+
+
+def build_data(num_tasks: int) -> Dataset:
+    """Not a network."""
+    return load()
+
+
+class Listed(nn.Module):
+    """A network whose layers are in a plain list."""
+
+    def __init__(self, num_inputs: int, num_tasks: int) -> None:
+        super().__init__()
+        self.layers = [nn.Linear(num_inputs, num_tasks)]
+
+
+def load_more(**options) -> Dataset:
+    """A function that passes on what it gets."""
+    return load(**options)
 
 
 class Waiting(nn.Linear):

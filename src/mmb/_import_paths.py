@@ -12,6 +12,11 @@ def is_import_path(name: str) -> bool:
     return ":" in name
 
 
+def import_path_hint(name: str) -> str:
+    """The end of a message about an unknown name that looks like a module: how to write an import path."""
+    return f"; for an object of your own, give its import path, `{name}:NAME`" if "." in name else ""
+
+
 def from_import_path(path: str) -> Any:
     """The object at an import path; modules are also looked for in the current folder.
 

@@ -37,6 +37,23 @@ def test_a_log_gets_a_line_now_and_then():
     assert said[-1] == "comparing: 1/2 runs, 2 min left"
 
 
+def test_how_long_is_left_is_not_said_from_the_start_up():
+    said, now = [], [0.0]
+    lines = ProgressLines(said.append, every=30, clock=lambda: now[0])
+    bar = lines.add_task("preparing molpcba", total=1, unit="rows")
+    for second, done in ((33, 1000), (64, 32_000), (95, 63_000)):
+        now[0] = second
+        lines.update(bar, completed=done, total=120_000)
+    assert said == [
+        "preparing molpcba: 1,000/120,000 rows",
+        "preparing molpcba: 32,000/120,000 rows, 88 s left",
+        "preparing molpcba: 63,000/120,000 rows, 57 s left",
+    ]
+    now[0] += 40
+    lines.update(bar, completed=70_000, total=0)  # of a table it is not known
+    assert said[-1] == "preparing molpcba: 70,000 rows"
+
+
 class Loud(Console):
     def __init__(self, terminal):
         self.file = io.StringIO()

@@ -129,6 +129,7 @@ def test_it_works(words, expected):
         ("train digits training.steps=1.5", "expected a whole number"),
         ("train digits model.name=mpl", "'mlp'"),
         ("train digits data.path=x", "there is no key 'data.path'"),
+        ("train --data my_project.data", "my_project.data:NAME"),
         ("train digits pauk", "'pauc'"),
         ("train t.csv", "id, age, sick"),
         ("data describe t.csv", "--labels"),

@@ -1,11 +1,13 @@
 """Data sets from what is in memory."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch.utils.data import Dataset as TorchDataset
 
 from mmb.data import make_dataset
+from mmb.data.inputs.columns import plain_columns
 
 INPUTS = torch.arange(60.0).reshape(20, 3)
 LABELS = (torch.arange(20).unsqueeze(1) % torch.tensor([2, 5]) == 0).long()
@@ -20,13 +22,58 @@ class Pairs(TorchDataset):
         return {"x": INPUTS[row], "twice": 2 * INPUTS[row]}, LABELS[row]
 
 
-@pytest.mark.parametrize("inputs", [INPUTS, INPUTS.double().numpy(), lambda rows: INPUTS[rows]])
+SHUFFLED = torch.randperm(20, generator=torch.Generator().manual_seed(0)).tolist()  # an index of a frame
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        INPUTS,
+        INPUTS.double(),
+        INPUTS.double().numpy(),
+        INPUTS.flip(0).numpy()[::-1],  # which torch cannot share
+        pd.DataFrame(INPUTS.numpy(), index=SHUFFLED),
+        INPUTS.tolist(),
+        list(INPUTS),
+        list(INPUTS.double().numpy()),
+        lambda rows: INPUTS[rows],
+        lambda rows: INPUTS[rows].double().numpy(),
+    ],
+)
 def test_rows_are_those_that_were_given(inputs):
     data = make_dataset(inputs, LABELS)
     assert torch.equal(data.batch(ROWS), INPUTS[ROWS])
     assert torch.equal(data.labels, LABELS.to(torch.int8))
     assert data.task_names == ("0", "1")
     assert sorted(torch.cat(list(data.split.values())).tolist()) == list(range(20))
+
+
+@pytest.mark.parametrize(
+    "labels", [LABELS.numpy(), LABELS.tolist(), pd.DataFrame(LABELS.numpy(), index=SHUFFLED).astype(float)]
+)
+def test_labels_of_any_kind(labels):
+    assert torch.equal(make_dataset(INPUTS, labels).labels, LABELS.to(torch.int8))
+    column = pd.Series([0.0, 1.0, None, 0.0] * 5, index=SHUFFLED)
+    assert make_dataset(INPUTS, column).labels.flatten().tolist() == [0, 1, -1, 0] * 5
+
+
+def test_inputs_of_several_parts():
+    data = make_dataset({"x": INPUTS.double(), "twice": (2 * INPUTS).numpy()}, LABELS)
+    for found in (data.batch(ROWS), data.to("cpu").batch(ROWS)):
+        assert torch.equal(found["x"], INPUTS[ROWS])
+        assert torch.equal(found["twice"], 2 * INPUTS[ROWS])
+    arrays = make_dataset(lambda rows: {"x": INPUTS.numpy()[rows]}, LABELS)
+    assert torch.equal(arrays.batch(ROWS)["x"], INPUTS[ROWS])
+
+
+def test_pairs_of_inputs_may_have_labels_beside_them():
+    pairs = list(zip(INPUTS, 2 * INPUTS[:, :2], strict=True))
+    assert torch.equal(make_dataset(pairs, LABELS).batch(ROWS)[1], 2 * INPUTS[ROWS][:, :2])
+
+
+def test_an_encoder_is_kept():
+    encoder = plain_columns(["a", "b", "c"])
+    assert make_dataset(INPUTS, LABELS, encoder=encoder).encoder is encoder
 
 
 def test_a_torch_data_set_of_pairs_has_its_labels():
@@ -66,6 +113,14 @@ def test_every_part_has_positives_of_rare_tasks():
         ((INPUTS,), ValueError, "labels.*None.*Tensor"),
         ((3, LABELS), TypeError, "inputs.*int"),
         ((INPUTS, LABELS + 1), ValueError, "labels"),
+        ((Pairs(), LABELS), ValueError, "labels.*pairs"),
+        (({"x": INPUTS, "y": INPUTS[:5]}, LABELS), ValueError, "inputs.*20.*5"),
+        (({"x": ["text"]}, LABELS), TypeError, r"inputs\['x'\].*list"),
+        (([[1.0, 2.0], [3.0]] * 10, LABELS), TypeError, "inputs.*one length.*list"),
+        ((pd.DataFrame({"a": ["x"] * 20}), LABELS), TypeError, "inputs.*DataFrame"),
+        ((INPUTS, pd.Series(["yes"] * 20)), TypeError, "labels.*Series"),
+        ((list(INPUTS),), ValueError, "labels.*pairs.*Tensor"),
+        ((pd.DataFrame(INPUTS.numpy()),), ValueError, "labels.*None.*DataFrame"),
     ],
 )
 def test_bad_rows_are_named(arguments, kind, message):

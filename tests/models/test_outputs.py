@@ -50,3 +50,10 @@ def test_the_gradient_is_that_of_the_plain_network(wrap, sampled):
 def test_outputs_without_logits_are_named(output):
     with pytest.raises(TypeError, match=rf"{type(output).__name__}.*logits"):
         logits_of(output)
+
+
+@pytest.mark.parametrize("wrap", [lambda z: (z.sum(), z), lambda z: [z.sum(), z]])
+def test_a_loss_before_the_logits_is_refused(wrap):
+    model = Wrapped(nn.Linear(3, 2), wrap)
+    with pytest.raises(TypeError, match=r"(tuple|list).*first.*\(logits, loss\)"):
+        auc.CrossEntropy(LABELS).backward(model, auc.DenseBatch(INPUTS, LABELS))

@@ -215,6 +215,29 @@ def test_weights_that_do_not_fit_leave_a_network_alone(tmp_path):
     assert all(torch.equal(value, before[name]) for name, value in target.state_dict().items())
 
 
+@pytest.mark.parametrize("prefix", ["module.", "net.model."])
+def test_a_prefix_of_names_is_named(tmp_path, prefix):
+    path, source = tmp_path / "weights.pt", network(prefix=True)
+
+    def save(weights):
+        torch.save({f"{prefix}{name}": tensor for name, tensor in weights.items()}, path)
+
+    for part in (source, source.encoder):
+        save(part.state_dict())
+        with pytest.raises(ValueError, match=rf"begin with '{prefix}'.*without"):
+            load_weights(network(prefix=True), path)
+    save(weights_of(torchvision_resnet18()))
+    with pytest.raises(ValueError, match=rf"begin with '{prefix}'.*without"):
+        resnet18(num_tasks=2, weights=path)
+
+
+def test_an_entry_that_has_the_weights_is_named(tmp_path):
+    path = tmp_path / "weights.pt"
+    torch.save({"epoch": 3, "state_dict": network().state_dict()}, path)
+    with pytest.raises(ValueError, match=r"'state_dict'.*alone"):
+        load_weights(network(), path)
+
+
 def test_a_file_with_another_checksum_is_refused(tmp_path):
     path = tmp_path / "weights.pt"
     torch.save(weights_of(torchvision_resnet18()), path)

@@ -81,6 +81,11 @@ def test_every_network_says_what_it_is_and_what_options_it_has():
         (lambda: registry.build("mlp", num_tasks=2, hidden=[3]), "num_inputs"),
         (lambda: registry.build("gin", DATA["table"]), r"'gin'.*table.*mlp"),
         (lambda: registry.build("mlp", DATA["graphs"]), r"'mlp'.*graphs.*gin"),
+        (lambda: registry.build("own_parts"), r"'own_parts'.*mlp"),
+        (lambda: registry.build("own_parts.nets"), r"import path.*own_parts\.nets:"),
+        (lambda: registry.build("own_parts:Child", DATA["table"], widht=9), r"'widht'.*'width'"),
+        (lambda: registry.build("own_parts:Child"), r"'num_inputs'"),
+        (lambda: registry.build("own_parts:Listed", DATA["table"]), r"own_parts:Listed.*without parameters"),
         (
             lambda: registry.complete("mlp", dataset(torch.randn(6, 2, 2))),
             r"\[1, 2, 2\].*Module",
@@ -90,3 +95,21 @@ def test_every_network_says_what_it_is_and_what_options_it_has():
 def test_mistakes_are_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize("name", ["own_parts:Child", "own_parts:build_child", "own_parts:build_hidden"])
+def test_sizes_reach_what_kwargs_pass_on(name):
+    assert registry.complete(name, DATA["table"]) == {"num_tasks": 3, "num_inputs": 11}
+    network = registry.build(name, DATA["table"], width=9)
+    assert [tuple(weight.shape) for weight in network.parameters()] == [(9, 11), (9,), (3, 9), (3,)]
+
+
+def test_options_are_those_that_kwargs_pass_on():
+    found = registry.network_options("own_parts:Child")
+    assert {*found} == {"scale", "num_inputs", "num_tasks", "width", *registry.START}
+    assert (found["width"].default, found["width"].annotation) == (6, int)
+
+
+def test_what_is_no_network_is_refused():
+    with pytest.raises(TypeError, match=r"own_parts:build_data.*Dataset.*Module"):
+        registry.build("own_parts:build_data", DATA["table"])

@@ -53,7 +53,8 @@ def test_a_plain_module_on_tensors_without_a_folder():
     labels = (x[:, :2] > 1).float()
     labels[::7, 0] = torch.nan
     model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
-    result = fit(model, make_dataset(x, labels), training={**SHORT, "steps": 40}, optimizer={"lr": 0.03})
+    changes = {"training": {**SHORT, "steps": 40}, "optimizer": {"lr": 0.03}}
+    result = fit(model, make_dataset(x, labels), soup={"still_rising": 1, "still_gaining": 1}, **changes)
     assert set(result["branches"]) >= {"ce", "auc"}
     assert result["test"]["auc"] > 0.7
 

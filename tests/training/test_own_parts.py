@@ -1,17 +1,26 @@
 """Data, network and objective of one's own, by import path, in everything that the trainer does."""
 
+import csv
 import json
+import random
+import re
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
+import torch
 
+import own_parts
 from mmb.cli import main
+from mmb.data import NewRows
 from mmb.report import write_report
 from mmb.training import (
     RecipeError,
     Run,
     RunError,
     evaluate_run,
+    fit,
     plan_comparison,
     resolve,
     summarize,
@@ -22,6 +31,8 @@ from mmb.training import (
 from mmb.training.recipes.key_help import key_help
 from mmb.training.recipes.resolution import to_plain
 from mmb.training.runs import checkpoint
+from mmb.training.runs.export import export_run
+from mmb.training.runs.predict import predict_file
 
 OWN = {
     "method": "own_parts:HalfCrossEntropy",
@@ -69,6 +80,78 @@ def test_own_parts_are_compared_and_are_branches(tmp_path):
     branches = {"ce": {}, "own": {"method": "own_parts:CenteredLogistic"}}
     recipe = resolve({**shared, "method": "soup", "branches": branches, "soup": {"share": 0.5}})
     assert set(train(Run.create(tmp_path / "soup", recipe))["branches"]) == {"start", "ce", "own"}
+
+
+@pytest.mark.parametrize("name", ["own_parts:Child", "own_parts:build_child"])
+def test_arguments_passed_on_are_options(name, tmp_path):
+    recipe = resolve({**OWN, "data": {"name": "own_parts:load_more"}, "model": {"name": name, "scale": 3.0}})
+    assert recipe.data == {"name": "own_parts:load_more", "rows": 240, "noise": 0.3, "seed": 0}
+    run = Run.create(tmp_path / "run", recipe)
+    train(run)
+    facts = run.outcome("predictor.json", ["model"])["model"]
+    assert facts == {"name": name, "num_tasks": 2, "num_inputs": 5, "scale": 3.0, "width": 6}
+    with pytest.raises(RecipeError, match=r"model\.widht.*model\.width"):
+        resolve({**OWN, "model": {"name": name, "widht": 3}})
+
+
+def test_an_encoder_on_a_page_reads_new_files(tmp_path, monkeypatch, capsys):
+    """The module of docs/training.md, in the commands that use it."""
+    page = (Path(__file__).parents[2] / "docs" / "training.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r'title="peptides.py" }\n(.*?)```', page, re.DOTALL)
+    (tmp_path / "peptides.py").write_text(code, encoding="utf-8")
+    choose = random.Random(0).choices
+    texts = ["".join(choose("ACDEFGHIKLMNPQRSTVWY", k=8)) for _ in range(300)]
+    lines = [f"{text},{int('A' in text)}" for text in texts]
+    (tmp_path / "measured.csv").write_text("\n".join(["sequence,binds", *lines]) + "\n")
+    (tmp_path / "new.csv").write_text("sequence,note\nAAAACDEF,one\nCDEFGHIK,two\nCDEF GH,three\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    words = ["train", "--data", "peptides:load", "data.path=measured.csv", "--method", "ce", "model.name=mlp"]
+    words += ["training.tensorboard=false", "training.device=cpu", "optimizer.lr=0.01"]
+    assert main([*words, "training.steps=150"]) == 0
+    assert "mmb predict" in capsys.readouterr().err
+    run = "runs/peptides.load-ce-0"
+    assert main(["predict", run, "--input", "new.csv", "--output", "scored.csv"]) == 0
+    with open("scored.csv", encoding="utf-8") as file:
+        first, second, third = csv.DictReader(file)
+    assert first["note"] == "one"
+    assert float(first["binding"]) > 0.5 > float(second["binding"])
+    assert (third["usable"], third["problem"], third["binding"]) == ("0", "no peptide", "")
+    assert main(["export", run, "--output", "exported"]) == 0
+    monkeypatch.delitem(sys.modules, "peptides")
+    (tmp_path / "peptides.py").write_text(code.replace("class Peptides", "class Gone"), encoding="utf-8")
+    capsys.readouterr()
+    assert main(["predict", run, "--input", "new.csv", "--output", "scored.csv"]) == 1
+    assert "peptides:Peptides" in capsys.readouterr().err
+
+
+def test_an_own_data_set_without_an_encoder_is_exported(run, tmp_path):
+    assert export_run(run, tmp_path / "exported")["rows_compared"] > 0
+    (tmp_path / "new.csv").write_text("x\n1\n")
+    with pytest.raises(RunError, match=r"encoder.*make_dataset"):
+        predict_file(run, tmp_path / "new.csv", tmp_path / "scores.csv")
+
+
+def test_an_encoder_that_is_not_found_again_is_refused_before_training(tmp_path, monkeypatch):
+    monkeypatch.setattr(own_parts.PlaceEncoder, "to_json", lambda self: {"kind": "places"})
+    data = replace(own_parts.load(), encoder=own_parts.PlaceEncoder())
+    network = own_parts.build(5, 2)
+    with pytest.raises(ValueError, match=r"own.*PlaceEncoder.*'places'.*import path"):
+        fit(network, data, "ce", training={"steps": 2})
+
+
+def test_rows_of_an_encoder_that_do_not_match_are_refused(tmp_path, monkeypatch):
+    data = replace(own_parts.load(), encoder=own_parts.PlaceEncoder())
+    monkeypatch.setattr(own_parts, "load", lambda: data)
+    run = Run.create(tmp_path / "run", resolve({**OWN, "data": {"name": "own_parts:load"}}))
+    train(run)
+    new = tmp_path / "new.csv"
+    new.write_text("1,2,3,4,5\n0,0,0,0,0\n")
+    assert predict_file(run, new, tmp_path / "scores.csv")["rows"] == 2
+    lacking = NewRows({"line": ["one"]}, torch.zeros(2, 5), [""])
+    monkeypatch.setattr(own_parts.PlaceEncoder, "batches", lambda self, path: iter([lacking]))
+    with pytest.raises(RunError, match=r"PlaceEncoder.*2 inputs.*1 problems"):
+        predict_file(run, new, tmp_path / "scores.csv")
 
 
 def test_the_command_line_finds_modules_in_the_current_folder(tmp_path, monkeypatch, capsys):
@@ -123,6 +206,9 @@ def test_options_of_a_preset_go_with_its_sampler():
         ({"data": {"name": "own_parts:NOT_CALLABLE"}}, "function or a class"),
         ({"model": {"name": "no_such_module:build"}}, "PYTHONPATH"),
         ({"model": {"name": ":build"}}, "import path"),
+        ({"model": {"name": "own_parts.build"}}, "import path.*own_parts.build:"),
+        ({"data": {"name": "my_project.data"}}, "import path.*my_project.data:"),
+        ({"model": {"name": "own_parts:build_untyped"}}, "'depth'.*build_untyped.*type.*depth: int"),
         ({"sampler": {"kind": "own_parts:build"}}, r"own_parts:build.*Sampler"),
         ({"sampler": {"kind": "own_parts:EveryRow", "batch_size": 4}}, r"sampler\.batch_size"),
         ({"sampler": {"kind": "row"}}, r"sampler\.kind"),

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from mmb.cli.durations import duration
 
+_FIRST = 0.01  # of the total: a first report of less says nothing about the pace
+_ENOUGH = 5.0  # seconds of work, before it is said how much is left
+
 
 @dataclass
 class _Task:
@@ -14,8 +17,9 @@ class _Task:
     completed: float
     unit: str
     numbers: str
-    started: float
-    start: float  # of `completed`, when it started
+    started: float  # when what is estimated from began
+    start: float  # of `completed`, at that time
+    begun: bool = False  # whether anything has been done
 
 
 class ProgressLines:
@@ -56,6 +60,10 @@ class ProgressLines:
         found = self._tasks[task]
         found.completed = found.completed if completed is None else completed
         found.total = found.total if total is None else total
+        if not found.begun and found.completed > found.start:
+            found.begun = True
+            if found.completed - found.start < _FIRST * found.total:  # most of its time was start-up
+                found.started, found.start = self._clock(), found.completed
         found.numbers = found.numbers if numbers is None else numbers
         if self._clock() - self._last >= self._every:
             self._last = self._clock()
@@ -66,9 +74,10 @@ class ProgressLines:
         del self._tasks[task]
 
     def _text(self, task: _Task) -> str:
-        text = f"{task.description}: {task.completed:,.0f}/{task.total:,.0f} {task.unit}"
-        made = task.completed - task.start
-        if made > 0:
-            left = (self._clock() - task.started) / made * (task.total - task.completed)
+        total = f"/{task.total:,.0f}" if task.total else ""  # which is not always known
+        text = f"{task.description}: {task.completed:,.0f}{total} {task.unit}"
+        made, taken = task.completed - task.start, self._clock() - task.started
+        if made > 0 and taken >= _ENOUGH and task.total:
+            left = taken / made * (task.total - task.completed)
             text += f", {duration(left)} left"
         return f"{text}, {task.numbers}" if task.numbers else text

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 import shlex
 import statistics
 from collections import Counter
@@ -21,6 +22,7 @@ from mmb.metrics.titles import column_titles, definition, shown_metrics
 from mmb.training import (
     METHODS,
     PlannedRun,
+    Run,
     RunError,
     TableStudy,
     TuningStudy,
@@ -63,8 +65,7 @@ def run_compare(options: argparse.Namespace, console: Console) -> None:
     write_whole(folder / "summary.json", json.dumps(summary, indent=1))
     plot_curves(runs, folder / "curves.png")
     console.show(table)
-    gain = METRICS[recipe.training.select].gain
-    best = max(runs, key=lambda run: gain(run.result()["valid"][recipe.training.select]))
+    best = max(runs, key=_validation_gain)
     console.show(
         f"Curves: {folder / 'curves.png'}\n"
         f"Each task of the best run on validation rows: {best.path / 'table.txt'}\n"
@@ -73,6 +74,13 @@ def run_compare(options: argparse.Namespace, console: Console) -> None:
         f"Use it: {next_steps(best)[-1]}"
     )
     console.result({"output": str(folder), "methods": summary})
+
+
+def _validation_gain(run: Run) -> float:
+    """What a run attains on validation rows, the higher the better; the least where they cannot tell."""
+    select = run.recipe.training.select
+    value = run.result()["valid"][select]
+    return -math.inf if value is None else METRICS[select].gain(value)
 
 
 def run_replicates(options: argparse.Namespace, console: Console) -> None:

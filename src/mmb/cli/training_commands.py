@@ -30,7 +30,7 @@ _LOOKED_AT = 1e8  # numbers among the inputs, for what may be wrong with data
 
 def run_train(options: argparse.Namespace, console: Console) -> None:
     """Train."""
-    device = resolve({"method": "ce", **chosen_fragment(options)}).training.device
+    device = resolve({"method": "soup", **chosen_fragment(options)}).training.device
     with joined(find_device(device)) as ranks:
         # processes that divide their data load it together
         recipe = resolve(suited_fragment(options, console, quiet=not ranks.is_main))

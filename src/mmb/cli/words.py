@@ -9,7 +9,7 @@ import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
 
-from mmb._import_paths import is_import_path
+from mmb._import_paths import import_path_hint, is_import_path
 from mmb._key_meanings import key_of, meant_key, no_such_key
 from mmb._names import first_few, nearest
 from mmb.cli.known_keys import Entry, keys_of, may_have_others, table
@@ -202,7 +202,7 @@ def _check_name(kind: str, name: str) -> None:
     known = table()[kind]
     if name not in known and not is_import_path(name):
         what = {"data": "data set", "method": "method", "model": "network"}[kind]
-        raise UsageError(f"there is no {what} {name!r}{nearest(name, known)}")
+        raise UsageError(f"there is no {what} {name!r}{nearest(name, known)}{import_path_hint(name)}")
 
 
 def _check_keys(given: dict[str, str], recipe: str | None, data: str | None, method: str | None) -> None:

@@ -51,16 +51,20 @@ class NewRows(NamedTuple):
 
 
 class Encoder(Protocol):
-    """How a file of new rows becomes model inputs: what prediction needs, kept as JSON with a run."""
+    """How a file of new rows becomes model inputs: what prediction needs, kept as JSON with a run.
 
-    def read(self, path: Path) -> tuple[Inputs, Tensor]:
-        """Inputs of every row of a file, in order, and which of them are usable (bool `[n]`)."""
+    An object of your own class can be one: see [files of new rows](../training.md#files-of-new-rows).
+    """
 
     def batches(self, path: Path) -> Iterator[NewRows]:
         """The rows of a file, some at a time, in order, with its own columns; at least one batch."""
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON from which `mmb.data.encoder_from_json` makes the same encoder."""
+        """Plain JSON with the key `kind`: for your own class, its import path `package.module:Class`."""
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> Encoder:
+        """The encoder that wrote `data` with `to_json`; it may be a class method."""
 
 
 @runtime_checkable

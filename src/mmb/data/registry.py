@@ -2,14 +2,16 @@
 
 import importlib
 import inspect
+import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from mmb._import_paths import from_import_path, is_import_path
+from mmb._import_paths import from_import_path, import_path_hint, is_import_path
 from mmb._names import nearest
+from mmb._signatures import arguments_of, check_options
 from mmb.data.dataset import Dataset, Encoder, Progress
 
 # Each is a module of `mmb.data.sets`, imported when first used: most need an optional extra.
@@ -46,7 +48,7 @@ def about(name: str) -> str:
 def dataset_options(name: str, action: str = "load") -> dict[str, inspect.Parameter]:
     """Options of `load` (or of `"get"` or `"prepare"`) for one data set, other than its root."""
     function = _function(name, action)
-    parameters = inspect.signature(function).parameters if function else {}
+    parameters = arguments_of(function) if function else {}
     return {key: value for key, value in parameters.items() if key not in reserved_arguments(function)}
 
 
@@ -55,7 +57,7 @@ def reserved_arguments(function: Callable[..., Any] | None) -> set[str]:
 
     The first is called `root`, or `store` where `root` is an option.
     """
-    names = inspect.signature(function).parameters if function else {}
+    names = arguments_of(function) if function else {}
     return {"self", "store" if "store" in names else "root", "source", "progress"}
 
 
@@ -124,7 +126,7 @@ def load(name: str, root: Path | str | None = None, /, **options: Any) -> Datase
     function, options = loader(name), _checked(name, "load", options)
     if not is_import_path(name):
         return function(_root(root), **options)
-    if "root" in inspect.signature(function).parameters:
+    if "root" in arguments_of(function):
         options = {"root": _root(root), **options}
     found = function(**options)
     if not isinstance(found, Dataset):
@@ -152,13 +154,60 @@ def loader(name: str, action: str = "load") -> Callable[..., Any]:
     return found
 
 
-def encoder_from_json(data: dict[str, Any]) -> Encoder:
-    """The encoder that wrote `data` with its `to_json`."""
+def encoder_from_json(data: Mapping[str, Any]) -> Encoder:
+    """The encoder that wrote `data` with its `to_json`.
+
+    Args:
+        data: Its `kind` is `columns`, `images` or `molecules`, or the import path of your own class, which
+            has a `from_json`.
+
+    Raises:
+        ValueError: If there is no encoder of that kind.
+    """
     kind = data.get("kind")
-    if kind not in _ENCODERS:
-        raise ValueError(f"there is no encoder of kind {kind!r}; kinds are {sorted(_ENCODERS)}")
-    module, name = _ENCODERS[kind]
-    return getattr(importlib.import_module(module), name).from_json(data)
+    if isinstance(kind, str) and is_import_path(kind):
+        found = from_import_path(kind)
+    elif kind in _ENCODERS:
+        module, name = _ENCODERS[kind]
+        found = getattr(importlib.import_module(module), name)
+    else:
+        raise ValueError(
+            f"there is no encoder of kind {kind!r}; kinds are {sorted(_ENCODERS)}, and the import path "
+            "package.module:Class of your own class"
+        )
+    for name in ("from_json", "batches"):
+        if not callable(getattr(found, name, None)):
+            raise ValueError(f"the encoder {kind} has no method {name!r}; see mmb.data.Encoder")
+    return found.from_json(data)
+
+
+def check_encoder(dataset: Dataset) -> None:
+    """Refuse a data set whose encoder, if it has one, cannot be made again from its JSON, as to predict.
+
+    Raises:
+        ValueError: If that fails; the message says why.
+    """
+    if dataset.encoder is None:
+        return
+    kind = type(dataset.encoder).__name__
+    what = f"data set {dataset.name!r}: its encoder, a {kind}, cannot be kept with a run"
+    if not callable(getattr(dataset.encoder, "to_json", None)):
+        raise ValueError(f"{what}: it has no method 'to_json'; see mmb.data.Encoder")
+    plain = dataset.encoder.to_json()
+    if not isinstance(plain, Mapping):
+        raise ValueError(
+            f"{what}: to_json returned a {type(plain).__name__}, expected a dict with the key 'kind'"
+        )
+    try:
+        again = encoder_from_json(json.loads(json.dumps(plain)))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ValueError(f"{what}: {type(error).__name__}: {error}") from error
+    if type(again).__qualname__ != type(dataset.encoder).__qualname__:
+        raise ValueError(
+            f"{what}: its kind {plain['kind']!r} is a {type(again).__name__}; give the import path of {kind}"
+        )
+    if json.dumps(again.to_json(), sort_keys=True) != json.dumps(plain, sort_keys=True):
+        raise ValueError(f"{what}: from_json makes one whose to_json differs; keep all that it needs there")
 
 
 def _by_keyword(name: str, options: dict[str, Any], root: Path | str | None) -> Path | str | None:
@@ -181,13 +230,11 @@ def _function(name: str, action: str) -> Callable[..., Any] | None:
 def _module(name: str) -> ModuleType:
     name = ALIASES.get(name, name)
     if name not in _NAMES:
-        raise ValueError(f"there is no data set {name!r}{nearest(name, _NAMES)}")
+        raise ValueError(f"there is no data set {name!r}{nearest(name, _NAMES)}{import_path_hint(name)}")
     return importlib.import_module(f"mmb.data.sets.{name}")
 
 
 def _checked(name: str, action: str, given: dict[str, Any]) -> dict[str, Any]:
-    known = dataset_options(name, action)
-    for key in given:
-        if key not in known:
-            raise ValueError(f"{action} of data set {name!r} has no option {key!r}{nearest(key, known)}")
+    what, known = f"{action} of data set {name!r}", dataset_options(name, action)
+    check_options(what, loader(name, action), given, known)
     return given

@@ -23,6 +23,11 @@ def logits_of(output: Any) -> Tensor:
             found = output.logits
         elif isinstance(output, tuple | list) and output:
             found = output[0]
+            if isinstance(found, Tensor) and found.dim() == 0:  # a loss
+                raise TypeError(
+                    f"the model returned a {type(output).__name__} whose first part is a single number, such "
+                    "as a loss: return the logits [rows, tasks] first, as in (logits, loss), or alone"
+                )
     if not isinstance(found, Tensor):
         raise TypeError(
             f"the model returned a {type(output).__name__} without logits: return a tensor [rows, tasks], an "

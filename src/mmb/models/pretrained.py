@@ -2,7 +2,8 @@
 
 import hashlib
 import pickle
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,7 @@ def load_pretrained(
         raise ValueError(
             f"the weights in {path} do not fit this network. {'; '.join(problems)}. Give weights of the same "
             "network with torchvision's names, for the same stem and number of input channels"
+            f"{_prefix_hint(given, own)}"
         )
     encoder.load_state_dict(own | given)
 
@@ -86,6 +88,7 @@ def load_weights(model: nn.Module, path: Path | str, sha256: str | None = None) 
     """
     path = Path(path)
     given, own = read_weights(path, sha256), model.state_dict()
+    hint = _prefix_hint(given, [*own, *(name.removeprefix("encoder.") for name in own)])
     if own.keys().isdisjoint(given):
         given = {f"encoder.{name}": tensor for name, tensor in given.items()}
     fits = [name for name in own if name in given and given[name].shape == own[name].shape]
@@ -98,7 +101,7 @@ def load_weights(model: nn.Module, path: Path | str, sha256: str | None = None) 
         raise ValueError(
             f"the weights in {path} do not fit this network, of which only the last layer may differ: "
             f"{first_few(listed, 8)} are not in the file, or have another shape there. Give weights of the "
-            "same network, or of its part `encoder`"
+            f"same network, or of its part `encoder`{hint}"
         )
     model.load_state_dict({**own, **{name: given[name] for name in fits}})
     return others
@@ -123,10 +126,34 @@ def read_weights(path: Path, sha256: str | None = None) -> dict[str, Tensor]:
         cause = error
     if not isinstance(content, Mapping) or not all(isinstance(value, Tensor) for value in content.values()):
         raise ValueError(
-            f"{path} is not a state dict of tensors only. Give one written with "
+            f"{path} is not a state dict of tensors only{_inner_dict(content)}. Give one written with "
             "torch.save(model.state_dict(), path) or with safetensors"
         ) from cause
     return {str(name): tensor for name, tensor in content.items()}
+
+
+def _inner_dict(content: Any) -> str:
+    """A part of a message: which entry of a checkpoint has a state dict, if one has."""
+    parts = content.items() if isinstance(content, Mapping) else ()
+    for name, part in parts:
+        if isinstance(part, Mapping) and part and all(isinstance(one, Tensor) for one in part.values()):
+            return f", but its entry {name!r} is one: write that alone to a file"
+    return ""
+
+
+def _prefix_hint(given: Iterable[str], own: Iterable[str]) -> str:
+    """The end of a message: what most names in a file have in front of a network's own ones, if anything."""
+    known = set(own)
+    found = Counter(
+        name[:start]
+        for name in given
+        for start in (place + 1 for place, sign in enumerate(name) if sign == ".")
+        if name[start:] in known
+    )
+    if not found:
+        return ""
+    prefix, count = found.most_common(1)[0]
+    return f"; {count} names in the file begin with {prefix!r}: write it again without that"
 
 
 def _load(path: Path) -> Any:

@@ -2,14 +2,15 @@
 
 import importlib
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from mmb._import_paths import from_import_path, is_import_path
+from mmb._import_paths import from_import_path, import_path_hint, is_import_path
 from mmb._names import nearest
+from mmb._signatures import arguments_of, check_options, takes_any
 from mmb.data.dataset import Dataset, FeatureEncoder
 from mmb.data.inputs.graphs import GraphBatch
 from mmb.models.multitask import MultiTask
@@ -44,7 +45,7 @@ def builder(name: str) -> Callable[..., MultiTask]:
         found: Callable[..., MultiTask] = from_import_path(name)
         return found
     if name not in _BUILDERS:
-        raise ValueError(f"unknown network {name!r}{nearest(name, _BUILDERS)}")
+        raise ValueError(f"unknown network {name!r}{nearest(name, _BUILDERS)}{import_path_hint(name)}")
     return getattr(importlib.import_module(_BUILDERS[name]), name)
 
 
@@ -52,7 +53,7 @@ def network_options(name: str) -> dict[str, inspect.Parameter]:
     """Options of a network with types and defaults, including those that follow from the data set."""
     kind, text = inspect.Parameter.KEYWORD_ONLY, str | None
     start = {key: inspect.Parameter(key, kind, default=None, annotation=text) for key in START}
-    return start | dict(inspect.signature(builder(name)).parameters)
+    return start | arguments_of(builder(name))
 
 
 def complete(name: str, dataset: Dataset, **given: Any) -> dict[str, Any]:
@@ -61,7 +62,7 @@ def complete(name: str, dataset: Dataset, **given: Any) -> dict[str, Any]:
     Runs keep the result: `build(name, **options)` makes the same network again without the data set (with
     `weights=None` if trained weights are loaded next).
     """
-    _check(name, given)
+    check_options(f"network {name!r}", builder(name), given, network_options(name))
     if is_import_path(name):
         return _known_sizes(name, dataset) | given
     kind, row = _kind(dataset)
@@ -90,7 +91,8 @@ def _known_sizes(name: str, dataset: Dataset) -> dict[str, Any]:
         sizes["num_inputs"] = row.shape[1]
     if isinstance(row, Tensor) and row.dim() == 4:
         sizes["channels"] = row.shape[1]
-    return {key: size for key, size in sizes.items() if key in network_options(name)}
+    known, any_will_do = network_options(name), takes_any(builder(name))
+    return {key: size for key, size in sizes.items() if key in known or any_will_do}
 
 
 def build(name: str, dataset: Dataset | None = None, seed: int | None = None, **given: Any) -> MultiTask:
@@ -114,7 +116,7 @@ def build(name: str, dataset: Dataset | None = None, seed: int | None = None, **
             network does not fit the data set.
         ImportError: If an optional package is needed; the message names the extra.
     """
-    _check(name, given)
+    check_options(f"network {name!r}", builder(name), given, network_options(name))
     if dataset is not None:
         given = complete(name, dataset, **given)
     for key, parameter in network_options(name).items():
@@ -122,12 +124,12 @@ def build(name: str, dataset: Dataset | None = None, seed: int | None = None, **
             raise ValueError(
                 f"network {name!r} needs the option {key!r}; give it, or a data set to derive it from"
             )
-    reads = "weights" in inspect.signature(builder(name)).parameters  # files, by itself
+    reads = "weights" in arguments_of(builder(name))  # files, by itself
     start = {} if reads else {key: given.pop(key) for key in START if key in given}
     with torch.random.fork_rng(devices=[], enabled=seed is not None):
         if seed is not None:
             torch.default_generator.manual_seed(seed)
-        model = builder(name)(**given)
+        model = _checked(name, builder(name)(**given))
     if start.get("weights") is not None:
         load_weights(model, start["weights"], start.get("sha256"))
     return model
@@ -147,9 +149,16 @@ def _kind(dataset: Dataset) -> tuple[str, Any]:
     )
 
 
-def _check(name: str, given: Iterable[str]) -> None:
-    """Refuse options that a network does not have."""
-    known = network_options(name)
-    for key in given:
-        if key not in known:
-            raise ValueError(f"network {name!r} has no option {key!r}{nearest(key, known)}")
+def _checked(name: str, model: Any) -> Any:
+    """What a builder returned, if it is a network that can be trained."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(
+            f"network {name!r} returned a {type(model).__name__}: expected a torch.nn.Module, from inputs to "
+            "logits [rows, tasks]"
+        )
+    if next(model.parameters(), None) is None:
+        raise ValueError(
+            f"network {name!r} is a {type(model).__name__} without parameters, so there is nothing to train: "
+            "make its layers attributes that are torch.nn.Module, or keep them in a ModuleList or ModuleDict"
+        )
+    return model

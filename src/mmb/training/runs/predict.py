@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mmb.data import Dataset, Encoder, Inputs, encoder_from_json
+from mmb.data import Dataset, Inputs, encoder_from_json
 from mmb.data.dataset import SPLITS, NewRows
 from mmb.label_values import MISSING
 from mmb.metrics import OperatingPoints, operating_points
@@ -32,7 +32,7 @@ class Predictor:
 
     model: nn.Module  # on the host, in evaluation mode
     task_names: list[str]
-    encoder: Encoder | None  # reads files of new rows; None if the data set does not define how
+    encoder: dict[str, Any] | None  # reads files of new rows, as JSON; None if it is not defined how
     thresholds: dict[float, list[float | None]]  # of logits, by rate; None for a task without negatives
     max_fpr: float  # the rate of the recipe
     batch_size: int
@@ -49,7 +49,7 @@ class Predictor:
         return cls(
             model,
             facts["task_names"],
-            None if facts["encoder"] is None else encoder_from_json(facts["encoder"]),
+            facts["encoder"],
             {float(rate): values for rate, values in facts["thresholds"].items()},
             facts["max_fpr"],
             run.recipe.training.evaluation_batch_size,
@@ -120,12 +120,11 @@ class AveragedRuns:
     def batches(self, source: Path) -> Iterator[tuple[NewRows, Tensor]]:
         """Rows of a file, some at a time, and their scores."""
         encoders = [one.encoder for one in self.predictors]
-        kinds = [None if encoder is None else encoder.to_json() for encoder in encoders]
-        if kinds.count(kinds[0]) == len(kinds):  # one reads for all
-            for batch in _encoder(encoders[0]).batches(source):
+        if encoders.count(encoders[0]) == len(encoders):  # one reads for all
+            for batch in _read(encoders[0], source):
                 yield batch, self.average([one.logits(batch.inputs) for one in self.predictors])
             return
-        for several in zip(*(_encoder(encoder).batches(source) for encoder in encoders), strict=True):
+        for several in zip(*(_read(encoder, source) for encoder in encoders), strict=True):
             pairs = zip(self.predictors, several, strict=True)
             scores = self.average([one.logits(batch.inputs) for one, batch in pairs])
             texts = zip(*(batch.problems for batch in several), strict=True)
@@ -154,10 +153,25 @@ class AveragedRuns:
         return found_at.masked_fill(found_at.isnan(), -torch.inf) if rate == 1 else found_at, None
 
 
-def _encoder(encoder: Encoder | None) -> Encoder:
+def _read(encoder: dict[str, Any] | None, source: Path) -> Iterator[NewRows]:
+    """The rows of a file, by an encoder as JSON."""
     if encoder is None:
-        raise RunError("the data set of the run does not define how new files are read; use `mmb export`")
-    return encoder
+        raise RunError(
+            "the data set of the run does not define how new files are read: give it an encoder, as in "
+            "mmb.data.make_dataset(..., encoder=...), and train again; or use `mmb export`"
+        )
+    try:
+        found = encoder_from_json(encoder)
+    except ValueError as error:
+        raise RunError(f"the run's way to read new files cannot be opened: {error}") from error
+    for batch in found.batches(source):
+        cells = [len(column) for column in batch.columns.values()]
+        if len({len(batch.inputs), len(batch.problems), *cells}) > 1:
+            raise RunError(
+                f"the encoder {encoder['kind']} gave {len(batch.inputs)} inputs, {len(batch.problems)} "
+                f"problems and columns of {cells} rows: expected one of each for every row"
+            )
+        yield batch
 
 
 def predict_file(
