@@ -220,6 +220,14 @@ def test_every_candidate_is_recalibrated_before_it_is_evaluated():
         soup.greedy(trained_branches(), evaluate, batches=iter([rows]))
 
 
+@pytest.mark.parametrize("average", [soup.uniform, lambda *a, **o: soup.greedy(*a, lambda _: 0.0, **o)])
+def test_statistics_that_are_not_finite_are_refused(average):
+    rows = torch.randn(64, 8)
+    rows[3, 2] = math.nan
+    with pytest.raises(ValueError, match=r"batches.*1\.running_mean.*NaN"):
+        average(trained_branches(), batches=[rows])
+
+
 # -- Greedy --------------------------------------------------------------------------------------------------
 
 

@@ -330,3 +330,12 @@ def test_batches_nested_another_way_than_functions_take_them():
     with pytest.raises(ValueError, match=r"lower_batch.*len\(blocks\) = 4.*torch.stack"):
         solver.step(state, blocks, batch, [torch.ones(3) for _ in range(4)])
     torch.testing.assert_close(state.state_dict(), before, rtol=0, atol=0)
+
+
+def test_a_batch_that_is_missing_is_said_to_be_none():
+    problem = mmb.Problem(lambda x, a, y, b: (y - b) ** 2 + x**2, lambda x, y, b: (y - x - b) ** 2, 4)
+    solver = mmb.Solver(problem, mmb.QuadraticSGD(0.1), lr=0.1, lr_lower=0.1)
+    state = solver.init(torch.tensor(1.0), lower=torch.zeros(4))
+    with pytest.raises(TypeError) as error:
+        solver.step(state, torch.arange(4), torch.ones(4))
+    assert all(word in error.value.__notes__[0] for word in ("lower", "None"))

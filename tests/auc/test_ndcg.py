@@ -69,7 +69,7 @@ def test_equals_libauc_on_one_task_without_gaps(k):
     losses = pytest.importorskip("libauc.losses")
     generator = torch.Generator().manual_seed(1)
     labels = (torch.arange(30) < 8).long().unsqueeze(1)  # it wants the positives first
-    objective = auc.NDCG(labels, k=k, beta=0.4, temperature=0.5).double()
+    objective = auc.NDCG(labels, k=k, beta=0.4, temperature=0.5, transform="logit").double()
     objective.shift_pull = 0.0
     options = {"topk": -1} if k is None else {"topk": 5, "topk_version": "prac", "sigmoid_alpha": 2.0}
     peer = losses.NDCGLoss(8, 1, 30, 8, gamma0=1.0, device="cpu", **options)

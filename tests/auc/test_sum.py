@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import pickle
 
 import pytest
 import torch
@@ -229,6 +230,9 @@ def test_parts_that_do_not_belong_together_are_refused():
         auc.Sum([(1.0, ce), (1.0, auc.CrossEntropy(data.labels[:20]))])
     with pytest.raises(ValueError, match="names"):
         auc.Sum([(1.0, ce), (1.0, auc.Focal(data.labels))], names=["a", "a"])
+    for name in ("a.b", "", "keys", "training", 1):
+        with pytest.raises(ValueError, match=f"names.*{name!r}"):
+            auc.Sum([(1.0, ce), (1.0, auc.Focal(data.labels))], names=["a", name])
     first = auc.Sum([(1.0, ce), (1.0, auc.Focal(data.labels))])  # none of the errors has claimed it
     with pytest.raises(ValueError, match=r"part 0.*in a sum already"):
         auc.Sum([(1.0, ce)])
@@ -236,3 +240,22 @@ def test_parts_that_do_not_belong_together_are_refused():
     del first
     gc.collect()
     auc.Sum([(1.0, ce)])
+
+
+@pytest.mark.parametrize(
+    "copied",
+    [copy.copy, copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))],
+    ids=["copy", "deepcopy", "pickle"],
+)
+def test_parts_of_a_copy_are_in_it(copied):
+    labels = make_data().labels
+    first = auc.Sum([(1.0, auc.CrossEntropy(labels)), (1.0, auc.Focal(labels))])
+    other = copied(first)
+    with pytest.raises(ValueError, match=r"part 0.*in a sum already"):
+        auc.Sum([(1.0, other.parts["Focal"])])
+    shared, part = other.parts["Focal"] is first.parts["Focal"], first.parts["Focal"]
+    del other
+    gc.collect()
+    with pytest.raises(ValueError, match=r"part 0.*in a sum already"):
+        auc.Sum([(1.0, part)])
+    assert shared == (copied is copy.copy)

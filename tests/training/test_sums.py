@@ -80,6 +80,10 @@ def test_presets_of_the_parts_hold():
         ("objective.parts={ce: {}, auc: {method: auk}}", "'auk'.*'auc'"),
         ("objective.parts={ce: {}, sum: {}}", r"objective\.parts\.sum"),
         ("objective.parts={ce: {}, auc: {margn: 1}}", r"'objective\.parts\.auc\.margin'"),
+        ("objective.parts={ce: {}, a.b: {method: auc}}", r"objective\.parts.*'a\.b'"),
+        ("objective.parts={ce: {}, a b: {method: auc}}", r"objective\.parts.*'a b'"),
+        ("objective.parts={ce: {}, keys: {method: auc}}", r"objective\.parts.*'keys'"),
+        ("objective.parts={ce: {}, 1: {method: auc}}", r"objective\.parts.*got 1"),
         ("objective.parts={ce: {}, auc: {weight: much}}", r"objective\.parts\.auc\.weight.*much"),
     ],
 )

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 from weakref import ReferenceType, WeakKeyDictionary, ref
 
 import torch
@@ -69,6 +70,7 @@ class Sum(Objective):
         names = _class_names(objectives) if names is None else list(names)
         if len(names) != len(objectives) or len(set(names)) != len(names):
             raise ValueError(f"names: expected {len(objectives)} different ones, got {names}")
+        check_names(names)
         first = objectives[0]
         self.task_weighting, self.anchored = first.task_weighting, None  # cross-entropy may be a part
         for name in ("num_rows", "num_tasks", "num_usable", "num_trained"):
@@ -89,7 +91,16 @@ class Sum(Objective):
         self._order = sorted(
             range(len(weights)), key=lambda index: not objectives[index].per_positive_state()
         )
-        _OWNERS.update(dict.fromkeys(objectives, ref(self)))
+        self._own_parts()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """A copy, or an unpickled sum, also is what its parts are in."""
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self._own_parts()
+
+    def _own_parts(self) -> None:
+        """Note what the parts are in, unless that is another sum: a shallow copy shares them with it."""
+        _OWNERS.update({part: ref(self) for part in self.objectives() if not _is_owned(part)})
 
     def objectives(self) -> Iterator[Objective]:
         """The parts, in order."""
@@ -257,6 +268,21 @@ class Sum(Objective):
 _OWNERS: WeakKeyDictionary[Objective, ReferenceType[Sum]] = WeakKeyDictionary()  # the sum that each is in
 
 
+def _is_owned(part: Objective) -> bool:
+    """Whether a part is in a sum that still exists."""
+    owner = _OWNERS.get(part)
+    return owner is not None and owner() is not None
+
+
+def check_names(names: Sequence[Any]) -> None:
+    """Raise ValueError for a name that a part of a sum cannot have, as that of a module."""
+    for name in names:
+        if not isinstance(name, str) or not name or "." in name:
+            raise ValueError(f"names: expected texts without a dot, got {name!r}: choose another")
+        if hasattr(nn.ModuleDict(), name):
+            raise ValueError(f"names: {name!r} is taken, by a method or attribute of torch's: choose another")
+
+
 def _checked(parts: Sequence[tuple[float, Objective]]) -> tuple[tuple[float, ...], list[Objective]]:
     """Weights and objectives of a sum, if they belong together."""
     if not len(parts):
@@ -269,10 +295,10 @@ def _checked(parts: Sequence[tuple[float, Objective]]) -> tuple[tuple[float, ...
         check_positive(**{f"weight of part {index}": weight})
     first = objectives[0]
     for index, part in enumerate(objectives):
-        kind, owner = type(part).__name__, _OWNERS.get(part)
+        kind = type(part).__name__
         if isinstance(part, ShardedObjective):
             raise TypeError(f"part {index} is a ShardedObjective: divide the sum, not its parts")
-        if any(part is other for other in objectives[:index]) or (owner is not None and owner() is not None):
+        if any(part is other for other in objectives[:index]) or _is_owned(part):
             raise ValueError(
                 f"part {index} ({kind}) is in a sum already, which moves its state: make another"
             )

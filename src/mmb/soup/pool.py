@@ -15,6 +15,7 @@ Models = Sequence[Model] | Mapping[str, Model]
 
 # least cosine of weights: branches of a start had 0.84 or more, other networks 0.25 or less
 _RELATED = 0.5
+_STATISTICS = ("running_mean", "running_var")
 _FEW_WEIGHTS = 100  # too few for their cosine to tell
 
 
@@ -60,6 +61,7 @@ class Pool:
             from mmb.models.batch_norm import recalibrate_batch_norm  # not needed to import mmb
 
             recalibrate_batch_norm(self.module, self.batches)
+            _check_running_statistics(self.module)
         self.module.eval()
         if final:
             for module, training in self.modes:
@@ -87,7 +89,7 @@ class Pool:
         if self.batches is not None:
             return
         for prefix in _normalizing(template):
-            for own in ("running_mean", "running_var"):
+            for own in _STATISTICS:
                 entry = f"{prefix}.{own}".lstrip(".")
                 if not all_equal([state[entry] for state in self.states.values()]):
                     raise ValueError(
@@ -101,6 +103,19 @@ def _normalizing(module: nn.Module) -> list[str]:
     kind = nn.modules.batchnorm._BatchNorm
     layers = ((name, layer) for name, layer in module.named_modules() if isinstance(layer, kind))
     return [name for name, layer in layers if layer.track_running_stats]
+
+
+def _check_running_statistics(module: nn.Module) -> None:
+    """Refuse statistics of batches that are not finite: the average would be useless, and not say so."""
+    state = module.state_dict()
+    for prefix in _normalizing(module):
+        for own in _STATISTICS:
+            entry = f"{prefix}.{own}".lstrip(".")
+            if not bool(state[entry].isfinite().all()):
+                raise ValueError(
+                    f"batches: {entry!r} of the average is not finite on them: give inputs without NaN and "
+                    "infinities, as the models take them"
+                )
 
 
 def _by_name(models: Models) -> dict[Name, Model]:

@@ -92,8 +92,8 @@ def uniform(
     Raises:
         ValueError: If there is no model; if models differ in names, shapes or whole numbers; if weights of
             layers are as different as those of networks trained from different starts (a cosine below 0.5);
-            if some number is not finite; if running statistics differ and there are no `batches`; if a share
-            is negative, or all are zero.
+            if some number is not finite; if running statistics differ and there are no `batches`, or those of
+            the `batches` are not finite; if a share is negative, or all are zero.
         TypeError: If models are not of one class, or not modules or state dicts.
     """
     pool = Pool(models, batches, start, like, same_start)

@@ -275,7 +275,7 @@ def test_batch_normalization_is_computed_again_for_the_average(tmp_path):
 
 @pytest.mark.parametrize(("lr", "taken"), [(0.02, True), (0.0, False)])
 def test_a_fresh_branch_takes_the_place_of_the_average_if_it_is_better(tmp_path, lr, taken):
-    """Beside a start that learns nothing; or it learns nothing itself, and leaves its steps to the first."""
+    """Beside a start that learns nothing; or it learns nothing itself, and is stopped."""
     other = {"method": "pauc", "fresh": True, "optimizer": {"lr": lr}}
     recipe = soup_recipe(
         branches={"ce": {}, "auc": {}, "other": other},

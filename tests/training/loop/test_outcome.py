@@ -1,9 +1,12 @@
 """Metrics of the selected weights, and parts of the data that have none."""
 
+import re
+
 import pytest
 
-from mmb.training import Run, evaluate_run, train
+from mmb.training import Observer, Run, evaluate_run, train
 from mmb.training.runs.log import read_log
+from mmb.training.runs.tables import result_table
 from tiny_runs import tiny_recipe
 
 SHORT = {"steps": 12, "evaluate_every": 4, "checkpoint_every": 12}
@@ -49,3 +52,23 @@ def test_parts_without_a_class(tmp_path):
     (tmp_path / "d.csv").write_text((tmp_path / "d.csv").read_text().replace("1,valid", "0,valid"))
     with pytest.raises(ValueError, match="validation rows"):
         trained(tmp_path / "other", "ce", data=csv, **settings)
+    lines = []
+
+    class Listening(Observer):
+        def say(self, message):
+            lines.append(message)
+
+    own = {"ce": {}, "pauc": {}, "other": {"method": "auc", "fresh": True}}
+    for select in ("pauc", "brier"):
+        training = {**SHORT, "select": select, "patience": 1, "tensorboard": True}
+        recipe = tiny_recipe("soup", data=csv, branches=own, training=training, **settings)
+        run = Run.create(tmp_path / select, recipe)
+        result = train(run, Listening())
+        assert len(lines) == 1
+        assert re.search("validation rows.*last weights.*equal shares.*split", lines.pop())
+        shares = {name: facts["share"] for name, facts in result["branches"].items()}
+        assert shares == {"start": 0, "ce": 0.5, "pauc": 0.5, "other": 0}
+        start = Run.open(run.path / "pretrain").result()
+        assert (start["best_step"], start["valid"][select]) == (12, None)
+        assert "NaN" not in (run.path / "result.json").read_text()
+        assert " - " in result_table(result)

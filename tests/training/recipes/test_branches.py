@@ -78,6 +78,26 @@ def test_only_recipes_with_branches_write_them():
     assert not {"soup", "branches", "pretrain"} & to_plain(tiny_recipe("ce")).keys()
 
 
+def test_phases_may_differ_in_dropout_but_not_in_the_names_of_their_weights():
+    changes = {"branches": {"ce": {"model": {"dropout": 0.0}}}, "pretrain": {"model": {"dropout": 0.4}}}
+    recipe = tiny_recipe("soup", **changes)
+    phases = (recipe.pretrain, recipe, recipe.branches["ce"])
+    assert [one.model["dropout"] for one in phases] == [0.4, 0.2, 0.0]
+    deep = {"model": {"hidden": [8, 8]}}
+    with pytest.raises(RecipeError, match=r"branches\.ce\.model\.dropout"):
+        tiny_recipe("soup", **deep, **changes)
+    assert tiny_recipe("soup", **deep, branches={"ce": {"model": {"dropout": 0.1}}}).branches
+    with pytest.raises(RecipeError, match=r"pretrain\.model\.hidden"):
+        tiny_recipe("soup", pretrain=deep)
+
+
+def test_branches_belong_to_methods_that_average_them():
+    own = {"branches": {"ce": {}}}
+    assert tiny_recipe("ce-longer", **own).branches
+    with pytest.raises(RecipeError, match=r"branches.*'ce'.*method=soup"):
+        tiny_recipe("ce", **own)
+
+
 @pytest.mark.parametrize(
     ("branches", "message"),
     [
@@ -89,6 +109,14 @@ def test_only_recipes_with_branches_write_them():
         ({"ce": {}, "soup": {}}, "branches.soup"),
         ({"ce": {"pretrain": {"method": "ce"}}}, "branches.ce"),
         ({"ce": {"optimizer": {"rl": 1}}}, "optimizer.lr"),
+        (
+            {"ce": {}, "x": {"method": "ce", "data": {"seed": 4}}},
+            r"branches\.x\.data\.seed.*expected 0.*got 4",
+        ),
+        ({"ce": {}, "auc": {"model": {"hidden": [7]}}}, r"branches\.auc\.model\.hidden.*\[8\].*\[7\]"),
+        ({"ce": {}, "auc": {"model": {"hidden": [7]}, "fresh": True}}, r"branches\.auc\.model\.hidden"),
+        ({"ce": {"model": {"ranges": 2}}}, r"branches\.ce\.model\.ranges"),
+        ({}, "branches.*soup.*at least one"),
     ],
 )
 def test_bad_branches_are_named(branches, message):

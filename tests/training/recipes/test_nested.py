@@ -17,6 +17,15 @@ def test_merging_leaves_both_as_they_were():
     assert (first, second) == ({"a": {"b": 1, "c": {"d": 2}}}, {"a": {"c": {"e": 3}}, "f": 4})
 
 
+def test_options_of_a_method_go_with_it():
+    own = {"objective": {"max_fpr": 0.2}, "branches": {"ce": {}}, "grid": {"optimizer.lr": [1]}}
+    first = {"method": "soup", **own, "optimizer": {"lr": 0.1}, "soup": {"share": 0.2}}
+    kept = {"optimizer": {"lr": 0.1}, "soup": {"share": 0.2}}
+    assert merge(first, {"method": "ce"}) == {**kept, "method": "ce"}
+    assert merge(first, {"method": "soup"}) == first
+    assert merge(own, {"method": "soup"}) == {**own, "method": "soup"}
+
+
 def test_differences_have_both_values():
     assert difference({"a": 1, "b": 2}, {"b": 3, "a": 1, "c": 4}) == {"b": (2, 3), "c": (None, 4)}
     assert difference(FLAT, dict(FLAT)) == {}

@@ -141,6 +141,12 @@ def test_objectives_train_for_the_rate_that_is_reported():
     assert resolved("training.max_fpr=0.3").objective["max_fpr"] == 0.3
     assert resolved("training.max_fpr=0.3", "objective.max_fpr=0.2").objective["max_fpr"] == 0.2
     assert "max_fpr" not in resolved("training.max_fpr=0.3", "method=auc").objective
+    for method in ("recall", "recall-constrained"):
+        assert resolved("training.max_fpr=0.3", f"method={method}").objective["fpr"] == 0.3
+        chosen = resolved("training.max_fpr=0.3", f"method={method}", "objective.fpr=0.2")
+        assert chosen.objective["fpr"] == 0.2
+    parts = resolved("training.max_fpr=0.3", "method=sum", "objective.parts={ce: {}, recall: {}}").objective
+    assert parts["parts"]["recall"]["fpr"] == 0.3
 
 
 def test_files_build_on_files(tmp_path):

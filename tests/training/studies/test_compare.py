@@ -5,10 +5,14 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 
 import pytest
 
-from mmb.training import Run, plan_comparison, summarize, train_many
+from mmb.training import Run, merge, plan_comparison, summarize, train_many
+from mmb.training.recipes.recipe import SoupSettings
+from mmb.training.runs.tables import as_text
+from mmb.training.studies.compare import comparison_table
 from tiny_runs import TINY, is_free, newest_step, wait_until
 
 COMPARE = ["compare", "--methods", "ce,pauc", "--seeds", "2"]
@@ -28,6 +32,40 @@ def test_soups_bring_their_controls_and_share_the_first_phase(tmp_path):
     assert [summary[method]["steps"] for method in methods] == [40, 140, 140, 140]
     again = plan_comparison({**TINY, "soup": {"share": 0.5}}, ["soup"], 2, tmp_path)
     assert all(one.run.finished for one in again)
+
+
+@pytest.mark.parametrize("method", [{}, {"method": "soup"}])
+def test_branches_of_a_recipe_are_those_of_its_soup_alone(tmp_path, method):
+    settings = {"still_rising": 1.0, "still_gaining": 1.0, "start": False, "rule": "greedy", "share": 0.2}
+    own = {"branches": {"ce": {}, "pauc": {"objective": {"max_fpr": 0.2}}}, "soup": settings}
+    planned = plan_comparison({**TINY, **method, **own}, ["ce", "auc", "soup"], 1, tmp_path)
+    recipes = {one.run.recipe.method: one.run.recipe for one in planned}
+    branches = {name: list(recipe.branches) for name, recipe in recipes.items()}
+    controls = {"ce-average": ["ce-1", "ce-2"], "ce-longer": ["ce"]}
+    assert branches == {"ce": [], "auc": [], "soup": ["ce", "pauc"], **controls}
+    for name, rule, share in (
+        ("soup", "greedy", 0.2),
+        ("ce-average", "uniform", 0.2),
+        ("ce-longer", "uniform", 0.4),
+    ):
+        assert asdict(recipes[name].soup) == {
+            **asdict(SoupSettings(**settings)),
+            "rule": rule,
+            "share": share,
+        }
+    assert recipes["ce"].pretrain is recipes["auc"].pretrain is None
+
+
+def test_a_comparison_says_where_it_was_too_early_for_branches(tmp_path):
+    fast = {"data": {"noise": 0.0, "rows": 1000}, "optimizer": {"lr": 0.03}, "soup": {"still_rising": 0.0}}
+    training = {"steps": 20, "evaluate_every": 4}
+    fragment = merge(TINY, {**fast, "training": training})
+    planned = plan_comparison(fragment, ["soup"], 1, tmp_path)
+    train_many(planned)
+    table = comparison_table(summarize([one.run for one in planned]), planned[0].run.recipe)
+    text = " ".join(as_text(table).split())
+    rise = planned[1].run.result()["still_rising"]
+    assert f"Soup and CE, average (1 of 1 seeds): Partial AUC on validation rows rose by {rise:.3f}" in text
 
 
 def test_soups_can_be_compared_without_controls(tmp_path):

@@ -84,7 +84,7 @@ def average_branches(setup: Setup, branches: Mapping[str, Run]) -> soup.Soup:
     with autocast(setup.dataset.device, getattr(torch, setup.recipe.training.precision)):
         together = {name: states[name] for name in kept}
         found = soup.uniform(together, **options)
-        if settings.rule == "greedy":
+        if settings.rule == "greedy" and not values(found.model).isnan().all():
             chosen = soup.greedy(together, values, guard=0.0, **options)
             found = soup.better(found, chosen, values, guard=settings.guard)
         for name in fresh:

@@ -9,6 +9,7 @@ from typing import Any
 
 from mmb._renamed import renamed_arguments
 from mmb.auc import BadValueError
+from mmb.data.registry import check_encoder
 from mmb.training.loop.branches import train_branches
 from mmb.training.loop.evaluate import diverged
 from mmb.training.loop.initial_weights import prepare_start
@@ -68,8 +69,9 @@ def train_together(
     at_once: int = 1,
     only_best: bool = False,
     jobs: int = 1,
+    in_average: bool = False,
 ) -> dict[str, Any]:
-    """As `train`, in processes that have already joined."""
+    """As `train`, in processes that have already joined; `in_average` for a phase of a run with branches."""
     if run.finished:
         return run.result()
     if run.recipe.branches:
@@ -83,6 +85,7 @@ def train_together(
             train_together(ranks.main_first(run.pretraining), ranks, observer)
         setup, progress = make_setup(run.recipe, ranks), Progress()
         if saved is None:
+            check_encoder(setup.dataset)
             warn_of_names(setup)
             prepare_start(run, setup)
         else:
@@ -100,7 +103,7 @@ def train_together(
                 size = {"steps": setup.steps, "steps_per_epoch": setup.steps_per_epoch}
                 log.write("start", 0, {**size, "block_bytes": setup.objective.memory_bytes()})
                 with pace.evaluation():
-                    evaluate(run, setup, progress, log, observer)
+                    evaluate(run, setup, progress, log, observer, in_average)
                 save(run, setup, progress, log)
             left = 0 if progress.stopped else max(0, setup.steps - progress.step)
             with stop_requests(ranks.size == 1) as stop:
@@ -125,7 +128,7 @@ def train_together(
                     if progress.step % evaluate_every == 0 or last:
                         progress.take_time()
                         with pace.evaluation():
-                            better = evaluate(run, setup, progress, log, observer)
+                            better = evaluate(run, setup, progress, log, observer, in_average)
                     due = better or last or progress.stopped or progress.step % checkpoint_every == 0
                     if due or stop:
                         check_finite(setup.window.loss(), progress.step, setup)  # or the checkpoint is bad
@@ -150,17 +153,18 @@ def check_finite(loss: float, step: int, setup: Setup) -> None:
 def _train_phases(
     phases: Sequence[Run], ranks: Ranks, observer: Observer | None, at_once: int, jobs: int
 ) -> None:
-    """Train runs that are phases of another, several at a time, each in its own process, if asked to."""
+    """Train phases of a run with branches, several at a time, each in its own process, if asked to."""
     waiting = [phase for phase in phases if not phase.finished]
     if jobs > 1 and len(waiting) > 1 and ranks.size == 1:
         with Workers(partial(_train, at_once=jobs), min(jobs, len(waiting))) as workers:
             workers.do_all(waiting)
     for phase in phases:
-        train_together(phase, ranks, observer, at_once)
+        train_together(phase, ranks, observer, at_once, in_average=True)
 
 
 def _train(run: Run, at_once: int) -> None:
-    train(run, at_once=at_once)
+    with joined(find_device(run.recipe.training.device)) as ranks:
+        train_together(run, ranks, at_once=at_once, in_average=True)
 
 
 def warn_of_names(setup: Setup) -> None:

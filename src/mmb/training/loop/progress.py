@@ -15,6 +15,10 @@ from mmb.training.runs.fingerprints import changed, first_change, recipe_facts
 from mmb.training.runs.log import RunLog
 from mmb.training.runs.run import Run, RunError
 
+_NOTHING_TO_TELL = "no task has both a positive and a negative among the validation rows"
+_LAST_WEIGHTS = "the last weights of all phases were taken, and branches have equal shares in their average"
+_OTHER_SPLIT = "give the data another split, such as data.split=stratified for your own data"
+
 
 @dataclass
 class Progress:
@@ -37,8 +41,14 @@ class Progress:
         self.seconds = time.perf_counter() - self._started
 
 
-def evaluate(run: Run, setup: Setup, progress: Progress, log: RunLog, observer: Observer) -> bool:
-    """Evaluate on the validation rows; True if that is the best so far."""
+def evaluate(
+    run: Run, setup: Setup, progress: Progress, log: RunLog, observer: Observer, in_average: bool = False
+) -> bool:
+    """Evaluate on the validation rows; True if that is the best so far.
+
+    If they cannot tell, it is an error, unless the run is a phase of one with branches (`in_average`), or has
+    branches itself: then the newest weights count as the best, of all phases and of their average.
+    """
     settings = setup.recipe.training
     setup.objective.average_running_statistics(setup.model)
     if settings.batch_norm == "recalibrate":
@@ -46,15 +56,15 @@ def evaluate(run: Run, setup: Setup, progress: Progress, log: RunLog, observer: 
     valid = setup.ranks.from_main(evaluate_part(setup, "valid"))
     value = METRICS[settings.select].gain(valid[settings.select])
     if math.isnan(value):
-        raise ValueError(
-            "no task has both a positive and a negative among the validation rows, so no weights can be "
-            "selected: give the data another split, such as data.split=stratified for your own data"
-        )
+        if run.recipe.branches:
+            observer.say(f"{_NOTHING_TO_TELL}: {_LAST_WEIGHTS}; to select any, {_OTHER_SPLIT}")
+        elif not in_average:
+            raise ValueError(f"{_NOTHING_TO_TELL}, so no weights can be selected: {_OTHER_SPLIT}")
     found = {**valid, **training_metrics(setup), "seconds": progress.seconds}
     log.write("valid", progress.step, found)
     threshold_log.record(run.path, setup, progress.step)
     observer.evaluated(progress.step, valid)
-    better = value > progress.best
+    better = math.isnan(value) or value > progress.best
     if better:
         progress.best, progress.best_step, progress.since_best = value, progress.step, 0
     else:
@@ -72,8 +82,8 @@ def _value_of_start(run: Run) -> float:
     """The validation metric of the run that other branches start from; NaN if it measures another one."""
     assert run.recipe.init_from is not None
     settings, found = run.recipe.training, Run.open(run.recipe.init_from).result()
-    comparable = settings.select in found["valid"] and found["max_fpr"] == settings.max_fpr
-    return METRICS[settings.select].gain(found["valid"][settings.select]) if comparable else math.nan
+    value = found["valid"].get(settings.select) if found["max_fpr"] == settings.max_fpr else None
+    return math.nan if value is None else METRICS[settings.select].gain(value)
 
 
 def save(run: Run, setup: Setup, progress: Progress, log: RunLog) -> None:

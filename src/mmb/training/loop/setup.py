@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 import mmb
 from mmb._names import first_few
+from mmb._permutations import permutation
 from mmb.auc import Labels, Objective, ShardedObjective
 from mmb.auc.sharded import owned_heads
 from mmb.data import Dataset
@@ -134,7 +135,7 @@ class Setup:
         """At most `most` training rows, drawn uniformly; always the same ones for a purpose."""
         train = self.dataset.split["train"]
         generator = torch.Generator().manual_seed(derive_seed(self.recipe.seed, purpose))
-        return train[torch.randperm(len(train), generator=generator)[:most]]
+        return train[permutation(len(train), generator)[:most].long()]
 
     @cached_property
     def data_facts(self) -> dict[str, str]:

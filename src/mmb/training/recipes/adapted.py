@@ -42,7 +42,7 @@ def adapted(
         keep_batch: Whether to leave the batch size as it is, for comparisons with methods that draw tasks.
         seen: Called with the data.
     """
-    section = resolve({"method": "ce", **fragment}).data
+    section = resolve({"method": "soup", **fragment}).data  # which may have branches
     if section["name"] not in _OWN:
         return {}
     dataset, stated = load_data(section), flatten(fragment)

@@ -1,6 +1,5 @@
 """The parts that a recipe names: data sets, networks and objectives."""
 
-import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -8,6 +7,7 @@ from torch import nn
 
 from mmb import data
 from mmb._import_paths import from_import_path
+from mmb._signatures import arguments_of
 from mmb.auc import Labels, Objective, Sampler
 from mmb.auc.objective import as_objective_class
 from mmb.data import Dataset
@@ -59,7 +59,7 @@ def complete_model(section: Mapping[str, Any], dataset: Dataset) -> dict[str, An
 
 def has_parts(method: str) -> bool:
     """Whether a method is made of others, which a recipe states as `objective.parts`."""
-    return "parts" in inspect.signature(objective_class(method)).parameters
+    return "parts" in arguments_of(objective_class(method))
 
 
 def chosen_objectives(recipe: Recipe) -> list[tuple[type[Objective], Mapping[str, Any]]]:
@@ -91,5 +91,5 @@ def make_objective(recipe: Recipe, labels: Labels, model: nn.Module) -> Objectiv
 def _make(
     kind: Callable[..., Objective], options: Mapping[str, Any], labels: Labels, model: nn.Module
 ) -> Objective:
-    own = {"model": model} if "model" in inspect.signature(kind).parameters else {}
+    own = {"model": model} if "model" in arguments_of(kind) else {}
     return kind(labels, **own, **options)

@@ -4,7 +4,6 @@ Types, defaults and help texts come from signatures and docstrings, by jsonargpa
 `mmb.training.recipes.recipe`, and of the data set, network and objective that the recipe names.
 """
 
-import inspect
 import re
 from argparse import ArgumentError
 from ast import literal_eval
@@ -16,6 +15,7 @@ from typing import Any
 from mmb._extras import require
 from mmb._import_paths import is_import_path
 from mmb._key_meanings import no_such_key
+from mmb._signatures import arguments_of
 from mmb.data.registry import reserved_arguments
 from mmb.models.registry import START
 from mmb.models.registry import builder as model_builder
@@ -43,7 +43,22 @@ def make_parser(fragment: Fragment) -> Any:
     objective: Callable[..., Any] = objective_class(fragment["method"])
     parts = fragment["objective"]["parts"] if has_parts(fragment["method"]) else {}
     kinds = tuple((name, objective_class(known_method(part["method"]))) for name, part in parts.items())
-    return _parser_for(loader, builder, objective, kinds, sampler)
+    try:
+        return _parser_for(loader, builder, objective, kinds, sampler)
+    except ValueError as error:  # of jsonargparse, about arguments that no key can be made for
+        raise RecipeError(_about_types(str(error))) from error
+
+
+def _about_types(message: str) -> str:
+    """What jsonargparse says of an argument without a type, in the words of this library."""
+    found = re.search(r"Parameter '(\w+)' from '([^']+)' does not specify a type", message)
+    if found is None:
+        return message
+    argument, place = found.groups()
+    return (
+        f"the argument {argument!r} of {place} has neither a type nor a default, so its value in a recipe "
+        f"cannot be checked: write a type, such as `{argument}: int`"
+    )
 
 
 @lru_cache(maxsize=64)  # studies resolve hundreds of recipes with a few of these
@@ -64,7 +79,7 @@ def _parser_for(
     parser.add_argument("--model.name", type=str, help="Which network.")
     parser.add_function_arguments(builder, "model", skip=NOT_OPTIONS["model"])
     for key, meaning in START.items():
-        if key not in inspect.signature(builder).parameters:
+        if key not in arguments_of(builder):
             parser.add_argument(f"--model.{key}", type=str | None, default=None, help=meaning)
     for part, kind in parts:
         name = part.replace("-", HYPHEN)

@@ -6,6 +6,7 @@ from typing import Any
 
 from mmb._import_paths import is_import_path
 from mmb._names import nearest
+from mmb.auc.sum import check_names
 from mmb.training.recipes.components import has_parts, objective_class
 from mmb.training.recipes.nested import Fragment, merge
 from mmb.training.recipes.presets import (
@@ -17,6 +18,8 @@ from mmb.training.recipes.presets import (
     method_of,
 )
 from mmb.training.recipes.recipe import RecipeError
+
+_LIMITS = ("max_fpr", "fpr")  # names of the false positive rate up to which, or at which, objectives train
 
 
 def with_presets(fragment: Fragment) -> Fragment:
@@ -63,6 +66,7 @@ def _with_parts(presets: Fragment, fragment: Fragment) -> Fragment:
             continue
         if not isinstance(parts, Mapping) or not all(isinstance(part, Mapping) for part in parts.values()):
             raise RecipeError(f"objective.parts: expected a mapping of names to options, got {parts!r}")
+        _check_part_names(parts)
         stated = merge(stated, parts)
     stated = stated or DEFAULT_PARTS
     if len(stated) < 2:
@@ -78,11 +82,23 @@ def _with_parts(presets: Fragment, fragment: Fragment) -> Fragment:
     return merge(found, presets)
 
 
+def _check_part_names(parts: Mapping[Any, Any]) -> None:
+    """Refuse names that cannot be those of modules, or be part of a key."""
+    try:
+        check_names(list(parts))
+    except ValueError as error:
+        raise RecipeError(f"objective.parts: {error}") from error
+    for name in parts:
+        if any(letter.isspace() for letter in name):
+            raise RecipeError(f"objective.parts: expected names without spaces, got {name!r}")
+
+
 def with_limit(method: str, objective: Fragment, limit: Any) -> Fragment:
-    """`max_fpr` for the objective of a method, or for its parts, where they have it."""
+    """A false positive rate for the objective of a method, or for its parts, where they have one."""
     if has_parts(method):
         return {"parts": {n: with_limit(part["method"], {}, limit) for n, part in objective["parts"].items()}}
-    return {"max_fpr": limit} if "max_fpr" in inspect.signature(objective_class(method)).parameters else {}
+    options = inspect.signature(objective_class(method)).parameters
+    return {name: limit for name in _LIMITS if name in options}
 
 
 def name_in(fragment: Fragment, section: str) -> str:

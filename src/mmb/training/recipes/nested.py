@@ -8,6 +8,8 @@ from mmb._import_paths import is_import_path
 Fragment = dict[str, Any]
 """A nested dict with some keys of a recipe."""
 
+_OF_METHOD = ("objective", "branches", "grid")
+
 
 def flatten(nested: Mapping[str, Any]) -> Fragment:
     """Values by dotted keys; an empty dict counts as a value."""
@@ -34,12 +36,12 @@ def merge(first: Mapping[str, Any], second: Mapping[str, Any]) -> Fragment:
     """Merge two fragments of a recipe; where both have a key, the second wins, and dicts are merged.
 
     Options belong to one data set, network, method or sampler: another `name` under `data` or `model` drops
-    the options of the first one, another `method` drops `objective` and `grid`, and a `kind` of sampler that
-    is an import path drops those of another sampler.
+    the options of the first one, another `method` drops `objective`, `branches` and `grid`, and a `kind` of
+    sampler that is an import path drops those of another sampler.
     """
     merged = dict(first)
     if first.get("method", second.get("method")) != second.get("method", first.get("method")):
-        merged = {key: value for key, value in first.items() if key not in ("objective", "grid")}
+        merged = {key: value for key, value in first.items() if key not in _OF_METHOD}
     for key, value in second.items():
         old = merged.get(key)
         if isinstance(value, Mapping) and isinstance(old, Mapping):

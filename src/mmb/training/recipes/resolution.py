@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 from mmb._import_paths import is_import_path
-from mmb.models.registry import FROM_DATA
+from mmb.models.registry import FROM_DATA, START
 from mmb.training.recipes.components import data_loader
 from mmb.training.recipes.key_parser import make_parser, parse
 from mmb.training.recipes.layers import with_limit, with_presets
-from mmb.training.recipes.nested import Fragment, merge
+from mmb.training.recipes.nested import Fragment, difference, flatten, merge
+from mmb.training.recipes.presets import METHODS
 from mmb.training.recipes.recipe import (
     SETTINGS,
     SHARED_START,
@@ -24,6 +25,7 @@ from mmb.training.recipes.recipe import (
 )
 from mmb.training.recipes.renamed import old_names
 
+_NOT_WEIGHTS = ("dropout", *START)  # options of networks that say nothing about names and shapes of weights
 # Where fresh branches ended above the start, they were at most 0.03 below it halfway.
 _STOP_BELOW, _STOP_FRESH_BELOW = 0.02, 0.05
 
@@ -47,11 +49,14 @@ def resolve(fragment: Fragment) -> Recipe:
     pretrain, branches = merged.pop("pretrain", None), merged.pop("branches", {})
     if merged.get("init_heads") and (pretrain is not None or merged.get("init_from") is not None):
         merged = merge({"training": {"warm_start": True}}, merged)  # there are scores to start from
+    _check_branches(merged["method"], branches)
     recipe = _single_phase(merged)
     if branches and recipe.init_from is None:
         pretrain = merge({**_choices(fragment), "method": "ce"}, pretrain or {})
     if pretrain is not None:
-        recipe = replace(recipe, pretrain=resolve(_first_phase(recipe, pretrain)))
+        first = resolve(_first_phase(recipe, pretrain))
+        _check_network("pretrain", first, recipe)
+        recipe = replace(recipe, pretrain=first)
     if not branches:
         return replace(recipe, soup=SoupSettings())  # there is nothing that it could be about
     made = {
@@ -73,6 +78,36 @@ def _check_mappings(merged: Fragment) -> None:
         raise RecipeError(f"pretrain must be a recipe, a mapping of keys to values, got {pretrain!r}")
     if not isinstance(branches, Mapping) or not all(isinstance(one, Mapping) for one in branches.values()):
         raise RecipeError(f"branches: expected a mapping of names to recipes, got {branches!r}")
+
+
+def _check_branches(method: str, branches: Fragment) -> None:
+    """Refuse branches of a method that they would replace, and none where the method is about them."""
+    known = [name for name, one in METHODS.items() if "branches" in one.defaults]
+    if branches and method not in known:
+        raise RecipeError(f"branches: the method {method!r} has none: remove them, or set method={known[0]}")
+    if not branches and method in known:
+        raise RecipeError(
+            f"branches: the method {method!r} needs at least one, got none: name some, or leave the key out "
+            "for those of the method"
+        )
+
+
+def _check_network(where: str, found: Recipe, recipe: Recipe) -> None:
+    """Refuse a network with other weights for a phase of a recipe; what an own network has is not known."""
+    if any(is_import_path(one.model["name"]) for one in (found, recipe)):
+        return
+    for key, (own, expected) in difference(flatten(found.model), flatten(recipe.model)).items():
+        if key not in _NOT_WEIGHTS or (key == "dropout" and _layers_move(found, recipe)):
+            raise RecipeError(
+                f"{where}.model.{key}: expected {expected!r}, as in the run, got {own!r}: weights of all "
+                "phases have the same names and shapes"
+            )
+
+
+def _layers_move(one: Recipe, other: Recipe) -> bool:
+    """Whether only one of two perceptrons has layers of dropout, which rename those that follow."""
+    shares = [recipe.model.get("dropout") for recipe in (one, other)]
+    return one.model["name"] == "mlp" and 0 in shares and len(one.model.get("hidden", ())) > 1
 
 
 def _single_phase(merged: Fragment) -> Recipe:
@@ -152,6 +187,12 @@ def _branch(
     found = resolve(merge(merge(_choices(fragment), defaults), branch))
     if found.branches or found.pretrain is not None:
         raise RecipeError(f"branches.{name}: all branches have one start, so a branch has no phases")
+    for key, (data, expected) in difference(flatten(found.data), flatten(recipe.data)).items():
+        raise RecipeError(
+            f"branches.{name}.data.{key}: expected {expected!r}, as in the run, got {data!r}: leave it out, "
+            "since all branches have the data of the run"
+        )
+    _check_network(f"branches.{name}", found, recipe)
     return found
 
 

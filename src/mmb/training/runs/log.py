@@ -2,6 +2,7 @@
 
 import math
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -43,15 +44,16 @@ class RunLog:
         if self._events is not None:
             self._events.close()
 
-    def write(self, kind: str, step: int, numbers: dict[str, float]) -> None:
-        """Write one line: its kind ("train", "valid"), the step, and the numbers."""
+    def write(self, kind: str, step: int, numbers: Mapping[str, float | None]) -> None:
+        """Write one line: its kind ("train", "valid"), the step, and the numbers; None for none."""
         record: dict[str, Any] = {"kind": kind, "step": step}
-        record |= {k: v if math.isfinite(v) else None for k, v in numbers.items()}
+        record |= {k: v if v is not None and math.isfinite(v) else None for k, v in numbers.items()}
         self._append(record)
         self._step = step
         if self._events is not None:
             for name, value in numbers.items():
-                self._events.add_scalar(f"{kind}/{name}", value, step)
+                if value is not None:
+                    self._events.add_scalar(f"{kind}/{name}", value, step)
 
     def _append(self, record: dict[str, Any]) -> None:
         with writing(self._file.name):
@@ -74,7 +76,7 @@ class NoLog(RunLog):
     def __exit__(self, *_: object) -> None:
         """Close nothing."""
 
-    def write(self, kind: str, step: int, numbers: dict[str, float]) -> None:
+    def write(self, kind: str, step: int, numbers: Mapping[str, float | None]) -> None:
         """Write nothing."""
 
     def sync(self) -> int:

@@ -3,7 +3,7 @@
 import json
 import statistics
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from mmb.training.recipes.recipe import Recipe
 from mmb.training.recipes.resolution import resolve
 from mmb.training.runs.log import read_log
 from mmb.training.runs.run import Run, RunError, folder_name
-from mmb.training.runs.tables import make_table
+from mmb.training.runs.tables import make_table, unbranched_note
 from mmb.training.studies.many_runs import PlannedRun
 
 
@@ -42,10 +42,10 @@ def plan_comparison(
         RecipeError: If a key or a value is wrong; no folder is made then.
         RunError: If a folder has a run of another recipe, or methods would see different numbers of rows.
     """
-    fragments = {method: merge(fragment, {"method": method}) for method in methods}
+    fragments = {method: _of_method(fragment, method) for method in methods}
     branched = [recipe for recipe in map(resolve, fragments.values()) if recipe.branches]
     if controls and branched:
-        fragments = {"ce": merge(fragment, {"method": "ce"}), **fragments, **_controls(branched[0], fragment)}
+        fragments = {"ce": _of_method(fragment, "ce"), **fragments, **_controls(branched[0], fragment)}
     wanted = {
         f"{folder_name(method)}/seed-{seed}": resolve(merge(chosen, {"seed": seed}))
         for seed in range(seeds)
@@ -63,14 +63,30 @@ def plan_comparison(
     return planned
 
 
+def _of_method(fragment: Fragment, method: str) -> Fragment:
+    """The fragment with a method; branches that it states are for methods that have some."""
+    chosen = merge(fragment, {"method": method})
+    if "branches" not in method_of(method).defaults:
+        chosen.pop("branches", None)
+    return chosen
+
+
 def _controls(recipe: Recipe, fragment: Fragment) -> dict[str, Fragment]:
-    """CE with as many steps as a recipe with branches: the average of as many, and one that is as long."""
+    """CE with as many steps as a recipe with branches: the average of as many, and one that is as long.
+
+    They branch, and are averaged with the start, under the same conditions.
+    """
     count = sum(not branch.fresh for branch in recipe.branches.values())
     share = sum(branch.training.length for branch in recipe.branches.values()) / recipe.training.length
+    same = {
+        key: value
+        for key, value in asdict(recipe.soup).items()
+        if key not in ("share", "rule") and not key.startswith("fresh")
+    }
     average = {f"ce-{number}": CONTROL for number in range(1, count + 1)}
     soups = {
-        "ce-average": {"branches": average, "soup": {"share": share / count, "rule": "uniform"}},
-        "ce-longer": {"branches": {"ce": CONTROL}, "soup": {"share": share}},
+        "ce-average": {"branches": average, "soup": {**same, "share": share / count, "rule": "uniform"}},
+        "ce-longer": {"branches": {"ce": CONTROL}, "soup": {**same, "share": share}},
     }
     shared = {key: value for key, value in fragment.items() if key not in ("branches", "soup")}
     return {method: {**shared, "method": method, **own} for method, own in soups.items()}
@@ -101,7 +117,8 @@ def summarize(runs: Sequence[Run]) -> dict[str, Any]:
         runs: Finished runs.
 
     Returns:
-        For each method its metrics, the seconds of a run, and the values of each seed.
+        For each method its metrics, the seconds of a run, the values of each seed, and why runs with branches
+        trained only one of them.
 
     Raises:
         RunError: If a run is not finished, or a metric is not defined on its test rows.
@@ -120,6 +137,7 @@ def summarize(runs: Sequence[Run]) -> dict[str, Any]:
             spread = statistics.stdev(values) if len(values) > 1 else 0.0
             entry[metric] = {"mean": statistics.fmean(values), "std": spread, "values": values}
         entry["seconds"] = statistics.fmean(result["seconds"] for result in results)
+        entry["unbranched"] = [note for result in results if (note := unbranched_note(result))]
         entry["steps"] = statistics.fmean(result["steps"] for result in results)
         summary[method] = entry
     return summary
@@ -143,9 +161,22 @@ def comparison_table(summary: dict[str, Any], recipe: Recipe) -> Any:
     caption = (
         f"Mean (standard deviation) over {seeds} seeds of the mean over tasks. Same network and rows per "
         f"step for all; weights selected by validation {settings.select}. "
-        f"{definition(settings.max_fpr, settings.select)}."
+        f"{definition(settings.max_fpr, settings.select)}.{_unbranched(summary)}"
     )
     return make_table(f"{recipe.data['name']}: test rows", columns, rows, caption)
+
+
+def _unbranched(summary: dict[str, Any]) -> str:
+    """For which methods it was too early for branches, so that they may be the same, and why."""
+    methods: dict[tuple[str, ...], list[str]] = {}
+    for entry in summary.values():
+        methods.setdefault(tuple(entry["unbranched"]), []).append(entry["title"])
+    seeds = next(iter(summary.values()))["seeds"]
+    return "".join(
+        f" {' and '.join(titles)} ({len(notes)} of {seeds} seeds): {notes[0]}"
+        for notes, titles in methods.items()
+        if notes
+    )
 
 
 def plot_curves(runs: Sequence[Run], path: Path) -> None:
@@ -177,4 +208,5 @@ def plot_curves(runs: Sequence[Run], path: Path) -> None:
 
 
 def _curve(run: Run, metric: str) -> dict[int, Any]:
-    return {record["step"]: record[metric] for record in read_log(run.path) if record["kind"] == "valid"}
+    valid = (record for record in read_log(run.path) if record["kind"] == "valid")
+    return {record["step"]: record[metric] for record in valid if record[metric] is not None}

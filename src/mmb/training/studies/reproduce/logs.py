@@ -131,7 +131,8 @@ def logged_runs(study: TableStudy, results: Path) -> dict[str, list[LoggedRun]]:
         found = []
         for file in (results / study.name / row).glob(f"seed-*/{_RESULT}"):
             run = LoggedRun(file.parent)
-            if run.recipe.get("pretrain") is not None:
+            # one with branches counts its first phase itself
+            if run.recipe.get("pretrain") is not None and not run.recipe.get("branches"):
                 run.start = LoggedRun(results / study.start_name(run.seed))
             found.append(run)
         if found:
