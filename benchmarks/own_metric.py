@@ -145,11 +145,12 @@ def table(records: Sequence[Mapping[str, Any]], name: str) -> Iterator[str]:
     The gain in an objective's own metric is bold, and has a star if no other row has more. Standard errors
     are over seeds.
     """
-    runs = {(record["seed"], record["row"]): record["test"] for record in records if record["set"] == name}
+    runs = {(*_start(record), record["row"]): record["test"] for record in records if record["set"] == name}
     gains: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for (seed, title), test in runs.items():
-        for column in COLUMNS if (seed, "CE") in runs else ():
-            gain = 1000 * (test[column] - runs[seed, "CE"][column])
+    for (*start, title), test in runs.items():
+        base = runs.get((*start, "CE"))
+        for column in COLUMNS if base else ():
+            gain = 1000 * (test[column] - base[column])
             gains[title, column].append(-gain if column == LOWER_IS_BETTER else gain)
     titles = [title for title in ROWS if gains[title, COLUMNS[0]]]
     means = {key: statistics.fmean(values) for key, values in gains.items() if values}
@@ -160,7 +161,7 @@ def table(records: Sequence[Mapping[str, Any]], name: str) -> Iterator[str]:
         for column in COLUMNS:
             values = gains[title, column]
             if title == "CE":
-                level = statistics.fmean(runs[seed, row][column] for seed, row in runs if row == "CE")
+                level = statistics.fmean(test[column] for key, test in runs.items() if key[-1] == "CE")
                 cells.append(f"{level:.4f}")
                 continue
             error = f" ({statistics.stdev(values) / len(values) ** 0.5:.1f})" if len(values) > 1 else ""
@@ -168,6 +169,11 @@ def table(records: Sequence[Mapping[str, Any]], name: str) -> Iterator[str]:
             cell = f"{means[title, column]:+.1f}{error}"
             cells.append(f"**{cell}**{' *' if best else ''}" if ROWS[title].own == column else cell)
         yield f"| {title} | {len(gains[title, COLUMNS[0]])} | {' | '.join(cells)} |"
+
+
+def _start(record: Mapping[str, Any]) -> tuple[int, str]:
+    """What runs start from: weights by a seed and, on a GPU, where sums differ, at an occasion."""
+    return record["seed"], record.get("occasion", "")
 
 
 def main() -> None:
