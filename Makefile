@@ -2,8 +2,9 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-EXTRAS_TEST := training,table,molecules,dicom,vision,estimators,lightning,tune,bench,docs,dev
+EXTRAS_TEST := training,table,molecules,dicom,vision,chemprop,text,estimators,lightning,tune,bench,docs,dev
 ONNXRUNTIME_WEB := 1.30.0
+LIBAUC := 2.0.1
 
 .PHONY: demo test check coverage lint types unit docs clean
 
@@ -42,6 +43,7 @@ $(VENV)/.demo: $(BIN)/python pyproject.toml constraints.txt
 
 $(VENV)/.test: $(BIN)/python pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[$(EXTRAS_TEST)]"
+	$(BIN)/python -m pip install --quiet --no-deps libauc==$(LIBAUC) || echo "no LibAUC: gradients are not compared with its"
 	touch $@
 
 $(VENV)/.web: $(BIN)/python Makefile  # exported models are tested in a browser; without npm, those tests skip
