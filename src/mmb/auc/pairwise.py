@@ -84,8 +84,7 @@ class PairwisePartialAUC(ThresholdObjective):
         check_choice(Surrogate, surrogate=surrogate)
         check_choice(Gradient, gradient=gradient)
         check_sizes(capacity=capacity)
-        if not margin >= 0 or (margin == 0 and surrogate == "squared_hinge"):
-            raise ValueError(f"margin: expected more than 0 (or 0 with the logistic surrogate), got {margin}")
+        (check_nonnegative if surrogate == "logistic" else check_positive)(margin=margin)
         self.surrogate, self.margin, self.gradient = surrogate, margin, gradient
         self.capacity = capacity
         check_positive(unit=1.0 if unit is None else unit)
