@@ -89,7 +89,8 @@ class PairwisePartialAUC(ThresholdObjective):
         number = as_number(margin)
         if not 0 <= number < math.inf or (number == 0 and surrogate == "squared_hinge"):
             raise ValueError(
-                f"margin: expected a positive finite number (or 0 with the logistic surrogate), got {margin!r}"
+                "margin: expected a positive finite number (or 0 with the logistic surrogate), "
+                f"got {margin!r}"
             )
         self.surrogate, self.margin, self.gradient = surrogate, margin, gradient
         self.capacity = capacity
