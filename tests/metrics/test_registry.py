@@ -49,7 +49,8 @@ def test_evaluate_gives_what_the_single_functions_give():
 def test_sums_over_few_tasks_at_a_time_are_the_same(at_once, monkeypatch):
     """Some tasks have no label or no positive, and many are longer than what is summed at once."""
     generator = torch.Generator().manual_seed(0)
-    scores, labels = random_scores("mixed", 200, 40, generator), random_labels(200, 40, generator, missing=0.3)
+    scores = random_scores("mixed", 200, 40, generator)
+    labels = random_labels(200, 40, generator, missing=0.3)
     labels[:, [0, 1, 17, 39]] = math.nan
     labels[:, 5:8] = labels[:, 5:8].clamp(max=0)
     expected = evaluate(scores, labels, also=tuple(METRICS))

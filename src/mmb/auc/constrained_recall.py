@@ -27,8 +27,8 @@ class ConstrainedRecall(Objective):
     $$
 
     Unlike [`RecallAtFPR`][mmb.auc.RecallAtFPR], it fixes the threshold and moves the scores: deploy the model
-    as `model(x) > 0`. Logs have the tracked `fpr` of that decision (the first visit of a task sets it), and the
-    share of `feasible` tasks.
+    as `model(x) > 0`. Logs have the tracked `fpr` of that decision (the first visit sets it), and the share of
+    `feasible` tasks.
 
     Args:
         labels: The training labels.
@@ -82,7 +82,7 @@ class ConstrainedRecall(Objective):
     def diagnostics(self) -> dict[str, Tensor]:
         """`fpr`: mean tracked rate; `feasible`: share of tasks within the bound; `dual`: mean multiplier.
 
-        Of a task whose negatives were not met yet, the rate counts as zero, and it does not count as feasible.
+        A task whose negatives were not met yet has a rate of zero there, and does not count as feasible.
         """
         seen = self.rate >= 0
         feasible = (seen & (self.rate <= self.fpr)).to(self.rate.dtype)
