@@ -27,8 +27,8 @@ class ConstrainedRecall(Objective):
     $$
 
     Unlike [`RecallAtFPR`][mmb.auc.RecallAtFPR], it fixes the threshold and moves the scores: deploy the model
-    as `model(x) > 0`. Logs have the tracked `fpr` of that decision (the first visit sets it), and the share of
-    `feasible` tasks.
+    as `model(x) > 0`. Logs have the tracked `fpr` of that decision (the first visit sets it), and the share
+    of `feasible` tasks.
 
     Args:
         labels: The training labels.
