@@ -30,6 +30,25 @@ def test_the_rate_is_brought_to_the_bound_and_logged():
     assert float(numbers[50]["feasible"]) < 1  # the first task starts with nearly all negatives above
 
 
+def test_the_first_visit_of_a_task_sets_its_logged_rate():
+    """Or logs would call every task feasible at first, and a rate far above the bound for many batches."""
+    labels = torch.tensor([[1, 1, 1]] + [[0, 0, 0]] * 4)
+    objective = auc.ConstrainedRecall(labels, fpr=0.3, beta=0.02)
+    assert float(objective.diagnostics()["feasible"]) == 0  # nothing is known
+    scores = torch.tensor([[1.0, 1, 1], [1, 1, 1], [1, -1, 1], [1, -1, 1], [-1, -1, 1]])
+    objective(scores[:, :2].T, labels[:, :2].T, torch.tensor([0, 1]))
+    assert objective.rate.tolist() == [0.75, 0.25, -1]
+    objective(scores[:1, 2:].T, labels[:1, 2:].T, torch.tensor([2]))  # no negative
+    numbers = {name: float(value) for name, value in objective.diagnostics().items()}
+    assert objective.rate[2] == -1
+    assert numbers["fpr"] == pytest.approx(1 / 3)
+    assert numbers["feasible"] == pytest.approx(1 / 3)
+    objective(-scores, labels)
+    torch.testing.assert_close(
+        objective.rate, torch.tensor([0.75, 0.25, 0]) + 0.02 * torch.tensor([-0.5, 0.5, 0])
+    )
+
+
 def test_multipliers_are_not_negative():
     labels = torch.tensor([[1], [0]])
     objective = auc.ConstrainedRecall(labels, fpr=0.5, lr_dual=10.0)

@@ -89,6 +89,7 @@ def test_training_raises_recall_at_the_rate():
         (auc.RecallAtFPR, {"fpr": 0.0}),
         (auc.RecallAtFPR, {"surrogate": "hinge"}),
         (auc.RecallAtFPR, {"margin": -1.0}),
+        (auc.FPRAtRecall, {"margin": float("inf")}),
         (auc.FPRAtRecall, {"recall": 1.0}),
     ],
 )

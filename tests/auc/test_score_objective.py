@@ -13,6 +13,7 @@ from objective_bank import make_data
     ("objective", "name", "value"),
     [
         (auc.PairwisePartialAUC, "margin", float("nan")),
+        (auc.PairwisePartialAUC, "margin", float("inf")),
         (auc.PairwisePartialAUC, "capacity", float("nan")),
         (auc.PairwisePartialAUC, "capacity", 8.0),
         (auc.Focal, "gamma", float("nan")),

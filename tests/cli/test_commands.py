@@ -167,6 +167,7 @@ def test_keys_are_listed_with_help(call):
         (["compare", "--data", "digits", "--seeds", "0"], 2, "--seeds"),
         (["compare", "--data", "digits", "--jobs", "-1"], 2, "--jobs"),
         (["compare", "--data", "digits", "--methods", " ,"], 2, "--methods"),
+        (["compare", "digits", "--methods", "ce", "ap"], 2, "--methods ce,ap"),
         (["data", "list", "digits"], 2, "mmb data describe digits"),
         (["data", "get", "digits", "seed=1"], 2, "seed=1"),
         (["data", "describe", "csv"], 2, "--path table.csv"),

@@ -79,7 +79,7 @@ def test_bad_input(function, scores, labels, error, message):
 
 
 @pytest.mark.parametrize("function", [roc_auc, two_way_partial_auc, evaluate])
-@pytest.mark.parametrize("max_fpr", [0, -0.1, 1.1, math.nan])
+@pytest.mark.parametrize("max_fpr", [0, -0.1, 1.1, math.nan, "0.1", True])
 def test_bad_max_fpr(function, max_fpr):
     with pytest.raises(ValueError, match=rf"max_fpr.*\(0, 1\].*{max_fpr}"):
         function(GOOD, LABELS, max_fpr=max_fpr)
@@ -91,6 +91,8 @@ def test_bad_max_fpr(function, max_fpr):
         ({"min_tpr": 1}, r"min_tpr.*\[0, 1\)"),
         ({"min_tpr": -0.1}, "min_tpr"),
         ({"min_tpr": math.nan}, "min_tpr"),
+        ({"min_tpr": "0.5"}, "min_tpr.*'0.5'"),
+        ({"min_fpr": None}, "min_fpr.*None"),
         ({"max_fpr": 0.3, "min_fpr": 0.3}, r"min_fpr.*max_fpr.*0\.3"),
         ({"min_fpr": -0.1}, "min_fpr"),
     ],

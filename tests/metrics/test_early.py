@@ -152,6 +152,8 @@ def test_best_worst_and_constant_scores():
         (recall_at_k, math.nan, "k.*whole.*nan"),
         (enrichment_factor, 0, r"fraction.*\(0, 1\].*0"),
         (enrichment_factor, 1.5, r"fraction.*\(0, 1\].*1.5"),
+        (enrichment_factor, "1%", "fraction.*'1%'"),
+        (bedroc, "20", "alpha.*positive.*'20'"),
         (bedroc, 0.0, "alpha.*positive.*0"),
         (bedroc, math.inf, "alpha.*positive.*inf"),
         (bedroc, math.nan, "alpha.*positive.*nan"),

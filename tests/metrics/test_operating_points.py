@@ -87,6 +87,8 @@ def test_a_row_at_the_lowest_allowed_score_is_called(dtype):
         ({"max_fpr": 1.0}, r"max_fpr.*\(0, 1\)"),
         ({"min_tpr": 0.0}, r"min_tpr.*\(0, 1\)"),
         ({"max_fpr": 0.1, "confidence": 95}, "confidence.*95"),
+        ({"max_fpr": 0.1, "confidence": None}, "confidence.*None"),
+        ({"min_tpr": "0.5"}, "min_tpr.*'0.5'"),
     ],
 )
 def test_bad_arguments(arguments, message):

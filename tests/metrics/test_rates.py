@@ -54,7 +54,7 @@ def test_tied_rows_are_called_together():
     assert fpr_at_tpr(scores, labels, 0.34) == 0.75
 
 
-@pytest.mark.parametrize("limit", [0, -0.1, 1.1, float("nan")])
+@pytest.mark.parametrize("limit", [0, -0.1, 1.1, float("nan"), "0.1", None])
 def test_bad_limits(limit):
     scores, labels = torch.tensor([0.1, 0.2]), torch.tensor([0, 1])
     with pytest.raises(ValueError, match=r"max_fpr.*\(0, 1\]"):

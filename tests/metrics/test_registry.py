@@ -45,6 +45,21 @@ def test_evaluate_gives_what_the_single_functions_give():
         torch.testing.assert_close(values[name], function(scores, labels), rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("at_once", [1, 7, 300, 1000])
+def test_sums_over_few_tasks_at_a_time_are_the_same(at_once, monkeypatch):
+    """Some tasks have no label or no positive, and many are longer than what is summed at once."""
+    generator = torch.Generator().manual_seed(0)
+    scores = random_scores("mixed", 200, 40, generator)
+    labels = random_labels(200, 40, generator, missing=0.3)
+    labels[:, [0, 1, 17, 39]] = math.nan
+    labels[:, 5:8] = labels[:, 5:8].clamp(max=0)
+    expected = evaluate(scores, labels, also=tuple(METRICS))
+    monkeypatch.setattr(metrics._ranking, "_AT_ONCE", at_once)
+    for name, values in evaluate(scores, labels, also=tuple(METRICS)).items():
+        torch.testing.assert_close(values, expected[name], rtol=0, atol=1e-12, equal_nan=True)
+        assert int(values.isfinite().sum()) == 33, name
+
+
 def test_a_better_model_gains():
     generator = torch.Generator().manual_seed(0)
     labels = random_labels(2000, 3, generator, rate=0.1)

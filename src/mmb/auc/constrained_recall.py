@@ -27,7 +27,8 @@ class ConstrainedRecall(Objective):
     $$
 
     Unlike [`RecallAtFPR`][mmb.auc.RecallAtFPR], it fixes the threshold and moves the scores: deploy the model
-    as `model(x) > 0`. Logs have the tracked `fpr` of that decision, and the share of `feasible` tasks.
+    as `model(x) > 0`. Logs have the tracked `fpr` of that decision (the first visit sets it), and the share
+    of `feasible` tasks.
 
     Args:
         labels: The training labels.
@@ -59,7 +60,7 @@ class ConstrainedRecall(Objective):
         check_positive(temperature=temperature, lr_dual=lr_dual)
         self.fpr, self.temperature, self.lr_dual, self.beta = fpr, temperature, lr_dual, beta
         self.register_buffer("dual", torch.ones_like(self.task_weight))  # nu
-        self.register_buffer("rate", torch.zeros_like(self.task_weight))  # of the decision, as tracked
+        self.register_buffer("rate", -torch.ones_like(self.task_weight))  # of the decision; unseen at -1
 
     def estimate(self, entries: WeightedScores) -> tuple[Tensor, Gradients]:
         """$L_k$ averaged over the tasks of the batch, at the multipliers before their step."""
@@ -74,12 +75,16 @@ class ConstrainedRecall(Objective):
             entries.scatter_(self.dual, (dual + self.lr_dual * excess).clamp(min=0))
             now = (entries.negative * (logits > 0)).sum(0) / entries.negative_mass  # not finite without any
             old = entries.gather(self.rate)
-            entries.scatter_(self.rate, old + self.beta * (now - old))
+            entries.scatter_(self.rate, torch.where(old < 0, now, torch.lerp(old, now, self.beta)))
         return (entries.scale * value).sum(), [(logits, d_logits * entries.scale)]
 
     @torch.no_grad()
     def diagnostics(self) -> dict[str, Tensor]:
-        """`fpr`: mean tracked rate; `feasible`: share of tasks within the bound; `dual`: mean multiplier."""
-        feasible = (self.rate <= self.fpr).to(self.rate.dtype)
-        means = {"fpr": self.rate, "feasible": feasible, "dual": self.dual}
+        """`fpr`: mean tracked rate; `feasible`: share of tasks within the bound; `dual`: mean multiplier.
+
+        A task whose negatives were not met yet has a rate of zero there, and does not count as feasible.
+        """
+        seen = self.rate >= 0
+        feasible = (seen & (self.rate <= self.fpr)).to(self.rate.dtype)
+        means = {"fpr": self.rate.clamp(min=0), "feasible": feasible, "dual": self.dual}
         return {name: self.task_mean(value) for name, value in means.items()}

@@ -1,9 +1,11 @@
 """PairwisePartialAUC: partial AUC by a pairwise surrogate on logits above a tracked threshold."""
 
+import math
+
 import torch
 from torch import Tensor
 
-from mmb._numbers import check_choice, check_nonnegative, check_positive, check_sizes
+from mmb._numbers import as_number, check_choice, check_nonnegative, check_positive, check_sizes
 from mmb.auc.labels import Labels
 from mmb.auc.parts.autograd import Gradients
 from mmb.auc.parts.pairs import Pairs, Surrogate
@@ -84,8 +86,12 @@ class PairwisePartialAUC(ThresholdObjective):
         check_choice(Surrogate, surrogate=surrogate)
         check_choice(Gradient, gradient=gradient)
         check_sizes(capacity=capacity)
-        if not margin >= 0 or (margin == 0 and surrogate == "squared_hinge"):
-            raise ValueError(f"margin: expected more than 0 (or 0 with the logistic surrogate), got {margin}")
+        number = as_number(margin)
+        if not 0 <= number < math.inf or (number == 0 and surrogate == "squared_hinge"):
+            raise ValueError(
+                "margin: expected a positive finite number (or 0 with the logistic surrogate), "
+                f"got {margin!r}"
+            )
         self.surrogate, self.margin, self.gradient = surrogate, margin, gradient
         self.capacity = capacity
         check_positive(unit=1.0 if unit is None else unit)

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from mmb._numbers import check_choice, check_range
+from mmb._numbers import check_choice, check_nonnegative, check_range
 from mmb.auc.labels import Labels
 from mmb.auc.objective import Objective
 from mmb.auc.parts.autograd import Gradients
@@ -61,7 +61,9 @@ class RecallAtFPR(ThresholdObjective):
     ) -> None:
         super().__init__(labels, task_weighting)
         check_range("(0, 1)", fpr=fpr)
-        self.surrogate, self.margin = _checked(surrogate, margin)
+        check_choice(Surrogate, surrogate=surrogate)
+        check_nonnegative(margin=margin)
+        self.surrogate, self.margin = surrogate, margin
         lr = default_lr(fpr) if lr_threshold is None else lr_threshold
         self.tracked = TrackedThresholds(
             fpr, 0.0, self.task_weight, start=0.0, lr=lr, beta=beta, temperature=tau1, tau1=tau1, tau2=tau2
@@ -113,7 +115,9 @@ class FPRAtRecall(Objective):
     ) -> None:
         super().__init__(labels, task_weighting)
         check_range("(0, 1)", recall=recall)
-        self.surrogate, self.margin = _checked(surrogate, margin)
+        check_choice(Surrogate, surrogate=surrogate)
+        check_nonnegative(margin=margin)
+        self.surrogate, self.margin = surrogate, margin
         rate = 1 - recall  # of the positives, whose negated scores exceed the negated threshold
         lr = default_lr(rate) if lr_threshold is None else lr_threshold
         self.tracked_positive = SoftQuantiles(
@@ -146,13 +150,6 @@ class FPRAtRecall(Objective):
 def default_lr(rate: float) -> float:
     """A step size of thresholds: a batch without a score above moves them by a tenth of a logit."""
     return min(0.1 / rate, 4.0)
-
-
-def _checked(surrogate: Surrogate, margin: float) -> tuple[Surrogate, float]:
-    check_choice(Surrogate, surrogate=surrogate)
-    if not margin >= 0:
-        raise ValueError(f"margin: expected a number of at least 0, got {margin}")
-    return surrogate, margin
 
 
 def _pulled_above(

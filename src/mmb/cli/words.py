@@ -168,6 +168,8 @@ def _place(word: str, options: argparse.Namespace) -> None:
         options.data = word
     elif word in known["method"] and hasattr(options, "method"):
         options.method = word
+    elif word in known["method"] and hasattr(options, "methods"):
+        raise UsageError(f"methods are joined by commas, as in --methods {options.methods},{word}")
     elif (path / "recipe.yaml").exists():
         raise UsageError(f"{word} is the folder of a run: continue it with `mmb resume {word}`")
     elif kind := data_of(word):

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from mmb.metrics._checks import check_rate
+from mmb._numbers import check_range
 from mmb.metrics._ranking import TaskRanks, rank, sort
 
 
@@ -28,7 +28,7 @@ def roc_auc(scores: Tensor, labels: Tensor, max_fpr: float | None = None) -> Ten
             entry has a NaN or infinite score, or `max_fpr` is outside (0, 1].
     """
     if max_fpr is not None:
-        check_rate("max_fpr", max_fpr)
+        check_range("(0, 1]", max_fpr=max_fpr)
     return roc_auc_of(rank(sort(scores, labels)), max_fpr)
 
 
@@ -81,11 +81,9 @@ def two_way_partial_auc(
         TypeError: an argument is not a tensor, or not of a supported dtype.
         ValueError: as for `roc_auc`, or `min_tpr` or `min_fpr` is out of range.
     """
-    check_rate("max_fpr", max_fpr)
-    if not 0 <= min_tpr < 1:
-        raise ValueError(f"min_tpr: expected a number in [0, 1), got {min_tpr}")
-    if not 0 <= min_fpr < max_fpr:
-        raise ValueError(f"min_fpr: expected a number in [0, max_fpr), max_fpr = {max_fpr}, got {min_fpr}")
+    check_range("(0, 1]", max_fpr=max_fpr)
+    check_range("[0, 1)", min_tpr=min_tpr)
+    check_range(f"[0, {max_fpr})", "below max_fpr", min_fpr=min_fpr)
     return two_way_partial_auc_of(rank(sort(scores, labels)), max_fpr, min_tpr, min_fpr)
 
 

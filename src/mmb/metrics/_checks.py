@@ -27,12 +27,6 @@ def check_pair(scores: Tensor, labels: Tensor) -> None:
         )
 
 
-def check_rate(name: str, value: float) -> None:
-    """Refuse a rate or share outside of (0, 1]."""
-    if not 0 < value <= 1:
-        raise ValueError(f"{name}: expected a number in (0, 1], got {value}")
-
-
 def check_labels(labels: Tensor) -> tuple[Tensor, Tensor | None]:
     """Where the `[n, m]` labels are positive, and where they are not missing (None: nowhere missing)."""
     positive = labels == 1

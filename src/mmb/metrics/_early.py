@@ -8,8 +8,7 @@ tie gets the mean of the numbers of the tie's ranks.
 import torch
 from torch import Tensor
 
-from mmb._numbers import check_whole
-from mmb.metrics._checks import check_rate
+from mmb._numbers import check_positive, check_range, check_whole
 from mmb.metrics._ranking import TaskRanks, rank, sort
 
 
@@ -78,7 +77,7 @@ def enrichment_factor(scores: Tensor, labels: Tensor, fraction: float = 0.01) ->
         TypeError: an argument is not a tensor, or not of a supported dtype.
         ValueError: as for `roc_auc`, or `fraction` is outside (0, 1].
     """
-    check_rate("fraction", fraction)
+    check_range("(0, 1]", fraction=fraction)
     return enrichment_factor_of(rank(sort(scores, labels)), fraction)
 
 
@@ -103,8 +102,7 @@ def bedroc(scores: Tensor, labels: Tensor, alpha: float = 20.0) -> Tensor:
         TypeError: an argument is not a tensor, or not of a supported dtype.
         ValueError: as for `roc_auc`, or `alpha` is not a positive number.
     """
-    if not 0 < alpha < float("inf"):
-        raise ValueError(f"alpha: expected a positive number, got {alpha}")
+    check_positive(alpha=alpha)
     return bedroc_of(rank(sort(scores, labels)), alpha)
 
 

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from mmb._numbers import check_range
 from mmb.metrics._binomial import clopper_pearson, fewest_rows, most_allowed
 from mmb.metrics._checks import check_labels, check_pair, check_scores
 
@@ -73,9 +74,8 @@ def operating_points(
     """
     if (max_fpr is None) == (min_tpr is None):
         raise ValueError(f"give max_fpr or min_tpr, and not both; got {max_fpr} and {min_tpr}")
-    for name, value in (("max_fpr", max_fpr), ("min_tpr", min_tpr), ("confidence", confidence)):
-        if value is not None and not 0 < value < 1:
-            raise ValueError(f"{name}: expected a number in (0, 1), got {value}")
+    check_range("(0, 1)", confidence=confidence)
+    check_range("(0, 1)", **({"min_tpr": min_tpr} if max_fpr is None else {"max_fpr": max_fpr}))
     check_pair(scores, labels)
     one_task = scores.dim() == 1
     if one_task:

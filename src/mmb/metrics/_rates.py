@@ -6,7 +6,7 @@ no rate is interpolated, and each value is one that a threshold attains.
 
 from torch import Tensor
 
-from mmb.metrics._checks import check_rate
+from mmb._numbers import check_range
 from mmb.metrics._ranking import TaskRanks, rank, sort
 
 
@@ -28,7 +28,7 @@ def tpr_at_fpr(scores: Tensor, labels: Tensor, max_fpr: float = 0.1) -> Tensor:
         TypeError: an argument is not a tensor, or not of a supported dtype.
         ValueError: as for `roc_auc`.
     """
-    check_rate("max_fpr", max_fpr)
+    check_range("(0, 1]", max_fpr=max_fpr)
     return tpr_at_fpr_of(rank(sort(scores, labels)), max_fpr)
 
 
@@ -50,7 +50,7 @@ def fpr_at_tpr(scores: Tensor, labels: Tensor, min_tpr: float = 0.8) -> Tensor:
         TypeError: an argument is not a tensor, or not of a supported dtype.
         ValueError: as for `roc_auc`, or `min_tpr` is outside (0, 1].
     """
-    check_rate("min_tpr", min_tpr)
+    check_range("(0, 1]", min_tpr=min_tpr)
     return fpr_at_tpr_of(rank(sort(scores, labels)), min_tpr)
 
 

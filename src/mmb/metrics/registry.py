@@ -7,8 +7,8 @@ from typing import Literal
 
 from torch import Tensor
 
+from mmb._numbers import check_range
 from mmb.metrics._areas import average_precision_of, roc_auc_of, two_way_partial_auc_of
-from mmb.metrics._checks import check_rate
 from mmb.metrics._early import bedroc_of, enrichment_factor_of, ndcg_of, precision_at_k_of, recall_at_k_of
 from mmb.metrics._probabilities import brier_of, calibration_error_of, log_loss_of
 from mmb.metrics._ranking import Entries, Sorted, TaskRanks, rank, sort
@@ -148,7 +148,7 @@ def evaluate(
         TypeError: an argument is not a tensor, or not of a supported dtype.
         ValueError: as for `roc_auc`, or a name is not in `METRICS`.
     """
-    check_rate("max_fpr", max_fpr)
+    check_range("(0, 1]", max_fpr=max_fpr)
     if unknown := [name for name in also if name not in METRICS]:
         raise ValueError(f"also: expected names among {', '.join(METRICS)}, got {unknown[0]!r}")
     scored = Scored(sort(scores, labels), max_fpr)

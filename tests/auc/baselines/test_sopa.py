@@ -75,3 +75,28 @@ def test_sopas_does_not_overflow():
     assert loss.isfinite()
     assert scores.grad.isfinite().all()
     assert float(loss.detach()) == pytest.approx(121.0**2, rel=1e-3)  # the worst pair alone
+
+
+@pytest.mark.parametrize("name", ["SOPA", "SOPAs"])
+def test_equals_libauc_on_one_task_without_gaps(name):
+    losses = pytest.importorskip("libauc.losses.auc")
+    generator = torch.Generator().manual_seed(1)
+    labels = (torch.arange(40) < 12).long().unsqueeze(1)  # so that positives have the numbers of their rows
+    options = {"margin": 0.8, "transform": "logit"}
+    if name == "SOPA":
+        objective = auc.SOPA(labels, max_fpr=0.3, lr_positive=0.2, **options).double()
+        peer = losses.pAUC_CVaR_Loss(40, 12, margin=0.8, beta=0.3, eta=0.2, device="cpu")
+    else:
+        objective = auc.SOPAs(labels, temperature=0.7, beta=0.4, **options).double()
+        peer = losses.pAUC_DRO_Loss(40, gamma=1.0, margin=0.8, Lambda=0.7, device="cpu")
+    objective.shift_pull = 0.0
+    peer.u_pos = peer.u_pos.double()
+    for _ in range(4):
+        scores = torch.randn(40, 1, generator=generator, dtype=torch.float64)
+        mine, theirs = scores.clone().requires_grad_(), scores.clone().requires_grad_()
+        objective(mine, labels, rows=torch.arange(40)).backward()
+        peer(theirs, labels, torch.arange(40)).backward()
+        torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-6, atol=1e-12)
+        peer.gamma = 0.4  # it starts its averages at zero, so its first batch has to set them
+    own = objective.level.value if name == "SOPA" else objective.log_mean.value.exp()
+    torch.testing.assert_close(own, peer.u_pos[:12, 0], rtol=1e-6, atol=1e-7)
