@@ -15,7 +15,7 @@ import warnings
 import torch
 
 from mmb import metrics as own
-from mmb.metrics import average_precision, evaluate, roc_auc, roc_curve, two_way_partial_auc
+from mmb.metrics import average_precision, evaluate, roc_auc, roc_curve, two_way_pauc
 
 MAX_FPR = 0.1
 
@@ -71,7 +71,7 @@ def ours(scores, labels):
         "roc_auc max_fpr=0.1": lambda: roc_auc(scores, labels, MAX_FPR),
         "average_precision": lambda: average_precision(scores, labels),
         "evaluate (all three)": lambda: torch.stack(list(evaluate(scores, labels, MAX_FPR).values())),
-        "two_way_partial_auc": lambda: two_way_partial_auc(scores, labels, max_fpr=0.3, min_tpr=0.5),
+        "two_way_pauc": lambda: two_way_pauc(scores, labels, max_fpr=0.3, min_tpr=0.5),
         "tpr_at_fpr": lambda: own.tpr_at_fpr(scores, labels, MAX_FPR),
         "enrichment_factor": lambda: own.enrichment_factor(scores, labels),
         "bedroc": lambda: own.bedroc(scores, labels),

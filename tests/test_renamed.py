@@ -46,11 +46,12 @@ def test_a_module_that_has_moved_says_where(old, new):
     [
         ("mmb.data", "available", "available_datasets"),
         ("mmb.data", "options", "dataset_options"),
+        ("mmb.metrics", "two_way_partial_auc", "two_way_pauc"),
         ("mmb.models", "available", "available_networks"),
         ("mmb.models", "options", "network_options"),
     ],
 )
-def test_the_registries_say_their_new_names(package, old, new):
+def test_packages_say_their_new_names(package, old, new):
     module = importlib.import_module(package)
     assert callable(getattr(module, new))
     with pytest.raises(ImportError, match=new):

@@ -8,7 +8,7 @@ import pytest
 import sklearn.metrics
 import torch
 
-from mmb.metrics import _keys, average_precision, evaluate, roc_auc, roc_curve, two_way_partial_auc
+from mmb.metrics import _keys, average_precision, evaluate, roc_auc, roc_curve, two_way_pauc
 from random_rankings import by_task, random_labels, random_scores
 
 LIMITS = [None, 0.01, 0.1, 0.29, 0.5, 1.0]
@@ -135,7 +135,7 @@ def test_one_task_gives_a_scalar():
     for value, expected in (
         (roc_auc(scores, labels), 0.75),
         (average_precision(scores, labels), 5 / 6),
-        (two_way_partial_auc(scores, labels), 0.75),
+        (two_way_pauc(scores, labels), 0.75),
     ):
         assert value.shape == ()
         assert value.dtype == torch.float64
@@ -148,7 +148,7 @@ def test_task_without_one_of_the_classes_is_nan_and_leaves_the_others_alone():
     labels = torch.tensor([[0, 1, 0, -1], [1, 1, 0, -1]])
     values = [
         *evaluate(scores, labels).values(),
-        two_way_partial_auc(scores, labels, max_fpr=0.3, min_tpr=0.5),
+        two_way_pauc(scores, labels, max_fpr=0.3, min_tpr=0.5),
     ]
     for value in values:
         assert value[0] == 1
@@ -201,19 +201,19 @@ TWO_WAY = [
 
 
 @pytest.mark.parametrize(("max_fpr", "min_tpr", "min_fpr"), TWO_WAY)
-def test_two_way_partial_auc_equals_the_pairwise_count(max_fpr, min_tpr, min_fpr):
+def test_two_way_pauc_equals_the_pairwise_count(max_fpr, min_tpr, min_fpr):
     generator = torch.Generator().manual_seed(1)
     scores = random_scores("random", 120, 9, generator)
     labels = random_labels(120, 9, generator, missing=0.2)
     scores = scores + 1.5 * labels.nan_to_num(0)
-    values = two_way_partial_auc(scores, labels, max_fpr=max_fpr, min_tpr=min_tpr, min_fpr=min_fpr)
+    values = two_way_pauc(scores, labels, max_fpr=max_fpr, min_tpr=min_tpr, min_fpr=min_fpr)
     expected = by_task(lambda y, s: pairwise_two_way(s, y, max_fpr, min_tpr, min_fpr), scores, labels)
     torch.testing.assert_close(values, expected, **TOLERANCE)
 
 
 @pytest.mark.parametrize(("max_fpr", "min_tpr", "min_fpr"), TWO_WAY)
 @pytest.mark.parametrize("kind", ["tied", "few", "constant", "mixed"])
-def test_two_way_partial_auc_with_ties_is_the_area_of_the_clipped_curve(kind, max_fpr, min_tpr, min_fpr):
+def test_two_way_pauc_with_ties_is_the_area_of_the_clipped_curve(kind, max_fpr, min_tpr, min_fpr):
     def clipped_area(y, s):
         fpr, tpr, _ = sklearn.metrics.roc_curve(y, s, drop_intermediate=False)
         # At a vertical step np.interp may take either end; between the points the curve is a straight line.
@@ -230,33 +230,33 @@ def test_two_way_partial_auc_with_ties_is_the_area_of_the_clipped_curve(kind, ma
     generator = torch.Generator().manual_seed(2)
     labels = random_labels(90, 9, generator, missing=0.2)
     scores = random_scores(kind, 90, 9, generator) + labels.nan_to_num(0).round() * (kind != "constant")
-    values = two_way_partial_auc(scores, labels, max_fpr=max_fpr, min_tpr=min_tpr, min_fpr=min_fpr)
+    values = two_way_pauc(scores, labels, max_fpr=max_fpr, min_tpr=min_tpr, min_fpr=min_fpr)
     torch.testing.assert_close(values, by_task(clipped_area, scores, labels), **TOLERANCE)
 
 
-def test_two_way_partial_auc_on_whole_ties_is_the_auc_of_the_hard_entries():
+def test_two_way_pauc_on_whole_ties_is_the_auc_of_the_hard_entries():
     # 10 positives and 10 negatives; the limits fall between ties, so half of each class is hard.
     positive = torch.tensor([9.0, 9, 8, 8, 7, 5, 5, 3, 2, 1])
     negative = torch.tensor([8.0, 6, 5, 5, 4, 3, 2, 2, 1, 0])
     scores, labels = torch.cat([positive, negative]), torch.cat([torch.ones(10), torch.zeros(10)])
     hard = torch.cat([positive[5:], negative[:5]])
-    value = two_way_partial_auc(scores, labels, max_fpr=0.5, min_tpr=0.5)
+    value = two_way_pauc(scores, labels, max_fpr=0.5, min_tpr=0.5)
     assert value.item() == pytest.approx(roc_auc(hard, torch.tensor([1.0] * 5 + [0.0] * 5)).item(), abs=1e-12)
     assert 0 < value < roc_auc(scores, labels)
 
 
-def test_two_way_partial_auc_of_perfect_random_and_reversed_rankings():
+def test_two_way_pauc_of_perfect_random_and_reversed_rankings():
     labels = torch.tensor([1.0] * 20 + [0.0] * 20)
     limits = {"max_fpr": 0.3, "min_tpr": 0.6}
-    assert two_way_partial_auc(labels, labels, **limits).item() == pytest.approx(1, abs=1e-12)
-    assert two_way_partial_auc(-labels, labels, **limits).item() == pytest.approx(0, abs=1e-12)
+    assert two_way_pauc(labels, labels, **limits).item() == pytest.approx(1, abs=1e-12)
+    assert two_way_pauc(-labels, labels, **limits).item() == pytest.approx(0, abs=1e-12)
     constant = torch.zeros_like(labels)
-    assert two_way_partial_auc(constant, labels, **limits).item() == pytest.approx(0, abs=1e-12)
-    random = two_way_partial_auc(constant, labels, max_fpr=0.8, min_tpr=0.6)
+    assert two_way_pauc(constant, labels, **limits).item() == pytest.approx(0, abs=1e-12)
+    random = two_way_pauc(constant, labels, max_fpr=0.8, min_tpr=0.6)
     assert random.item() == pytest.approx(0.2**2 / 2 / (0.8 * 0.4), abs=1e-12)
 
 
-def test_two_way_partial_auc_above_a_true_positive_rate_is_the_isic_2024_score():
+def test_two_way_pauc_above_a_true_positive_rate_is_the_isic_2024_score():
     def isic(y, s):  # the challenge's code: swap the classes, then undo McClish's standardization
         standardized, limit = sklearn.metrics.roc_auc_score(1 - y, -s, max_fpr=0.2), 0.2
         return limit**2 / 2 + (2 * standardized - 1) * (limit - limit**2 / 2)
@@ -266,4 +266,4 @@ def test_two_way_partial_auc_above_a_true_positive_rate_is_the_isic_2024_score()
     scores = random_scores("mixed", 200, 5, generator) + 2 * labels
     expected = by_task(isic, scores, labels)
     assert (expected > 0.05).all()
-    torch.testing.assert_close(0.2 * two_way_partial_auc(scores, labels, min_tpr=0.8), expected, **TOLERANCE)
+    torch.testing.assert_close(0.2 * two_way_pauc(scores, labels, min_tpr=0.8), expected, **TOLERANCE)

@@ -21,13 +21,13 @@ from mmb.metrics import (
     roc_auc,
     roc_curve,
     tpr_at_fpr,
-    two_way_partial_auc,
+    two_way_pauc,
 )
 
 GOOD = torch.tensor([[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]])
 LABELS = torch.tensor([[0.0, 1.0], [1.0, math.nan], [0.0, 0.0]])
 FUNCTIONS = [
-    *(roc_auc, average_precision, two_way_partial_auc, evaluate, roc_curve, tpr_at_fpr, fpr_at_tpr),
+    *(roc_auc, average_precision, two_way_pauc, evaluate, roc_curve, tpr_at_fpr, fpr_at_tpr),
     *(precision_at_k, recall_at_k, enrichment_factor, bedroc, ndcg, brier, log_loss, calibration_error),
 ]
 
@@ -78,7 +78,7 @@ def test_bad_input(function, scores, labels, error, message):
         function(scores, labels)
 
 
-@pytest.mark.parametrize("function", [roc_auc, two_way_partial_auc, evaluate])
+@pytest.mark.parametrize("function", [roc_auc, two_way_pauc, evaluate])
 @pytest.mark.parametrize("max_fpr", [0, -0.1, 1.1, math.nan, "0.1", True])
 def test_bad_max_fpr(function, max_fpr):
     with pytest.raises(ValueError, match=rf"max_fpr.*\(0, 1\].*{max_fpr}"):
@@ -99,7 +99,7 @@ def test_bad_max_fpr(function, max_fpr):
 )
 def test_bad_two_way_limits(limits, message):
     with pytest.raises(ValueError, match=message):
-        two_way_partial_auc(GOOD, LABELS, **limits)
+        two_way_pauc(GOOD, LABELS, **limits)
 
 
 def test_no_warning_for_absent_classes():

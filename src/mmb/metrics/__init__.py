@@ -22,7 +22,8 @@ those that could be computed from one class. Use `.nanmean()` for the mean over 
 `evaluate` computes any of them from a single sort.
 """
 
-from mmb.metrics._areas import average_precision, roc_auc, two_way_partial_auc
+from mmb._renamed import renamed_names
+from mmb.metrics._areas import average_precision, roc_auc, two_way_pauc
 from mmb.metrics._curve import RocCurve, roc_curve
 from mmb.metrics._early import bedroc, enrichment_factor, ndcg, precision_at_k, recall_at_k
 from mmb.metrics._operating_points import OperatingPoints, operating_points
@@ -52,5 +53,7 @@ __all__ = [
     "roc_auc",
     "roc_curve",
     "tpr_at_fpr",
-    "two_way_partial_auc",
+    "two_way_pauc",
 ]
+
+__getattr__ = renamed_names(__name__, {"two_way_partial_auc": "mmb.metrics.two_way_pauc"})

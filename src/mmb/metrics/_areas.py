@@ -53,7 +53,7 @@ def average_precision(scores: Tensor, labels: Tensor) -> Tensor:
     return average_precision_of(rank(sort(scores, labels)))
 
 
-def two_way_partial_auc(
+def two_way_pauc(
     scores: Tensor, labels: Tensor, *, max_fpr: float = 1.0, min_tpr: float = 0.0, min_fpr: float = 0.0
 ) -> Tensor:
     """Share of the rectangle `min_fpr <= FPR <= max_fpr`, `TPR >= min_tpr` that lies under the ROC curve.
@@ -65,7 +65,7 @@ def two_way_partial_auc(
     cuts counts in part). A perfect ranking gives 1. It is not standardized: a random one gives 0.5 without
     limits and less, down to 0, with `max_fpr` or `min_tpr`; and with `min_tpr = 0` it is not
     `roc_auc(..., max_fpr)`. LibAUC's `pauc_roc_score` with `min_tpr > 0` is this with both numbers of
-    entries rounded; the ISIC 2024 challenge's score is `0.2 * two_way_partial_auc(..., min_tpr=0.8)`.
+    entries rounded; the ISIC 2024 challenge's score is `0.2 * two_way_pauc(..., min_tpr=0.8)`.
 
     Args:
         scores: `[n]` or `[n, m]`; higher means more likely positive.
@@ -84,11 +84,11 @@ def two_way_partial_auc(
     check_range("(0, 1]", max_fpr=max_fpr)
     check_range("[0, 1)", min_tpr=min_tpr)
     check_range(f"[0, {max_fpr})", "below max_fpr", min_fpr=min_fpr)
-    return two_way_partial_auc_of(rank(sort(scores, labels)), max_fpr, min_tpr, min_fpr)
+    return two_way_pauc_of(rank(sort(scores, labels)), max_fpr, min_tpr, min_fpr)
 
 
-def two_way_partial_auc_of(ranks: TaskRanks, max_fpr: float, min_tpr: float, min_fpr: float = 0.0) -> Tensor:
-    """`two_way_partial_auc` of ranks."""
+def two_way_pauc_of(ranks: TaskRanks, max_fpr: float, min_tpr: float, min_fpr: float = 0.0) -> Tensor:
+    """`two_way_pauc` of ranks."""
     # The curve never falls: TPR >= min_tpr holds right of where it crosses min_tpr.
     high = ranks.negatives * max_fpr
     low = (ranks.negatives * min_fpr).maximum(_false_positives_at(ranks, min_tpr)).minimum(high)

@@ -8,7 +8,7 @@ from typing import Literal
 from torch import Tensor
 
 from mmb._numbers import check_range
-from mmb.metrics._areas import average_precision_of, roc_auc_of, two_way_partial_auc_of
+from mmb.metrics._areas import average_precision_of, roc_auc_of, two_way_pauc_of
 from mmb.metrics._early import bedroc_of, enrichment_factor_of, ndcg_of, precision_at_k_of, recall_at_k_of
 from mmb.metrics._probabilities import brier_of, calibration_error_of, log_loss_of
 from mmb.metrics._ranking import Entries, Sorted, TaskRanks, rank, sort
@@ -92,12 +92,12 @@ METRICS: dict[MetricName, Metric] = {
     "two_way_pauc": Metric(
         "two-way pAUC",
         "share under the ROC curve of the rectangle FPR <= {}, TPR >= 0.5",
-        lambda s: two_way_partial_auc_of(s.ranks, s.max_fpr, 0.5),
+        lambda s: two_way_pauc_of(s.ranks, s.max_fpr, 0.5),
     ),
     "pauc_above_tpr": Metric(
         "pAUC above TPR 0.8",
         "share under the ROC curve of the rectangle TPR >= 0.8",
-        lambda s: two_way_partial_auc_of(s.ranks, 1.0, 0.8),
+        lambda s: two_way_pauc_of(s.ranks, 1.0, 0.8),
     ),
     "tpr_at_fpr": Metric(
         "TPR at FPR", "largest TPR with FPR <= {}", lambda s: tpr_at_fpr_of(s.ranks, s.max_fpr)
