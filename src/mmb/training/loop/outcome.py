@@ -1,6 +1,5 @@
 """The end of a run: metrics of the selected weights, decision thresholds, a table."""
 
-import math
 import os
 import platform
 import subprocess
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 import mmb
 from mmb._atomic_files import write_whole
@@ -24,7 +22,14 @@ from mmb.training.recipes.recipe import Recipe
 from mmb.training.runs import checkpoint
 from mmb.training.runs.fingerprints import changed
 from mmb.training.runs.run import Run
-from mmb.training.runs.scoring import decision_thresholds, mean_metrics, plain, rates_at, task_metrics
+from mmb.training.runs.scoring import (
+    decision_thresholds,
+    mean_metrics,
+    plain,
+    plain_means,
+    rates_at,
+    task_metrics,
+)
 from mmb.training.runs.tables import result_table
 from mmb.training.runs.validation_scores import ValidationScores
 
@@ -68,7 +73,7 @@ def finish(
         "selected_by": select,
         "max_fpr": max_fpr,
         "seconds": round(seconds, 3),
-        **{part: _means(found) for part, found in per_task.items()},
+        **{part: plain_means(mean_metrics(found)) for part, found in per_task.items()},
         "tasks": {
             "name": list(setup.dataset.task_names),
             "positives": positives,
@@ -148,19 +153,9 @@ def evaluate_run(run: Run, part: str, max_fpr: float | None = None) -> dict[str,
         "split": part,
         "step": int(run.best_checkpoint().name),
         "max_fpr": max_fpr,
-        "mean": _means(found),
+        "mean": plain_means(mean_metrics(found)),
         "tasks": {"name": list(setup.dataset.task_names)} | {k: plain(v) for k, v in found.items()},
     }
-
-
-def _means(per_task: dict[str, Tensor]) -> dict[str, float | None]:
-    """Mean metrics, None where no task has both classes."""
-    return plain_means(mean_metrics(per_task))
-
-
-def plain_means(means: Mapping[str, float]) -> dict[str, float | None]:
-    """Metrics for JSON, None where they are not defined."""
-    return {name: value if math.isfinite(value) else None for name, value in means.items()}
 
 
 def provenance_of(device: torch.device, recipe: Recipe) -> dict[str, Any]:

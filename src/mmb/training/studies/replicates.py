@@ -3,16 +3,15 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from mmb._atomic_files import write_whole
 from mmb.training.loop.evaluate import part_logits
-from mmb.training.loop.outcome import plain_means, selected_setup
+from mmb.training.loop.outcome import selected_setup
 from mmb.training.recipes.nested import Fragment, merge
 from mmb.training.recipes.resolution import resolve
 from mmb.training.runs.predict import AveragedRuns
 from mmb.training.runs.run import Run, RunError
-from mmb.training.runs.scoring import mean_metrics, task_metrics
+from mmb.training.runs.scoring import mean_metrics, plain_means, task_metrics
 from mmb.training.studies.many_runs import PlannedRun
 
 _ENSEMBLE = "ensemble.json"
@@ -68,7 +67,6 @@ def averaged_metrics(runs: Sequence[Run], part: str = "test") -> dict[str, float
         scores, labels = part_logits(selected_setup(run), part)
         logits.append(scores.cpu())
     settings = runs[0].recipe.training
-    found: dict[str, Any] = task_metrics(
-        averaged.average(logits), labels.cpu(), settings.max_fpr, settings.select
-    )
+    average = averaged.average(logits)
+    found = task_metrics(average, labels.cpu(), settings.max_fpr, settings.select)
     return plain_means(mean_metrics(found))
