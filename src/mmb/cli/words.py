@@ -12,7 +12,7 @@ from pathlib import Path
 from mmb._import_paths import import_path_hint, is_import_path
 from mmb._key_meanings import key_of, meant_key, no_such_key
 from mmb._names import first_few, nearest
-from mmb.cli.known_keys import Entry, keys_of, may_have_others, table
+from mmb.cli.known_keys import Entry, keys_of, table
 from mmb.cli.own_tables import OWN, columns_of, data_of, nearest_file
 from mmb.cli.table_head import is_table
 from mmb.cli.usage import UsageError
@@ -215,7 +215,7 @@ def _check_keys(given: dict[str, str], recipe: str | None, data: str | None, met
     for key, value in given.items():
         part = parts.get(key.split(".")[0])
         if key not in known and not key.startswith(_OTHER_KEYS):
-            if may_have_others(part) or any(name.startswith(f"{key}.") for name in known):
+            if is_import_path(part or "") or any(name.startswith(f"{key}.") for name in known):
                 continue  # a user's own part, or a whole section, which `resolve` checks
             raise UsageError(no_such_key(key, list(known)))
         if (part is not None and recipe is None) or key in table()["keys"]["settings"]:

@@ -28,7 +28,6 @@ class CrossFit(NamedTuple):
 
     shares: dict[str, float]  # of branches in the average, by objective
     values: Tensor  # how good the held-out logits of each fold are
-    blend: Tensor  # how these logits weigh the kinds of models, `[kinds, m]`
     logits: Tensor  # of each network, `[networks, n, m]`
     # logits of a row by the network trained without it, its fold moved to the mean: see `Part.offset`
     unseen: Tensor  # `[n, m]`
@@ -184,7 +183,7 @@ class Ensemble:
         values = [metric(alone[out], part.labels[out]).nanmean() for out in folds if bool(out.any())]
         for out, model in zip(folds, self.models, strict=True):
             alone[out] = blended(part.rows.only(out), model, by_trees[out], part.offset(out))
-        return CrossFit(shares, torch.tensor(values), self.blend, logits, alone, fold)
+        return CrossFit(shares, torch.tensor(values), logits, alone, fold)
 
     def _unseen_by_trees(self, rows: Rows, fold: Tensor) -> Tensor:
         """Logits `[n, 2, m]` of each row by the trees grown without it; `[n, 0, m]` if there are none."""
