@@ -15,7 +15,7 @@ _LOWER = "Divide optimizer.lr by ten: lower optimizer.lr until the loss falls, o
 
 def curve_values(log: Sequence[dict[str, Any]], name: MetricName) -> list[float]:
     """The values of a metric at the evaluations, those that are known."""
-    return list(validation_curve(log, name).values())
+    return [value for _, value in validation_curve(log, name)]
 
 
 def check_divergence(log: Sequence[dict[str, Any]]) -> Iterator[Check]:

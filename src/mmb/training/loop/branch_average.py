@@ -61,7 +61,7 @@ def conclude(
             progress.take_time()
             evaluate(run, setup, progress, log, observer)
             save(run, setup, progress, log)
-        result = finish(run, setup, steps, progress.best_step, progress.seconds, facts, only_best)
+        result = finish(run, setup, progress, facts, only_best)
     observer.end(run, result)
     return result
 

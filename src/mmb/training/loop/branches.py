@@ -99,4 +99,4 @@ def jitter(run: Run, metric: str) -> float:
 
 def _curve(run: Run, metric: str) -> list[tuple[int, float]]:
     """Steps and values of a metric on the validation rows, without the initial weights."""
-    return [pair for pair in validation_curve(read_log(run.path), metric).items() if pair[0] > 0]
+    return [(step, value) for step, value in validation_curve(read_log(run.path), metric) if step > 0]

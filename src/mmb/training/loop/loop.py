@@ -139,7 +139,7 @@ def train_together(
                         break
         facts = {"at_once": at_once} if at_once > 1 else {}
         facts |= {"stopped_early": True} if progress.stopped else {}
-        result = finish(run, setup, progress.step, progress.best_step, progress.seconds, facts, only_best)
+        result = finish(run, setup, progress, facts, only_best)
         observer.end(run, result)
         return result
 

@@ -15,6 +15,7 @@ from mmb._atomic_files import write_whole
 from mmb._cores import available_cores
 from mmb._import_paths import is_import_path, version_at
 from mmb.training.loop.evaluate import part_logits
+from mmb.training.loop.progress import Progress
 from mmb.training.loop.randomness import own_randomness
 from mmb.training.loop.setup import Setup, find_device, make_setup
 from mmb.training.recipes.components import complete_model
@@ -37,20 +38,15 @@ _FPRS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)  # with decision thresholds, in additi
 
 
 def finish(
-    run: Run,
-    setup: Setup,
-    step: int,
-    best_step: int | None,
-    seconds: float,
-    facts: Mapping[str, Any],
-    only_best: bool,
+    run: Run, setup: Setup, progress: Progress, facts: Mapping[str, Any], only_best: bool
 ) -> dict[str, Any]:
     """Evaluate the selected weights and write `predictor.json`, `table.txt` and `result.json` with the facts.
 
     With `only_best`, all checkpoints but that of the selected weights are deleted. Returns the result.
     """
     recipe = setup.recipe
-    load_weights(setup, run.checkpoints / f"{best_step:08d}")
+    assert progress.best_step is not None  # the first evaluation is the best so far
+    load_weights(setup, run.checkpoints / f"{progress.best_step:08d}")
     max_fpr, select = recipe.training.max_fpr, recipe.training.select
     logits, labels = part_logits(setup, "valid")
     per_task = {"valid": task_metrics(logits, labels, max_fpr, select)}
@@ -68,11 +64,11 @@ def finish(
         "method": recipe.method,
         "data": recipe.data["name"],
         "seed": recipe.seed,
-        "steps": step,
-        "best_step": best_step,
+        "steps": progress.step,
+        "best_step": progress.best_step,
         "selected_by": select,
         "max_fpr": max_fpr,
-        "seconds": round(seconds, 3),
+        "seconds": round(progress.seconds, 3),
         **{part: plain_means(mean_metrics(found)) for part, found in per_task.items()},
         "tasks": {
             "name": list(setup.dataset.task_names),
@@ -99,8 +95,8 @@ def finish(
         validation.write(run)
         run.write_outcome("predictor.json", predictor)
         write_whole(run.path / "table.txt", result_table(result))
-        if only_best and best_step is not None:
-            checkpoint.keep_only(run.checkpoints, best_step)
+        if only_best:
+            checkpoint.keep_only(run.checkpoints, progress.best_step)
         run.write_outcome("result.json", result)  # last: the run is finished
     setup.ranks.barrier()
     return result

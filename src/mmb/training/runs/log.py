@@ -124,10 +124,10 @@ def read_log(folder: Path) -> list[dict[str, Any]]:
     return read_lines(folder / "metrics.jsonl")
 
 
-def validation_curve(log: Iterable[Mapping[str, Any]], metric: str) -> dict[int, float]:
-    """The values of a metric on the validation rows by step, where it has one."""
+def validation_curve(log: Iterable[Mapping[str, Any]], metric: str) -> list[tuple[int, float]]:
+    """Steps and values of a metric on the validation rows, where it has one."""
     valid = (record for record in log if record["kind"] == "valid" and record.get(metric) is not None)
-    return {record["step"]: record[metric] for record in valid}
+    return [(record["step"], record[metric]) for record in valid]
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:

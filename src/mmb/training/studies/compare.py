@@ -189,7 +189,7 @@ def plot_curves(runs: Sequence[Run], path: Path) -> None:
     for panel, metric in zip(axes, shown, strict=True):
         for index, method in enumerate(dict.fromkeys(run.recipe.method for run in runs)):
             logs = [read_log(run.path) for run in runs if run.recipe.method == method]
-            curves = [validation_curve(log, metric) for log in logs]
+            curves = [dict(validation_curve(log, metric)) for log in logs]
             # Runs that stopped early are shorter: the mean is over what all have.
             steps = [step for step in curves[0] if all(step in curve for curve in curves)]
             columns = [[curve[step] for curve in curves] for step in steps]
