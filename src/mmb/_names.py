@@ -1,7 +1,10 @@
-"""Names in messages: the nearest of an unknown one, the first of many."""
+"""Names in messages: the nearest of an unknown one, the first of many; and those of a user's own data."""
 
 import difflib
 from collections.abc import Iterable, Sequence
+
+OWN_DATA = ("table", "csv", "molecules", "images")
+"""Data sets that are a user's own files, of which nothing is known beforehand."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -17,7 +17,7 @@ from mmb.training.runs.calibrate import fit_calibration
 from mmb.training.runs.prediction_tables import shown_name
 from mmb.training.runs.run import Run
 from mmb.training.runs.scoring import mean_metrics, plain_means, task_metrics
-from mmb.training.studies.many_runs import PlannedRun
+from mmb.training.studies.many_runs import PlannedRun, plan_runs
 
 
 def plan_folds(fragment: Fragment, folds: int, folder: Path) -> list[PlannedRun]:
@@ -37,11 +37,8 @@ def plan_folds(fragment: Fragment, folds: int, folder: Path) -> list[PlannedRun]
         RecipeError: If a key or a value is wrong; no folder is made then.
         RunError: If a folder has a run of another recipe.
     """
-    recipes = [resolve(merge(fragment, {"data": {"folds": folds, "fold": fold}})) for fold in range(folds)]
-    return [
-        PlannedRun(f"fold-{fold}", Run.find(folder / f"fold-{fold}", recipe))
-        for fold, recipe in enumerate(recipes)
-    ]
+    chosen = {f"fold-{fold}": {"data": {"folds": folds, "fold": fold}} for fold in range(folds)}
+    return plan_runs({name: resolve(merge(fragment, one)) for name, one in chosen.items()}, folder)
 
 
 def predict_out_of_fold(runs: Sequence[Run], target: Path) -> dict[str, float | None]:

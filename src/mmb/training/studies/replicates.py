@@ -12,7 +12,7 @@ from mmb.training.recipes.resolution import resolve
 from mmb.training.runs.predict import AveragedRuns
 from mmb.training.runs.run import Run, RunError
 from mmb.training.runs.scoring import mean_metrics, plain_means, task_metrics
-from mmb.training.studies.many_runs import PlannedRun
+from mmb.training.studies.many_runs import PlannedRun, plan_runs
 
 _ENSEMBLE = "ensemble.json"
 
@@ -33,10 +33,8 @@ def plan_replicates(fragment: Fragment, number: int, folder: Path) -> list[Plann
         RunError: If a folder has a run of another recipe.
     """
     first = resolve(fragment).seed
-    recipes = {
-        f"seed-{seed}": resolve(merge(fragment, {"seed": seed})) for seed in range(first, first + number)
-    }
-    return [PlannedRun(name, Run.find(folder / name, recipe)) for name, recipe in recipes.items()]
+    chosen = {f"seed-{seed}": {"seed": seed} for seed in range(first, first + number)}
+    return plan_runs({name: resolve(merge(fragment, one)) for name, one in chosen.items()}, folder)
 
 
 def write_ensemble(folder: Path, runs: Sequence[Run]) -> None:
