@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from mmb._numbers import check_range
-from mmb.auc.batches import Batch, TaskBatch
+from mmb.auc.batches import Batch
 from mmb.auc.labels import Labels, task_weights
 from mmb.auc.parts.anchor import Anchor
 from mmb.auc.parts.autograd import Gradients, Result, with_gradient
@@ -171,8 +171,7 @@ class Objective(nn.Module):
         """
         self.watch_first_step(model)
         scores = model_scores(model, batch, self.num_tasks)
-        tasks = batch.tasks if isinstance(batch, TaskBatch) else None
-        loss: Tensor = self(scores, batch.labels, tasks, batch.weights, batch.rows)
+        loss: Tensor = self(scores, batch.labels, batch.tasks, batch.weights, batch.rows)
         loss.backward()  # type: ignore[no-untyped-call]
         return {"loss": loss.detach(), **self.loss_parts(), **self.diagnostics()}
 
@@ -394,7 +393,7 @@ def as_objective_class(found: Any, name: str) -> type[Objective]:
 
 def model_scores(model: nn.Module, batch: Batch, num_tasks: int) -> Tensor:
     """Logits of a batch: `[n, m]`, or `[k, r]` of the sampled tasks."""
-    if not isinstance(batch, TaskBatch):
+    if batch.tasks is None:
         return logits_of(model(batch.inputs))
     check_tasks(batch.tasks, num_tasks)
     own: Any = getattr(model, "task_scores", None)
