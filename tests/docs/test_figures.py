@@ -201,6 +201,11 @@ def test_how_far_to_go_from_the_start(monkeypatch):
     shown = "{:.4f} in partial AUC, {:.4f} in average precision and {:.4f} in AUC".format(*gained)
     transfer = (ROOT / "results/transfer/README.md").read_text(encoding="utf-8")
     assert f"the rule of the default gains {shown}" in " ".join(transfer.split())
+    grouped = {name: group for group, sets in module.GROUPS.items() for name in sets}
+    for by_group in (False, True):
+        rows = module.held_out(records, grouped, by_group).values()
+        gained = [statistics.fmean(column) / 1000 for column in zip(*rows, strict=True)]
+        assert "{:.4f}, {:.4f} and {:.4f}".format(*gained) in " ".join(transfer.split())
 
 
 def test_when_it_is_too_early_to_branch(monkeypatch):
