@@ -208,6 +208,29 @@ def test_how_far_to_go_from_the_start(monkeypatch):
         assert "{:.4f}, {:.4f} and {:.4f}".format(*gained) in " ".join(transfer.split())
 
 
+def test_objectives_beside_those_of_libauc(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    module = importlib.import_module("peer_objectives")
+    page = (ROOT / "results/peers/README.md").read_text(encoding="utf-8")
+    records = module.read(module.LOG)
+    assert page.endswith("\n\n".join(module.tables(records)) + "\n")
+    text = " ".join(page.split())
+    ours, peer = (
+        module.gains(module.chosen(module.documented(records)), title)["pauc"]
+        for title in ("PartialAUC", "LibAUC pAUC, SOPA")
+    )
+    for mean_of in (statistics.fmean, statistics.median):
+        for found in (ours, peer):
+            assert f"{mean_of(found.values()) / 1000:.4f}" in text
+    rest = [
+        statistics.fmean(gain for name, gain in found.items() if name != "ring") / 1000
+        for found in (peer, ours)
+    ]
+    assert "the means are {:.4f} and {:.4f}".format(*rest) in text
+    assert f"gains {peer['ring'] / 1000:.3f}, where `PartialAUC` gains {ours['ring'] / 1000:.3f}" in text
+    assert f"on the most tables: {sum(gain > 0 for gain in ours.values())} of {len(ours)}" in text
+
+
 def test_when_it_is_too_early_to_branch(monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     module = importlib.import_module("still_rising")
