@@ -201,6 +201,34 @@ def test_how_far_to_go_from_the_start(monkeypatch):
     shown = "{:.4f} in partial AUC, {:.4f} in average precision and {:.4f} in AUC".format(*gained)
     transfer = (ROOT / "results/transfer/README.md").read_text(encoding="utf-8")
     assert f"the rule of the default gains {shown}" in " ".join(transfer.split())
+    grouped = {name: group for group, sets in module.GROUPS.items() for name in sets}
+    for by_group in (False, True):
+        rows = module.held_out(records, grouped, by_group).values()
+        gained = [statistics.fmean(column) / 1000 for column in zip(*rows, strict=True)]
+        assert "{:.4f}, {:.4f} and {:.4f}".format(*gained) in " ".join(transfer.split())
+
+
+def test_objectives_beside_those_of_libauc(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    module = importlib.import_module("peer_objectives")
+    page = (ROOT / "results/peers/README.md").read_text(encoding="utf-8")
+    records = module.read(module.LOG)
+    assert page.endswith("\n\n".join(module.tables(records)) + "\n")
+    text = " ".join(page.split())
+    ours, peer = (
+        module.gains(module.chosen(module.documented(records)), title)["pauc"]
+        for title in ("PartialAUC", "LibAUC pAUC, SOPA")
+    )
+    for mean_of in (statistics.fmean, statistics.median):
+        for found in (ours, peer):
+            assert f"{mean_of(found.values()) / 1000:.4f}" in text
+    rest = [
+        statistics.fmean(gain for name, gain in found.items() if name != "ring") / 1000
+        for found in (peer, ours)
+    ]
+    assert "the means are {:.4f} and {:.4f}".format(*rest) in text
+    assert f"gains {peer['ring'] / 1000:.3f}, where `PartialAUC` gains {ours['ring'] / 1000:.3f}" in text
+    assert f"on the most tables: {sum(gain > 0 for gain in ours.values())} of {len(ours)}" in text
 
 
 def test_when_it_is_too_early_to_branch(monkeypatch):
