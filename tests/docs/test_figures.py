@@ -315,6 +315,26 @@ def test_costs():
     assert all(f"{cost('PartialAUC')} times" in text for text in (README, SUMMARY))
 
 
+def test_two_way_peers():
+    log = (ROOT / "results/objectives/two_way.txt").read_text(encoding="utf-8")
+    found = json.loads(log.splitlines()[-1])["found"]
+    pairs = ("STACO", "LibAUC tpAUC_CVaR (STACO)"), ("TwoWayPartialAUC", "LibAUC tpAUC_KL (SOTAs)")
+    gains = {
+        name: [
+            [one - other for one, other in zip(rows[ours], rows[theirs], strict=True)]
+            for ours, theirs in pairs
+        ]
+        for name, rows in found.items()
+    }
+    means = {name: sorted(abs(statistics.mean(gain)) for gain in both) for name, both in gains.items()}
+    theirs, mine, _ = (" and ".join(f"{gain:.3f}" for gain in both) for both in means.values())
+    assert f"theirs are {theirs} better, on one ours are {mine} better" in SUMMARY
+    lost, won, even = gains.values()
+    assert all(statistics.mean(gain) < 0 for gain in lost)
+    assert all(statistics.mean(gain) > 0 for gain in won)
+    assert all(abs(statistics.mean(gain)) < statistics.stdev(gain) / len(gain) ** 0.5 for gain in even)
+
+
 def test_reliability():
     page = " ".join((ROOT / "docs/reliability.md").read_text(encoding="utf-8").split())
     faults, more, lost = (
