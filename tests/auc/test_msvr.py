@@ -147,6 +147,18 @@ def test_it_resumes_bit_for_bit_and_refuses_scores_alone():
         auc.MSVRAveragePrecision(data.labels, data.model, gamma=-1.0)
 
 
+def test_one_task_may_have_plain_vectors_of_scores():
+    data = make_data(tasks=1)
+    column, plain = nn.Linear(4, 1).double(), nn.Sequential(nn.Linear(4, 1), nn.Flatten(0)).double()
+    plain[0].load_state_dict(column.state_dict())
+    objectives = [auc.MSVRAveragePrecision(data.labels, model).double() for model in (column, plain)]
+    steps = [
+        moved(one, model, [data.dense()] * 3) for one, model in zip(objectives, (column, plain), strict=True)
+    ]
+    for ours, theirs in zip(*steps, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
+
+
 def test_another_model_is_refused_and_nothing_changes():
     data = make_data()
     objective = auc.MSVRAveragePrecision(data.labels, data.model).double()

@@ -96,7 +96,8 @@ class MSVRAveragePrecision(AveragePrecision):
         scores = model_scores(model, batch, self.num_tasks)
         entries = self.entries(scores, batch.labels, tasks, batch.weights, batch.rows)
         with torch.no_grad():
-            before = (before if tasks is None else before.T).to(entries.logits.dtype)
+            before = before.reshape(entries.logits.shape) if tasks is None else before.T
+            before = before.to(entries.logits.dtype)
             # where these are no numbers to compute with, nothing counts as changed
             usable = before.abs() <= score_limit(before.dtype)
             self._before = torch.where(usable, before, entries.logits)
