@@ -190,9 +190,14 @@ def read_columnar(path: Path, parquet: bool, columns: Collection[str] | None) ->
         source = _pl.scan_parquet(path, glob=False) if parquet else _pl.scan_ipc(path)
         schema = source.collect_schema()
         wanted = [name for name in schema if columns is None or name in columns]
+        rows, read = source.select(_pl.len()).collect().item(), 0
         source = source.select(wanted)
         batches = source.collect_batches(chunk_size=_ROWS, maintain_order=True)
-        yield from _numbered(path, chain([source.head(0).collect()], batches))
+        for table in _numbered(path, chain([source.head(0).collect()], batches)):
+            yield table
+            read += len(table)
+        if read != rows:  # polars may stop at damage without an error
+            raise _pl.exceptions.ComputeError(f"only {read} of its {rows} rows")
 
 
 def read_stream(path: Path, columns: Collection[str] | None) -> Iterator[Table]:
