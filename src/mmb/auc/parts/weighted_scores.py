@@ -59,7 +59,7 @@ class WeightedScores:
         )
 
     def gather(self, state: Tensor) -> Tensor:
-        """A copy of the state of the tasks here: `[k, ...]` out of `[m, ...]`, detached, as precise as scores."""
+        """A detached copy of the state of the tasks here, `[k, ...]` out of `[m, ...]`, in logits' dtype."""
         state = state.detach() if state.requires_grad else state
         found = state if self.tasks is None else state.index_select(0, self.tasks)
         found = found.to(self.logits.dtype)
