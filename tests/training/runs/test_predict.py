@@ -422,3 +422,18 @@ def test_tabs_separate_cells_where_the_name_says_so(own_table, tmp_path):
     predict_file(run, path, tmp_path / "out.csv")
     predict_file(run, path, tmp_path / "out.tsv")
     assert (tmp_path / "out.tsv").read_text().replace("\t", ",") == (tmp_path / "out.csv").read_text()
+
+
+def test_rows_without_a_finite_score_are_flagged(run, tmp_path, monkeypatch):
+    def logits(self, inputs):
+        found = torch.zeros(len(inputs), 4)
+        found[1, 2] = torch.nan
+        return found
+
+    monkeypatch.setattr(Predictor, "logits", logits)
+    write_rows(tmp_path / "new.csv", torch.zeros(3, 8))
+    assert predict_file(run, tmp_path / "new.csv", tmp_path / "out.csv")["unusable"] == 1
+    rows = read_rows(tmp_path / "out.csv")
+    assert [row["usable"] for row in rows] == ["1", "0", "1"]
+    assert "finite" in rows[1]["problem"]
+    assert rows[1]["task_2"] == rows[1]["task_2:decision"] == ""

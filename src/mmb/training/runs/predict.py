@@ -24,6 +24,7 @@ from mmb.training.runs.validation_scores import ValidationScores
 
 _FACTS = ("task_names", "max_fpr", "thresholds", "model", "encoder")
 _CONFIDENCE = 0.95
+_NO_SCORE = "the model gives it no finite score: its inputs may be too large, or not numbers"
 
 
 @dataclass
@@ -125,7 +126,13 @@ class AveragedRuns:
         return torch.stack(odds).mean(0)
 
     def batches(self, source: Path) -> Iterator[tuple[NewRows, Tensor]]:
-        """Rows of a file, some at a time, and their scores."""
+        """Rows of a file, some at a time, and their scores; that a score is not finite is a problem."""
+        for batch, scores in self._scored(source):
+            fine = (scores.isfinite() | ~torch.tensor(self.trained)).all(1).tolist()
+            texts = zip(batch.problems, fine, strict=True)
+            yield batch._replace(problems=[text or (not ok) * _NO_SCORE for text, ok in texts]), scores
+
+    def _scored(self, source: Path) -> Iterator[tuple[NewRows, Tensor]]:
         encoders = [one.encoder for one in self.predictors]
         if encoders.count(encoders[0]) == len(encoders):  # one reads for all
             for batch in _read(encoders[0], source):
@@ -174,6 +181,10 @@ def _read(encoder: dict[str, Any] | None, source: Path) -> Iterator[NewRows]:
     except ValueError as error:
         raise RunError(f"the run's way to read new files cannot be opened: {error}") from error
     for batch in found.batches(source):
+        if not isinstance(batch, NewRows):
+            raise RunError(
+                f"the encoder {encoder['kind']} gave a {type(batch).__name__}, expected a mmb.data.NewRows"
+            )
         cells = [len(column) for column in batch.columns.values()]
         if len({len(batch.inputs), len(batch.problems), *cells}) > 1:
             raise RunError(
