@@ -273,3 +273,14 @@ def test_no_rows_of_a_damaged_file_are_left_out(tmp_path, monkeypatch):
     assert len(next(batches)) == 200
     with pytest.raises(DamagedDataError, match="only 200 of its 300 rows"):
         next(batches)
+
+
+def test_text_on_which_polars_gives_up_is_read_line_by_line(tmp_path, monkeypatch):
+    def panic(*_, **__):  # as where it may open no more files
+        raise polars.exceptions.PanicException("Too many open files")
+
+    path = tmp_path / "t.csv"
+    path.write_text(TABLE)
+    monkeypatch.setattr(polars, "read_csv", panic)
+    ages = torch.cat([batch.numbers("age") for batch in read_batches(path)])
+    assert ages[::2].tolist() == [1.5, -2000]

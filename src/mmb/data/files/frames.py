@@ -20,6 +20,7 @@ from mmb.data.files.delimited_text import read_lines, separator_of
 from mmb.data.files.table import GAP, Names, Table, as_names, number
 
 _pl = require("polars", extra="table")
+_FAILED = (_pl.exceptions.PolarsError, _pl.exceptions.PanicException)  # the second is no Exception
 _BLOCK = 1 << 24  # bytes of text read at a time
 _FIRST_BLOCK = 1 << 18  # which is often all that is looked at
 _SMALL_BLOCK = 1 << 21  # where cells are kept as text, which takes many times as much memory
@@ -176,7 +177,7 @@ class BlockReader:
                     null_values=blank,
                     decimal_comma=commas,
                 )
-            except _pl.exceptions.PolarsError:  # a cell that is not a number, or a line with more cells
+            except _FAILED:  # a cell that is not a number, a line with more cells, no more open files
                 continue
             self._blank = blank
             commas = self._separator == ";"
@@ -229,6 +230,6 @@ def _numbered(path: Path, frames: Iterable[Any]) -> Iterator[Table]:
 def _reading(path: Path) -> Iterator[None]:
     try:
         yield
-    except (_pl.exceptions.PolarsError, _pl.exceptions.PanicException, OSError) as error:
+    except (*_FAILED, OSError) as error:
         problem = f"it cannot be read ({str(error).splitlines()[0]})"
         raise DamagedDataError(path, problem, "write the file again") from error
