@@ -108,7 +108,7 @@ class RowFunction:
 
 def _check_divided(parts: Mapping[str, Tensor]) -> None:
     """Refuse a row that is in two parts, or in one twice."""
-    rows, counts = torch.cat([rows.flatten() for rows in parts.values()]).unique(return_counts=True)
+    rows, counts = torch.unique(torch.cat([own.flatten() for own in parts.values()]), return_counts=True)
     if bool((counts > 1).any()):
         row = int(rows[counts > 1][0])
         places = [part for part, own in parts.items() for _ in range(int((own == row).sum()))]
