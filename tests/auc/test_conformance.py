@@ -189,6 +189,16 @@ def test_low_precision_scores_are_computed_in_state_precision(name):
     assert torch.equal(loss.detach(), exact)
 
 
+def test_double_scores_are_computed_in_double_precision(name):
+    data = make_data(dtype=torch.float32)
+    objective, batch = make(name, data), data.dense()
+    scores = data.model(batch.inputs).detach().double().requires_grad_()
+    loss = objective(scores, batch.labels, rows=batch.rows)
+    loss.backward()
+    assert loss.dtype == scores.grad.dtype == torch.float64
+    assert all(one.dtype == torch.float32 for one in objective.state_dict().values())
+
+
 def test_eval_mode_leaves_state_alone(name):
     data = make_data()
     objective = make(name, data)

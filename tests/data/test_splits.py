@@ -14,6 +14,20 @@ def test_every_stratum_is_divided_by_the_fractions():
     assert sorted(torch.cat(list(split.values())).tolist()) == list(range(100))
 
 
+def test_many_strata_of_few_rows_are_divided_by_the_fractions_together():
+    strata = torch.arange(1000) // 2
+    split = stratified_split(strata, (0.8, 0.1, 0.1), torch.Generator().manual_seed(0))
+    assert [len(rows) for rows in split.values()] == pytest.approx([800, 100, 100], abs=5)
+    folds = [split_rows(600, (1, 0, 0), 0, labels=torch.eye(600), folds=5, fold=k)["test"] for k in range(5)]
+    assert [len(rows) for rows in folds] == pytest.approx([120] * 5, abs=5)
+
+
+def test_no_part_is_empty_because_every_group_has_the_last_positive_of_a_task():
+    groups, labels = torch.arange(40) % 3, torch.eye(40)
+    split = split_rows(40, (0.8, 0.1, 0.1), 0, labels=labels, groups=groups)
+    assert all(len(rows) for rows in split.values())
+
+
 def test_the_seed_decides():
     first, again, other = (
         random_split(30, (0.5, 0.25, 0.25), torch.Generator().manual_seed(s)) for s in (0, 0, 1)

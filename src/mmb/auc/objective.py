@@ -213,7 +213,7 @@ class Objective(nn.Module):
             task_weight = task_weight if weights is None else task_weight * weights.squeeze(1)
         negative_mass = negative.sum(0)
         sampled = (positive.sum(0) + negative_mass > 0) & (task_weight > 0)
-        scale = sampled * (task_weight / count)
+        scale = sampled * (task_weight / count).to(scores.dtype)
         return WeightedScores(scores, positive, negative, negative_mass, scale, sampled, tasks, rows, broken)
 
     def watch_first_step(self, model: nn.Module) -> None:
