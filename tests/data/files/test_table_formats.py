@@ -173,6 +173,16 @@ def test_an_arrow_stream_may_have_no_rows_and_may_be_cut_short(tmp_path):
         list(read_batches(path))
 
 
+@pytest.mark.parametrize("name", ["t.parquet", "t.arrow"])
+def test_rows_that_polars_does_not_reach_are_missed(tmp_path, monkeypatch, name):
+    """Where it panics in a damaged file, its batches end as if there were no more rows."""
+    frame = polars.DataFrame({"k": [1, 2, 3]})
+    (frame.write_parquet if "parquet" in name else frame.write_ipc)(tmp_path / name)
+    monkeypatch.setattr(polars.LazyFrame, "collect_batches", lambda *_, **__: iter([frame.head(2)]))
+    with pytest.raises(DamagedDataError, match=r"only 2 of its 3 rows"):
+        list(read_batches(tmp_path / name))
+
+
 def test_what_is_not_a_table_is_refused_by_what_it_is(tmp_path):
     path = tmp_path / "t.csv"
     path.write_bytes(b"PK\x03\x04rest")

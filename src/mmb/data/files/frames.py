@@ -190,9 +190,15 @@ def read_columnar(path: Path, parquet: bool, columns: Collection[str] | None) ->
         source = _pl.scan_parquet(path, glob=False) if parquet else _pl.scan_ipc(path)
         schema = source.collect_schema()
         wanted = [name for name in schema if columns is None or name in columns]
+        rows = source.select(_pl.len()).collect().item()
         source = source.select(wanted)
         batches = source.collect_batches(chunk_size=_ROWS, maintain_order=True)
-        yield from _numbered(path, chain([source.head(0).collect()], batches))
+        count = 0
+        for table in _numbered(path, chain([source.head(0).collect()], batches)):
+            count += len(table)
+            yield table
+        if count < rows:  # batches end without an error where polars panics
+            raise DamagedDataError(path, f"only {count} of its {rows} rows can be read", "write the file again")
 
 
 def read_stream(path: Path, columns: Collection[str] | None) -> Iterator[Table]:
