@@ -103,7 +103,9 @@ def says(path: Path, kind: str, positive: bool) -> dict | None:
             return None
         found = {name: [row[place] for row in rows] for place, name in enumerate(header)}
         for name in ("sick", "old"):
-            found[name] = [(_chosen if positive else _label)(cell) for cell in found[name]]
+            commas = separator == ";" and not positive  # 1,0 is a number
+            cells = [cell.replace(",", ".", 1) if commas else cell for cell in found[name]]
+            found[name] = [(_chosen if positive else _label)(cell) for cell in cells]
         return {**found, "separator": separator}
     except Exception:  # whatever is wrong with it
         return None
@@ -200,7 +202,7 @@ class Mutations:
         if "time" in split:
             commas = expected["separator"] == ";"
             cells = [cell.replace(",", ".") if commas else cell for cell in expected["x"]]
-            times = [[float(cells[row]) for row in rows] for rows in parts]
+            times = [[float(cells[row].strip()) for row in rows] for rows in parts]
             assert all(max(one) < min(other) for one, other in pairwise(times)), "time goes back"
         return "read"
 

@@ -89,7 +89,7 @@ def test_what_is_wrong_is_named_with_what_is_near(override, message):
         ("training.max_fpr=2", "more than 0 and at most 1, got 2.0"),
         ("optimizer.clip=0", "a positive number up to 1e.30, got 0.0"),
         ("optimizer.lr=-1", "a number from 0 to 1e.30, got -1.0"),
-        ("optimizer.lr=1e99", "a number from 0 to 1e.30, got 1e+99"),
+        ("optimizer.lr=1e99", "a number from 0 to 1e.30, got 1e.99"),
         ("optimizer.betas=[0.9, 1]", "at least 0 and less than 1, got"),
         ("sampler.tasks_per_step=0", "at least 1, got 0"),
     ],
