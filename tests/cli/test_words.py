@@ -196,6 +196,7 @@ def test_a_run_nearby_is_named(folder):
         ("export t.csv", "is a file"),
         ("train nowhere.csv --labels a", "no file nowhere.csv"),
         ("train T2.csv --labels a", "did you mean t.csv"),
+        ("data describe nowhere.csv", "no file nowhere.csv"),
         ("train nowhere.yaml", "no recipe nowhere.yaml"),
     ):
         with pytest.raises(UsageError) as error:

@@ -259,7 +259,7 @@ def check_files(options: argparse.Namespace) -> None:
         raise UsageError(f"there is no recipe {options.recipe}")
     for word in getattr(options, "overrides", []):
         key, _, value = word.partition("=")
-        if key == "data.path" and is_table(Path(value)) and not Path(value).exists():
+        if key in ("data.path", "path") and is_table(Path(value)) and not Path(value).exists():
             raise UsageError(
                 f"data.path: there is no file {value} (from {Path.cwd()}){nearest_file(Path(value))}"
             )

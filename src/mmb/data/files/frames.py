@@ -198,7 +198,8 @@ def read_columnar(path: Path, parquet: bool, columns: Collection[str] | None) ->
             count += len(table)
             yield table
         if count < rows:  # batches end without an error where polars panics
-            raise DamagedDataError(path, f"only {count} of its {rows} rows can be read", "write the file again")
+            problem = f"only {count} of its {rows} rows can be read"
+            raise DamagedDataError(path, problem, "write the file again")
 
 
 def read_stream(path: Path, columns: Collection[str] | None) -> Iterator[Table]:

@@ -218,7 +218,7 @@ class ColumnEncoder:
             yield NewRows(cells, inputs, problems, self._unseen(table))
 
     def refuse_unreadable(self, table: Table) -> None:
-        """Raise an error that names the first rows that cannot be encoded, and what is wrong, if there are."""
+        """Raise an error that names the rows that cannot be encoded, if there are any, and what is wrong."""
         _, readable = self._encode(table)
         bad = ~readable.all(1)
         if bool(bad.any()):
