@@ -199,6 +199,19 @@ def test_rows_are_united_also_by_way_of_others():
     assert united(groups, None) is groups
 
 
+@pytest.mark.parametrize(("options", "parts"), [({}, 3), ({"folds": 5}, 5), ({"own": ["valid"]}, 2)])
+def test_too_few_groups_are_refused(options, parts):
+    table, labels = _columns("a.csv", site=torch.arange(12) // 3), torch.zeros(12, 1, dtype=torch.int8)
+    copies = torch.tensor([0, 1, 2, 1, 4, 5, 2, 7, 8, 7, 10, 11])  # joins all sites
+    sizes = [9, 3] if "own" in options else None
+    few = rf"a\.csv: its rows form {4 if 'folds' in options else 1} groups by 'site', too few for {parts} "
+    together = None if "folds" in options else copies[:9].repeat(2)[:12] if "own" in options else copies
+    with pytest.raises(TableError, match=few):
+        choose_split(
+            table, labels, (0.6, 0.2, 0.2), 0, group="site", sizes=sizes, together=together, **options
+        )
+
+
 def test_a_fold_without_folds_is_refused():
     table = _columns("a.csv", x=torch.arange(9))
     with pytest.raises(ValueError, match=r"fold: got 3 without folds"):

@@ -262,6 +262,8 @@ def choose_split(
     if own:
         left = [0.0 if part in own else share for part, share in zip(SPLITS, shares, strict=True)]
         shares = check_fractions([share / sum(left) for share in left])
+    if group is not None and units is not None:
+        _refuse_too_few(table, group, units[:rows], folds or sum(share > 0 for share in shares))
     if by_scaffold and units is not None and not folds:
         parts = grouped_split(units[:rows], shares)
     else:
@@ -292,6 +294,18 @@ def _groups(table: Table, name: str) -> Tensor:
         return codes
     places: dict[str, int] = {}  # one file may have 7, and another 7.0
     return torch.tensor([places.setdefault(n.removesuffix(".0"), len(places)) for n in names])[codes]
+
+
+def _refuse_too_few(table: Table, name: str, units: Tensor, parts: int) -> None:
+    """Refuse rows of which fewer groups than parts are left, also since copies put groups together."""
+    count = len(units.unique())
+    if count < parts:
+        raise TableError(
+            table.path,
+            f"its rows form {count} groups by {name!r}, too few for {parts} parts (rows of the same molecule "
+            "put their groups together)",
+            f"leave out data.group={name}, or name another column (data.group=NAME)",
+        )
 
 
 def _refuse_divided(table: Table, name: str, groups: Tensor, sizes: Sequence[int]) -> None:
