@@ -298,7 +298,7 @@ def _groups(table: Table, name: str) -> Tensor:
 
 def _refuse_too_few(table: Table, name: str, units: Tensor, parts: int) -> None:
     """Refuse rows of which fewer groups than parts are left, also since copies put groups together."""
-    count = len(units.unique())
+    count = len(torch.unique(units))
     if count < parts:
         raise TableError(
             table.path,
