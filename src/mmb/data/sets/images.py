@@ -33,6 +33,7 @@ from mmb.data.inputs.label_columns import (
     choose_labels,
     choose_split,
     find_columns,
+    find_owners,
     name_list,
     own_parts,
     read_labels,
@@ -191,6 +192,7 @@ def load(
             "size": size,
             "unusable_rows": torch.nonzero(~usable).squeeze(1).tolist(),
             "left_out": left_out,
+            "owners": find_owners(table, left_out),
         },
     )
 

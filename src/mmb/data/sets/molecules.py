@@ -32,6 +32,7 @@ from mmb.data.inputs.label_columns import (
     choose_labels,
     choose_split,
     find_columns,
+    find_owners,
     name_list,
     own_parts,
     split_facts,
@@ -70,6 +71,7 @@ class _Prepared(NamedTuple):
     table: TextTable  # all files, one below the other
     sizes: list[int]  # rows of each file
     left_out: dict[str, str]  # columns that are no labels, with the reason
+    owners: dict[str, int]  # those of them that may say whom a row belongs to
 
 
 def _prepare(
@@ -97,7 +99,7 @@ def _prepare(
     folder = root / "molecules" / hashlib.sha256(key.encode()).hexdigest()[:16]
     if not cache.is_intact(folder):
         build_cache(folder, table, smiles, tasks, featurizer, workers, progress, positive)
-    return _Prepared(folder, table, [len(one) for one in tables], left_out)
+    return _Prepared(folder, table, [len(one) for one in tables], left_out, find_owners(head, left_out))
 
 
 def load(
@@ -154,7 +156,8 @@ def load(
     own = own_parts(valid_path, test_path)
     others = {"split_column": split_column, "group": group, "time": time}
     featurizer = Featurizer(features, radius, bits, strict=True, scaffolds=True)
-    folder, table, sizes, left_out = _prepare(root, paths, smiles, labels, positive, drop, others, featurizer)
+    prepared = _prepare(root, paths, smiles, labels, positive, drop, others, featurizer)
+    folder, table, sizes, left_out, owners = prepared
     tensors, facts = cache.read(folder)
     usable = usable_rows("molecules", tensors, facts)
     canonical, scaffolds = (tensors[kind][usable].long() for kind in ("canonical", "scaffold"))
@@ -179,7 +182,9 @@ def load(
     facts = split_facts(table, kind, split_column=split_column, time=time, own=own)
     if split_column or own:
         facts["repeated_rows"] = _repeated(dataset.split, tensors["canonical"])
-    return replace(dataset, details={**dataset.details, **facts, "seed": seed, "left_out": left_out})
+    return replace(
+        dataset, details={**dataset.details, **facts, "seed": seed, "left_out": left_out, "owners": owners}
+    )
 
 
 def _usable_sizes(paths: Sequence[Path], sizes: Sequence[int], usable: Tensor) -> list[int]:
