@@ -251,6 +251,12 @@ def test_blocks_and_lines_agree_on_odd_text(tmp_path, monkeypatch):
     assert seen == {"TextTable", "FrameTable"}
 
 
+def test_rows_that_end_in_carriage_returns_beside_the_header_are_read(tmp_path):
+    (tmp_path / "t.csv").write_bytes(b"a,b\r1,2\n3,4\r5,6\n")
+    (batch,) = read_batches(tmp_path / "t.csv")
+    assert batch.cells("a") == ["1", "3", "5"]
+
+
 def test_durations_are_seconds_and_what_is_nested_is_left_out(tmp_path, monkeypatch):
     monkeypatch.setenv("MMB_DATA", str(tmp_path / "root"))
     path = tmp_path / "t.parquet"

@@ -110,7 +110,7 @@ def read_text(
     """
     head = file.readline()
     header = next(iter(read_lines(path, [head])), None) if head.strip() and b'"' not in head else None
-    if header is None:
+    if header is None or len(header):  # rows in its first line, which end in a carriage return
         yield from read_lines(path, chain([head], file), rows=_ROWS)
         return
     names, separator = header.column_names, separator_of(path, head.decode("utf-8-sig"))
