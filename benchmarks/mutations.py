@@ -1,8 +1,9 @@
 """Does a mutation of a valid table or recipe end in a traceback, or in a label that the table does not have?
 
 The cases are those of `tests/table_mutations.py`: cells, rows and bytes of tables in all formats, and keys,
-values and bytes of recipes. Each is refused with a message, or read; what is read is compared with the labels
-that a plain reading gives.
+values and bytes of recipes. Each is refused with a message, or read. What is read is compared with the labels
+that a plain reading gives, and no split of it leaks; rows to score get the inputs that their cells say; and
+a recipe that is not refused is trained, if it is short.
 
     python benchmarks/mutations.py --cases 5000
 """

@@ -536,6 +536,15 @@ def test_a_task_without_positives_has_no_noise():
     )
 
 
+def test_without_rows_jackknife_has_nothing_to_tell():
+    def nothing(scores, labels):
+        return torch.full((scores.shape[1],), math.nan)
+
+    values = soup.jackknife(nothing, torch.zeros(0, 2), torch.zeros(0, 2))
+    assert values.shape == (20,)
+    assert values.isnan().all()
+
+
 @pytest.mark.parametrize(("shape", "folds", "message"), [((3, 2), 20, "shape"), ((4, 2), 1, "folds")])
 def test_arguments_of_jackknife_are_checked(shape, folds, message):
     with pytest.raises(ValueError, match=message):

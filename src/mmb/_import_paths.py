@@ -1,9 +1,11 @@
 """Objects by import path, `package.module:name`: the parts that a recipe takes from a user's own code."""
 
+import hashlib
 import importlib
 import importlib.metadata
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 
@@ -46,10 +48,20 @@ def from_import_path(path: str) -> Any:
 
 
 def version_at(path: str) -> str | None:
-    """The version of the package that an import path is in, if it states one."""
-    package = path.partition(":")[0].partition(".")[0]
+    """The version of the package that an import path is in; the checksum of its module if none is stated."""
+    module = path.partition(":")[0]
+    package = module.partition(".")[0]
     stated = getattr(sys.modules.get(package), "__version__", None)
     try:
         return str(stated) if stated is not None else importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
+        return _source_checksum(module)
+
+
+def _source_checksum(module: str) -> str | None:
+    """The start of the SHA-256 of a module's file, None if it has none."""
+    file = getattr(sys.modules.get(module), "__file__", None)
+    try:
+        return f"sha256:{hashlib.sha256(Path(file).read_bytes()).hexdigest()[:12]}" if file else None
+    except OSError:
         return None

@@ -213,15 +213,20 @@ def test_a_run_that_could_not_start_leaves_no_folder(call, tmp_path):
     assert (tmp_path / "here" / "result.json").exists()
 
 
-def test_errors_for_machines_are_json_and_debug_shows_where(call):
+def test_errors_for_machines_are_json_and_debug_shows_where(call, tmp_path):
     code, out, _ = call("resume", "nowhere", "--json")
     assert code == 2
     assert "no run" in json.loads(out)["error"]
     code, out, _ = call("data", "describe", "csv", "path=nowhere.csv", "labels=y", "--json")
-    assert code == 1
+    assert code == 2
     assert "nowhere.csv" in json.loads(out)["error"]
-    with pytest.raises(Exception, match=r"nowhere\.csv"):
-        call("data", "describe", "csv", "path=nowhere.csv", "labels=y", "--debug")
+    (tmp_path / "empty.csv").touch()
+    words = ("data", "describe", "csv", f"path={tmp_path / 'empty.csv'}", "labels=y")
+    code, out, _ = call(*words, "--json")
+    assert code == 1
+    assert "empty.csv" in json.loads(out)["error"]
+    with pytest.raises(Exception, match=r"empty\.csv"):
+        call(*words, "--debug")
 
 
 def test_of_many_processes_one_answers_with_json(call, monkeypatch):

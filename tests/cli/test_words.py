@@ -90,6 +90,11 @@ def test_the_table_is_that_of_the_library():
         ("compare digits --methods ce,pauc --lr 1", {"data": "digits", "overrides": ["optimizer.lr=1"]}),
         ("train sampler.kind=own:Mine sampler.width=3 digits", {"data": "digits"}),
         ("train data.name=digits method=ce", {"data": None, "method": None}),
+        ("train own:load own:Loss", {"data": "own:load", "method": "own:Loss"}),
+        ("train own:Loss digits", {"data": "digits", "method": "own:Loss"}),
+        ("train data.name=own:load own:Loss", {"data": None, "method": "own:Loss"}),
+        ("train r.yaml own:Loss", {"data": None, "method": "own:Loss"}),
+        ("compare own:load --methods ce,own:Loss", {"data": "own:load", "methods": "ce,own:Loss"}),
         ("data digits", {"action": "describe", "name": "digits"}),
         ("data", {"action": "list", "name": None}),
         (
@@ -131,6 +136,7 @@ def test_it_works(words, expected):
         ("train digits data.path=x", "there is no key 'data.path'"),
         ("train --data my_project.data", "my_project.data:NAME"),
         ("train digits pauk", "'pauc'"),
+        ("train digits pauc own:Net", "model.name=own:Net"),
         ("train t.csv", "id, age, sick"),
         ("data describe t.csv", "--labels"),
         ("data describe table path=two.csv", "--labels sick,dead"),
@@ -190,6 +196,7 @@ def test_a_run_nearby_is_named(folder):
         ("export t.csv", "is a file"),
         ("train nowhere.csv --labels a", "no file nowhere.csv"),
         ("train T2.csv --labels a", "did you mean t.csv"),
+        ("data describe nowhere.csv", "no file nowhere.csv"),
         ("train nowhere.yaml", "no recipe nowhere.yaml"),
     ):
         with pytest.raises(UsageError) as error:

@@ -67,69 +67,17 @@ def test_advice_has_keys_of_recipes_and_large_inputs_are_not_read(tmp_path):
     assert find_problems(replace(copies, inputs=Untouched()), most=0) == []
 
 
-def test_columns_that_say_whom_a_row_belongs_to_are_found(tmp_path):
-    path = tmp_path / "t.csv"
-    draw = torch.Generator().manual_seed(0)
-    x = torch.randn(200, generator=draw).tolist()
-    rows = [f"{100 + k // 4},P{k // 4},{k // 4},{x[k]:.4f},{k % 2}" for k in range(200)]
-    path.write_text("patient_id,subject,city,x,y\n" + "\n".join(rows) + "\n")
-    found = find_problems(mmb.data.load("table", path=path, labels="y"), "data.")
-    assert ["data.group=patient_id" in text or "data.group=subject" in text for text in found] == [True, True]
-    assert "50 values in 200 rows" in found[0]
-    options = {"group": "patient_id", "drop": "subject"}
-    assert find_problems(mmb.data.load("table", path=path, labels="y", **options)) == []
+def test_columns_that_may_divide_patients_are_named_where_they_are_no_inputs(tmp_path):
+    names = [f"{'C' * (k + 1)}O" for k in range(60)]
+    rows = "".join(f"{name},{k % 2},P{k // 2},n{k // 2}\n" for k, name in enumerate(names))
+    (tmp_path / "m.csv").write_text(f"smiles,y,patient_id,note\n{rows}")
+    options = {"path": tmp_path / "m.csv", "features": "fingerprint", "bits": 8, "split": "random"}
 
+    def found(**more):
+        dataset = mmb.data.load("molecules", tmp_path, **options, **more)
+        return [text for text in find_problems(dataset, "data.") if text.startswith("column")]
 
-def test_rows_are_named_as_in_their_own_file(tmp_path, monkeypatch):
-    train, valid = tmp_path / "t.csv", tmp_path / "v.csv"
-    draw = torch.Generator().manual_seed(0)
-    x = torch.randn(400, generator=draw).tolist()
-    train.write_text("x,y\n" + "".join(f"{value},{k % 2}\n" for k, value in enumerate(x)))
-    valid.write_text(f"x,y\n0.5,1\n{x[3]},0\n0.25,0\n")
-    for small in (1 << 24, -1):  # in memory, and prepared
-        monkeypatch.setattr("mmb.data.sets.table._SMALL", small)
-        data = mmb.data.load("table", tmp_path, path=train, valid_path=valid, labels="y", fractions=(1, 0, 0))
-        found = find_problems(data, "data.")
-        assert "no test rows" in found[0]
-        assert len(found) == 2
-        assert "1 of 3 valid rows" in found[1]
-        assert "(rows 2 of v.csv)" in found[1]
-        assert "group" not in found[1]
-
-
-def test_parts_without_rows_are_named(tmp_path):
-    draw = torch.Generator().manual_seed(0)
-    rows = [
-        f"{k % 12},{x:.5f},{k % 7},{k % 2}" for k, x in enumerate(torch.randn(200, generator=draw).tolist())
-    ]
-    _table(tmp_path / "t.csv", rows)
-    data = mmb.data.load("table", path=tmp_path / "t.csv", labels="y", fractions=(0.5, 0.5, 0))
-    (problem,) = find_problems(data)
-    assert "no test rows" in problem
-
-
-def test_stratification_is_advised_where_it_helps_alone(tmp_path):
-    path = tmp_path / "t.csv"
-    draw = torch.Generator().manual_seed(0)
-    cells = torch.randn(100, generator=draw).tolist()
-    lines = [
-        f"{x:.5f},1,{int(k in (0, 1, 2, 50))},{k % 2},{'train' if k < 60 else 'test'}"
-        for k, x in enumerate(cells)
-    ]
-    path.write_text("x,all,few,half,part\n" + "\n".join(lines) + "\n")
-
-    def problems(labels, **options):
-        options = {"split_column": None, "drop": "part", **options}
-        return [
-            text
-            for text in find_problems(mmb.data.load("table", path=path, labels=labels, **options))
-            if "tasks" in text
-        ]
-
-    assert not any("stratified" in text for text in problems("all,half"))
-    assert len(problems("all,half")) == 3
-    assert any("split=stratified" in text for text in problems("few,half"))
-    assert problems("few,half", split="stratified") == []
-    given = problems("few,half", drop="all", split_column="part")
-    assert given
-    assert not any("stratified" in text for text in given)
+    (only,) = found()
+    assert "'patient_id' has 30 values" in only
+    assert "data.group=patient_id" in only
+    assert found(group="patient_id") == []

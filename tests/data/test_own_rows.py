@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data import Dataset as TorchDataset
 
 from mmb.data import make_dataset
@@ -36,6 +37,7 @@ SHUFFLED = torch.randperm(20, generator=torch.Generator().manual_seed(0)).tolist
         INPUTS.tolist(),
         list(INPUTS),
         list(INPUTS.double().numpy()),
+        TensorDataset(INPUTS),
         lambda rows: INPUTS[rows],
         lambda rows: INPUTS[rows].double().numpy(),
     ],
@@ -112,6 +114,7 @@ def test_every_part_has_positives_of_rare_tasks():
         ((INPUTS, LABELS[:5]), ValueError, "20 rows.*5"),
         ((INPUTS,), ValueError, "labels.*None.*Tensor"),
         ((3, LABELS), TypeError, "inputs.*int"),
+        ((DataLoader(Pairs()),), TypeError, r"inputs.*DataLoader.*\.dataset"),
         ((INPUTS, LABELS + 1), ValueError, "labels"),
         ((Pairs(), LABELS), ValueError, "labels.*pairs"),
         (({"x": INPUTS, "y": INPUTS[:5]}, LABELS), ValueError, "inputs.*20.*5"),

@@ -49,6 +49,19 @@ def test_names_are_asked_for_again():
         model.fit(frame.assign(city=[f"c{k}" for k in range(len(frame))]), y)
 
 
+@pytest.mark.parametrize("frame_of", [pd.DataFrame, pl.DataFrame])
+def test_cells_of_another_kind_are_named_by_their_column(frame_of):
+    columns, y = _columns()
+    columns["day"] = columns["day"].strftime("%Y-%m-%d").to_numpy().astype(object)
+    model = MultiTaskAUCClassifier(**TINY).fit(frame_of(columns), y)
+    days = columns["day"].copy()
+    days[7] = "soon"
+    with pytest.raises(ValueError, match=r"X: 1 row has .*'day': 'soon' is not a date.*\[8\]"):
+        model.predict(frame_of({**columns, "day": days}))
+    with pytest.raises(ValueError, match=r"X: column 'x' has numbers in `fit`"):
+        model.predict(frame_of({**columns, "x": ["a"] * len(y)}))
+
+
 def test_columns_of_the_same_name_are_refused():
     columns, y = _columns()
     frame = pd.DataFrame(columns)

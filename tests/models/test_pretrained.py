@@ -151,8 +151,17 @@ def test_a_file_for_another_network_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"missing.*: conv1.weight.*unexpected.*: features.conv0"):
         resnet18(num_tasks=2, weights=path)
     torch.save(weights_of(torchvision_resnet18()), path)
-    with pytest.raises(ValueError, match=r"conv1.weight.*\[64, 3, 7, 7\].*\[64, 3, 3, 3\]"):
+    with pytest.raises(ValueError, match=r"conv1.weight.*\[64, 3, 7, 7\].*\[64, 3, 3, 3\]") as refusal:
         resnet18(num_tasks=2, stem="cifar", weights=path)
+    assert "begin with" not in str(refusal.value)  # its names are right
+
+
+@pytest.mark.parametrize("make", [resnet18, densenet121])
+def test_the_weights_of_a_whole_network_of_this_package_are_taken(make, tmp_path):
+    source, path = make(num_tasks=5), tmp_path / "weights.safetensors"
+    save_file(source.state_dict(), path)
+    found = make(num_tasks=2, weights=path).encoder.state_dict()
+    assert all(torch.equal(value, found[name]) for name, value in source.encoder.state_dict().items())
 
 
 def load(path):

@@ -7,10 +7,11 @@ import pytest
 import torch
 from torch import nn
 
+import own_parts
 from mmb.data import make_dataset
 from mmb.data.sets import synthetic
 from mmb.models import mlp
-from mmb.training import Observer, Run, RunError, evaluate_run, fit
+from mmb.training import Observer, RecipeError, Run, RunError, evaluate_run, fit
 from mmb.training.runs import checkpoint
 
 SHORT = {"steps": 20, "evaluate_every": 10, "device": "cpu"}
@@ -92,6 +93,13 @@ def test_what_does_not_fit_is_named():
         fit(make_model(), (DATA.inputs, DATA.labels))
     with pytest.raises(ValueError, match=r"logits of shape \(\d+, 2\).*\[rows, 3\]"):
         fit(nn.Linear(6, 2), DATA, "ce", training=SHORT)
+
+
+def test_an_objective_may_be_given_as_its_class(tmp_path):
+    fit(make_model(), DATA, own_parts.HalfCrossEntropy, folder=tmp_path, training=SHORT)
+    assert Run.open(tmp_path).recipe.method == "own_parts:HalfCrossEntropy"
+    with pytest.raises(RecipeError, match=r"Linear.*Objective"):
+        fit(make_model(), DATA, nn.Linear, training=SHORT)
 
 
 def test_one_task_may_have_logits_without_a_second_axis():

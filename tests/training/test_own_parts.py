@@ -1,6 +1,7 @@
 """Data, network and objective of one's own, by import path, in everything that the trainer does."""
 
 import csv
+import hashlib
 import json
 import random
 import re
@@ -69,6 +70,16 @@ def test_a_run_remembers_versions_and_is_evaluated_and_reported(run, tmp_path):
     assert evaluate_run(opened, "test")["mean"] == run.result()["test"]
     content = write_report([opened], tmp_path / "report.html")
     assert content["methods"][0]["name"] == "HalfCrossEntropy"
+
+
+def test_a_module_without_a_version_is_remembered_by_its_checksum(tmp_path, monkeypatch):
+    module = tmp_path / "nameless.py"
+    module.write_text("from own_parts import HalfCrossEntropy\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    parts = {"ce": {}, "own": {"method": "nameless:HalfCrossEntropy"}}
+    run = Run.create(tmp_path / "run", resolve({**OWN, "method": "sum", "objective": {"parts": parts}}))
+    checksum = hashlib.sha256(module.read_bytes()).hexdigest()[:12]
+    assert train(run)["versions"]["nameless:HalfCrossEntropy"] == f"sha256:{checksum}"
 
 
 def test_own_parts_are_compared_and_are_branches(tmp_path):

@@ -106,9 +106,9 @@ def _understand_data(options: argparse.Namespace) -> None:
 def _understand_recipe(command: str, options: argparse.Namespace) -> None:
     words = [word for word in (options.recipe, *options.overrides) if word is not None]
     options.recipe, options.overrides = None, [_as_meant(word) for word in words if "=" in word]
-    for word in words:
-        if "=" not in word:
-            _place(word, options)
+    plain = [word for word in words if "=" not in word]
+    for word in sorted(plain, key=is_import_path):  # what it is follows from what the others leave open
+        _place(word, options)
     given = dict(word.partition("=")[::2] for word in options.overrides)
     data = options.data or given.get("data.name")
     method = getattr(options, "method", None) or given.get("method")
@@ -181,8 +181,21 @@ def _place(word: str, options: argparse.Namespace) -> None:
             f"{word} is neither {what} nor a table by its name: expected CSV, TSV, TXT, Parquet or Arrow; "
             "for another name, --data table --path FILE"
         )
+    elif is_import_path(word):
+        _place_import_path(word, options)
     else:
         raise UsageError(f"{word!r} is not {_nearest_word(word, options)}")
+
+
+def _place_import_path(word: str, options: argparse.Namespace) -> None:
+    """The first one is the data set, unless that is given; the next one the method."""
+    given = [override.partition("=")[0] for override in options.overrides]
+    if options.data is None and options.recipe is None and "data.name" not in given:
+        options.data = word
+    elif getattr(options, "method", word) is None and "method" not in given:
+        options.method = word
+    else:
+        raise UsageError(f"{word!r}: the data set and the method are given; for a network, model.name={word}")
 
 
 def _nearest_word(word: str, options: argparse.Namespace) -> str:
@@ -246,7 +259,7 @@ def check_files(options: argparse.Namespace) -> None:
         raise UsageError(f"there is no recipe {options.recipe}")
     for word in getattr(options, "overrides", []):
         key, _, value = word.partition("=")
-        if key == "data.path" and is_table(Path(value)) and not Path(value).exists():
+        if key in ("data.path", "path") and is_table(Path(value)) and not Path(value).exists():
             raise UsageError(
                 f"data.path: there is no file {value} (from {Path.cwd()}){nearest_file(Path(value))}"
             )

@@ -12,15 +12,11 @@ from torch import Tensor
 from mmb._names import OWN_DATA, first_few
 from mmb.data.dataset import SPLITS, Dataset
 from mmb.data.inputs.columns import Category, ColumnEncoder, Hashed, Number
+from mmb.data.inputs.label_columns import may_be_owner
 
 _CHUNK = 1 << 16  # rows hashed at a time
 _LOOKED_AT = 100_000  # rows, for identifiers
 _ID = re.compile(r"(^|_|\W)(id|key|index|row|nr|no|number)$|[a-z]ID$|^unnamed", re.IGNORECASE)
-_OWNER = re.compile(
-    r"(^|_|\W)(patient|subject|person|participant|donor|family|household|customer|client|user|member|"
-    r"id|identifier)(_?(id|nr|no|number|key))?$|[a-z]ID$",
-    re.IGNORECASE,
-)  # names of columns that say whom a row belongs to
 
 
 def find_problems(dataset: Dataset, section: str = "", most: float = math.inf) -> list[str]:
@@ -36,7 +32,7 @@ def find_problems(dataset: Dataset, section: str = "", most: float = math.inf) -
     size = row.numel() if isinstance(row, Tensor) else 0
     found = [*_empty(dataset), *_unmeasured(dataset, section)]
     found += _repeated(dataset, section, bool(size) and size * len(dataset) <= most)
-    found += _left_out(dataset)
+    found += [*_left_out(dataset), *_owners(dataset, section)]
     if isinstance(dataset.encoder, ColumnEncoder) and size:
         found += _identifiers(dataset, dataset.encoder, section, int(min(_LOOKED_AT, most / size)))
     return found
@@ -153,12 +149,23 @@ def _identifiers(dataset: Dataset, encoder: ColumnEncoder, section: str, most: i
             different = len(column.categories)
         else:
             continue
-        if _OWNER.search(column.name) and 20 < different < len(inputs) / 1.2:
-            yield (
-                f"column {column.name!r} has {different} values in {len(inputs)} rows: if it says whom a row "
-                f"belongs to, {shlex.quote(f'{section}group={column.name}')} keeps rows of the same one in "
-                "the same part, and does not learn from it"
-            )
+        if may_be_owner(column.name, different, len(inputs)):
+            advice = f"{_whole_groups(column.name, section)}, and does not learn from it"
+            yield f"column {column.name!r} has {different} values in {len(inputs)} rows: {advice}"
+
+
+def _owners(dataset: Dataset, section: str) -> Iterator[str]:
+    """Columns that are not learned from, and may say whom a row belongs to."""
+    if dataset.details.get("split") != "given":
+        for name, different in dataset.details.get("owners", {}).items():
+            yield f"column {name!r} has {different} values: {_whole_groups(name, section)}"
+
+
+def _whole_groups(name: str, section: str) -> str:
+    return (
+        f"if it says whom a row belongs to, {shlex.quote(f'{section}group={name}')} keeps rows of the same "
+        "one in the same part"
+    )
 
 
 def _places(encoder: ColumnEncoder) -> Iterator[tuple[int, Number | Category | Hashed]]:

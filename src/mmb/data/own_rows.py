@@ -8,7 +8,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
-from torch.utils.data import default_collate
+from torch.utils.data import DataLoader, default_collate
 
 from mmb.data.dataset import Dataset, Encoder, Inputs
 from mmb.data.splits import stratified_split
@@ -51,6 +51,8 @@ def make_dataset(
         TypeError: If inputs are none of these, or labels no numbers.
         ValueError: If numbers of rows, labels or the split do not fit.
     """
+    if isinstance(inputs, DataLoader):
+        raise TypeError("inputs: got a DataLoader, whose rows have no numbers: give its data set, .dataset")
     if labels is None:
         inputs, labels = _with_own_labels(inputs)
     matrix = as_labels(_as_tensor(labels, "labels"))
@@ -128,13 +130,19 @@ def _as_inputs(inputs: Any, labels: Tensor) -> Inputs:
         return _without_double(_as_tensor(inputs, "inputs"))
     if hasattr(inputs, "__getitem__") and hasattr(inputs, "__len__"):  # a torch data set
         _check_items(inputs, labels)
-        return RowFunction(lambda chosen: default_collate([inputs[int(row)] for row in chosen]), len(inputs))
+        return RowFunction(lambda chosen: _collated([inputs[int(row)] for row in chosen]), len(inputs))
     if callable(inputs):
         return RowFunction(inputs, len(labels))
     raise TypeError(
         f"inputs: expected a tensor, an array, a torch data set or a function of row numbers, got "
         f"{type(inputs).__name__}"
     )
+
+
+def _collated(items: list[Any]) -> Any:
+    """Items as one batch; items of one part, as those of a `TensorDataset` of inputs alone, as that part."""
+    found = default_collate(items)
+    return found[0] if isinstance(items[0], tuple) and len(items[0]) == 1 else found
 
 
 def _as_tensor(values: Any, what: str) -> Tensor:

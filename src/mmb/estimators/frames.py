@@ -109,9 +109,9 @@ class Columns:
         if fresh:
             self._encoder = fit_columns(table, self._text, torch.arange(len(X)))
         assert self._encoder is not None
-        inputs, usable = self._encoder.encode(table)
-        table.refuse_rows(~usable, "a cell that is not a number, in a column of numbers")
-        numbers = [_as_floats(X[name]) for name in X.columns if name not in self._text]
+        self._encoder.refuse_unreadable(table)
+        inputs, _ = self._encoder.encode(table)
+        numbers = [_as_floats(X[name], name) for name in X.columns if name not in self._text]
         return np.column_stack([*numbers, inputs.double().numpy()])
 
     def _filled(self, x: Any) -> Any:
@@ -130,8 +130,11 @@ class Columns:
         return np.where(gaps, self._fill.astype(x.dtype), x) if gaps.any() else x
 
 
-def _as_floats(column: Any) -> Array:
+def _as_floats(column: Any, name: Any) -> Array:
     """A column of numbers or bool with NaN for gaps."""
-    if hasattr(column, "cast"):  # polars
-        return np.asarray(column.to_numpy(), dtype=np.float64)
-    return np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))
+    try:
+        if hasattr(column, "cast"):  # polars
+            return np.asarray(column.to_numpy(), dtype=np.float64)
+        return np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"X: column {name!r} has numbers in `fit`, got {column.dtype} ({error})") from error

@@ -14,6 +14,7 @@ from mmb._extras import require
 from mmb._names import first_few
 
 _COUNTER = "num_batches_tracked"  # of batch norm; absent from torchvision's older files
+_ENCODER = "encoder."  # begins the names of a network's encoder
 
 
 def load_pretrained(
@@ -26,7 +27,8 @@ def load_pretrained(
     """Copy the weights of a file into an encoder.
 
     Every tensor of the encoder must be in the file and vice versa, except for the classifier of the file,
-    which is left out, and for batch norm's step counters, which older files do not have.
+    which is left out, and for batch norm's step counters, which older files do not have. The file may also be
+    of a whole network of this package, whose heads are left out.
 
     Args:
         encoder: The network, without a classifier; changed in place, or not at all if something is wrong.
@@ -42,12 +44,10 @@ def load_pretrained(
         ImportError: If a `.safetensors` file is given and that package is not installed.
     """
     path = Path(path)
-    own = encoder.state_dict()
-    given = {
-        rename(name): tensor
-        for name, tensor in read_weights(path, sha256).items()
-        if not name.startswith(f"{classifier}.")
-    }
+    own, found = encoder.state_dict(), read_weights(path, sha256)
+    if all(f"{_ENCODER}{name}" in found for name in own):
+        found = {k.removeprefix(_ENCODER): one for k, one in found.items() if k.startswith(_ENCODER)}
+    given = {rename(name): one for name, one in found.items() if not name.startswith(f"{classifier}.")}
     misfits = {
         "missing from the file": [name for name in own if name not in given and not name.endswith(_COUNTER)],
         "unexpected in the file": [name for name in given if name not in own],
@@ -61,8 +61,8 @@ def load_pretrained(
     if problems:
         raise ValueError(
             f"the weights in {path} do not fit this network. {'; '.join(problems)}. Give weights of the same "
-            "network with torchvision's names, for the same stem and number of input channels"
-            f"{_prefix_hint(given, own)}"
+            "network with torchvision's names, for the same stem (an option of resnet18) and number of input "
+            f"channels{_prefix_hint(given, own)}"
         )
     encoder.load_state_dict(own | given)
 
@@ -88,9 +88,9 @@ def load_weights(model: nn.Module, path: Path | str, sha256: str | None = None) 
     """
     path = Path(path)
     given, own = read_weights(path, sha256), model.state_dict()
-    hint = _prefix_hint(given, [*own, *(name.removeprefix("encoder.") for name in own)])
+    hint = _prefix_hint(given, [*own, *(name.removeprefix(_ENCODER) for name in own)])
     if own.keys().isdisjoint(given):
-        given = {f"encoder.{name}": tensor for name, tensor in given.items()}
+        given = {f"{_ENCODER}{name}": tensor for name, tensor in given.items()}
     fits = [name for name in own if name in given and given[name].shape == own[name].shape]
     others = [name for name in own if name not in fits and not name.endswith(_COUNTER)]
     is_one_layer = len({name.rpartition(".")[0] for name in others}) <= 1
@@ -147,6 +147,7 @@ def _prefix_hint(given: Iterable[str], own: Iterable[str]) -> str:
     found = Counter(
         name[:start]
         for name in given
+        if name not in known
         for start in (place + 1 for place, sign in enumerate(name) if sign == ".")
         if name[start:] in known
     )

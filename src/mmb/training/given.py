@@ -10,6 +10,7 @@ from weakref import WeakValueDictionary
 
 from torch import nn
 
+from mmb.auc import Objective
 from mmb.data import Dataset
 from mmb.training.loop.loop import train
 from mmb.training.loop.observer import Observer
@@ -25,7 +26,7 @@ _DATASETS: WeakValueDictionary[str, Dataset] = WeakValueDictionary()
 def fit(
     model: nn.Module,
     dataset: Dataset,
-    method: str = "soup",
+    method: str | type[Objective] = "soup",
     *,
     folder: Path | str | None = None,
     seed: int = 0,
@@ -40,7 +41,7 @@ def fit(
     Args:
         model: Any module from inputs to logits `[n, m]`. It starts from the weights that it has.
         dataset: The data, such as from [`make_dataset`][mmb.data.make_dataset].
-        method: What to train for: a name, or the import path of your own objective.
+        method: What to train for: a name, or your own objective, as its class or its import path.
         folder: Folder of the run; by default a temporary one, which is removed at the end.
         seed: The one seed that all randomness in training comes from.
         observer: Follows the training.
@@ -63,6 +64,8 @@ def fit(
             f"dataset: expected an mmb.data.Dataset, got {type(dataset).__name__}; "
             "use mmb.data.make_dataset(inputs, labels)"
         )
+    if isinstance(method, type):
+        method = f"{method.__module__}:{method.__qualname__}"
     key = _key(model, dataset)
     _MODELS[key], _DATASETS[key] = model, dataset
     parts = {name: {"name": f"{__name__}:{name}", "key": key} for name in ("data", "model")}

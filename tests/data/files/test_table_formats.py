@@ -173,6 +173,16 @@ def test_an_arrow_stream_may_have_no_rows_and_may_be_cut_short(tmp_path):
         list(read_batches(path))
 
 
+@pytest.mark.parametrize("name", ["t.parquet", "t.arrow"])
+def test_rows_that_polars_does_not_reach_are_missed(tmp_path, monkeypatch, name):
+    """Where it panics in a damaged file, its batches end as if there were no more rows."""
+    frame = polars.DataFrame({"k": [1, 2, 3]})
+    (frame.write_parquet if "parquet" in name else frame.write_ipc)(tmp_path / name)
+    monkeypatch.setattr(polars.LazyFrame, "collect_batches", lambda *_, **__: iter([frame.head(2)]))
+    with pytest.raises(DamagedDataError, match=r"only 2 of its 3 rows"):
+        list(read_batches(tmp_path / name))
+
+
 def test_what_is_not_a_table_is_refused_by_what_it_is(tmp_path):
     path = tmp_path / "t.csv"
     path.write_bytes(b"PK\x03\x04rest")
@@ -239,6 +249,12 @@ def test_blocks_and_lines_agree_on_odd_text(tmp_path, monkeypatch):
         for name, found in zip(whole.columns, numbers, strict=True):
             assert torch.equal(found.nan_to_num(nan=-7.0), whole.numbers(name).nan_to_num(nan=-7.0))
     assert seen == {"TextTable", "FrameTable"}
+
+
+def test_rows_that_end_in_carriage_returns_beside_the_header_are_read(tmp_path):
+    (tmp_path / "t.csv").write_bytes(b"a,b\r1,2\n3,4\r5,6\n")
+    (batch,) = read_batches(tmp_path / "t.csv")
+    assert batch.cells("a") == ["1", "3", "5"]
 
 
 def test_durations_are_seconds_and_what_is_nested_is_left_out(tmp_path, monkeypatch):

@@ -221,6 +221,19 @@ def test_dicom_in_color_and_in_frames(tmp_path):
         Decoder(8)(film)
 
 
+def test_dicom_with_a_palette_has_its_colors(tmp_path):
+    tags = {"PhotometricInterpretation": "PALETTE COLOR"}
+    for name, last in {"Red": 60000, "Green": 0, "Blue": 30000}.items():
+        tags[f"{name}PaletteColorLookupTableDescriptor"] = [2, 0, 16]
+        table = np.array([0, last], np.uint16).tobytes()
+        tags[f"{name}PaletteColorLookupTableData"] = table
+    places = np.zeros((8, 8), np.uint8)
+    places[:4] = 1
+    found = Decoder(8)(dicom(tmp_path / "p.dcm", places, **tags))
+    assert found[:, 0, 0].tolist() == [233, 0, 117]  # of 255
+    assert found[:, 7, 7].tolist() == [0, 0, 0]
+
+
 @pytest.mark.filterwarnings("ignore")  # pydicom has much to say about them
 def test_damaged_dicom_is_a_data_error(tmp_path):
     sound = dicom(tmp_path / "x.dcm", ramp16()).read_bytes()

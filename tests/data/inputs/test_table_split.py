@@ -57,6 +57,17 @@ def test_a_group_is_the_same_in_two_files_however_its_number_is_written():
         TableSplit((1, 0, 0), group="site", own=["valid"]).divide(table, labels, [2, 2])
 
 
+@pytest.mark.parametrize(("options", "parts"), [({}, 3), ({"folds": 5}, 5), ({"own": ["valid"]}, 2)])
+def test_too_few_groups_are_refused(options, parts):
+    table, labels = _columns("a.csv", site=torch.arange(12) // 3), torch.zeros(12, 1, dtype=torch.int8)
+    copies = torch.tensor([0, 1, 2, 1, 4, 5, 2, 7, 8, 7, 10, 11])  # joins all sites
+    sizes = [9, 3] if "own" in options else None
+    few = rf"a\.csv: its rows form {4 if 'folds' in options else 1} groups by 'site', too few for {parts} "
+    together = None if "folds" in options else copies[:9].repeat(2)[:12] if "own" in options else copies
+    with pytest.raises(TableError, match=few):
+        TableSplit((0.6, 0.2, 0.2), group="site", **options).divide(table, labels, sizes, together)
+
+
 def test_a_fold_without_folds_is_refused():
     table = _columns("a.csv", x=torch.arange(9))
     with pytest.raises(ValueError, match=r"fold: got 3 without folds"):

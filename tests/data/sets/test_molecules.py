@@ -186,7 +186,7 @@ def test_a_file_of_molecules_for_each_part(tmp_path):
 
 
 def test_what_prepares_is_what_loads(tmp_path):
-    path = _write(tmp_path / "t.csv", range(12), part=["train", "test"] * 6, week=[1] * 12, lab=[0, 1] * 6)
+    path = _write(tmp_path / "t.csv", range(12), part=["train", "test"] * 6, week=[1] * 12, lab=range(12))
     for options in ({"split_column": "part"}, {"group": "lab"}, {"time": "week"}):
         mmb.data.prepare("molecules", tmp_path, path=path, **options, **BITS)
         before = {*(tmp_path / "molecules").iterdir()}

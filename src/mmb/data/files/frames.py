@@ -111,7 +111,7 @@ def read_text(
     """
     head = file.readline()
     header = next(iter(read_lines(path, [head])), None) if head.strip() and b'"' not in head else None
-    if header is None:
+    if header is None or len(header):  # rows in its first line, which end in a carriage return
         yield from read_lines(path, chain([head], file), rows=_ROWS)
         return
     names, separator = header.column_names, separator_of(path, head.decode("utf-8-sig"))
@@ -191,14 +191,16 @@ def read_columnar(path: Path, parquet: bool, columns: Collection[str] | None) ->
         source = _pl.scan_parquet(path, glob=False) if parquet else _pl.scan_ipc(path)
         schema = source.collect_schema()
         wanted = [name for name in schema if columns is None or name in columns]
-        rows, read = source.select(_pl.len()).collect().item(), 0
+        rows = source.select(_pl.len()).collect().item()
         source = source.select(wanted)
         batches = source.collect_batches(chunk_size=_ROWS, maintain_order=True)
+        count = 0
         for table in _numbered(path, chain([source.head(0).collect()], batches)):
+            count += len(table)
             yield table
-            read += len(table)
-        if read != rows:  # polars may stop at damage without an error
-            raise _pl.exceptions.ComputeError(f"only {read} of its {rows} rows")
+        if count < rows:  # batches end without an error where polars panics
+            problem = f"only {count} of its {rows} rows can be read"
+            raise DamagedDataError(path, problem, "write the file again")
 
 
 def read_stream(path: Path, columns: Collection[str] | None) -> Iterator[Table]:

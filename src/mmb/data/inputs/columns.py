@@ -204,12 +204,25 @@ class ColumnEncoder:
             cells = {name: table.cells(name) for name in names}
             problems = [""] * len(table)
             for row in (~readable.all(1)).nonzero().flatten().tolist():
-                column = self.numeric[int((~readable[row]).nonzero()[0])]
-                kind = "a date" if isinstance(column, Date) else "a number that can be used"
-                problems[row] = f"column {column.name!r}: {cells[column.name][row]!r} is not {kind}"
+                column = self._unreadable(readable[row])
+                problems[row] = _wrong(column, cells[column.name][row])
             for row in (~table.fits).nonzero().flatten().tolist():
                 problems[row] = "it has more or fewer cells than the header"
             yield NewRows(cells, inputs, problems, self._unseen(table))
+
+    def refuse_unreadable(self, table: Table) -> None:
+        """Raise an error that names the rows that cannot be encoded, if there are any, and what is wrong."""
+        _, readable = self._encode(table)
+        bad = ~readable.all(1)
+        if bool(bad.any()):
+            row = int(bad.nonzero()[0])
+            column = self._unreadable(readable[row])
+            problem = _wrong(column, table.cells(column.name)[row])
+            table.refuse_rows(bad, f"a cell that cannot be used, such as {problem}")
+
+    def _unreadable(self, readable: Tensor) -> Number:
+        """The first column whose cell could not be read."""
+        return self.numeric[int((~readable).nonzero()[0])]
 
     def _unseen(self, table: Table) -> dict[str, tuple[int, str]]:
         """Columns with names that no training row has: in how many rows, and the first of them."""
@@ -240,6 +253,12 @@ class ColumnEncoder:
         """The encoder that `to_json` wrote."""
         columns = tuple(_column_from_json(**column) for column in data["columns"])
         return ColumnEncoder(columns, data.get("left_out", {}))
+
+
+def _wrong(column: Number, cell: str) -> str:
+    """What is wrong with a cell."""
+    kind = "a date" if isinstance(column, Date) else "a number that can be used"
+    return f"column {column.name!r}: {cell!r} is not {kind}"
 
 
 def _column_from_json(

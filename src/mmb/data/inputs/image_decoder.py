@@ -127,15 +127,20 @@ class Decoder:
         found = require("pydicom", extra="dicom").dcmread(file)
         if int(found.get("NumberOfFrames") or 1) > 1:
             raise _unfit(path, f"it has {found.NumberOfFrames} frames", "save each in a file of its own")
+        bits = int(found.get("BitsStored") or 8)
         try:
-            values = np.asarray(found.pixel_array, np.float32)
+            stored = found.pixel_array
+            if found.get("PhotometricInterpretation") == "PALETTE COLOR":  # numbers of colors in a table
+                stored = require("pydicom.pixels", extra="dicom").apply_color_lut(stored, found)
+                bits = 8 * stored.itemsize
+            values = np.asarray(stored, np.float32)
         except (RuntimeError, NotImplementedError) as error:
             if "plugin" not in str(error) and "decompress" not in str(error):
                 raise
             name = found.file_meta.TransferSyntaxUID.name
             raise _unfit(path, f"it is compressed as {name}", "pip install pylibjpeg[all]") from error
         if values.ndim == 3:
-            values *= 255 / ((1 << int(found.BitsStored)) - 1)
+            values *= 255 / ((1 << bits) - 1)
             image = require("PIL.Image", extra="images").fromarray(values.round().astype(np.uint8), "RGB")
             return image.convert("L" if self.gray else "RGB"), 1.0
         values = values * float(found.get("RescaleSlope") or 1) + float(found.get("RescaleIntercept") or 0)

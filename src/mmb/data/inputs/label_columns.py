@@ -1,6 +1,7 @@
 """What the columns of a table say about tasks: their names and their labels."""
 
 import math
+import re
 import shlex
 from collections.abc import Collection, Sequence
 from fnmatch import fnmatchcase
@@ -18,6 +19,11 @@ from mmb.label_values import MISSING
 _WORDS = {**dict.fromkeys(POSITIVE, 1), **dict.fromkeys(NEGATIVE, 0)}
 _WRONG = -2  # stands for cells that are no labels
 _SHOWN = 5  # different cells of a column, in a message
+_OWNER = re.compile(
+    r"(^|_|\W)(patient|subject|person|participant|donor|family|household|customer|client|user|member|"
+    r"id|identifier)(_?(id|nr|no|number|key))?$|[a-z]ID$",
+    re.IGNORECASE,
+)  # names of columns that say whom a row belongs to
 
 
 def name_list(names: str | Sequence[str]) -> list[str]:
@@ -91,6 +97,17 @@ def _no_label(table: Table, name: str) -> str:
     if not len(codes) or 2 * int(signs[codes].sum()) >= len(codes):
         return ""
     return f"cells such as {names[int((~signs).nonzero()[0])]!r} are no labels"
+
+
+def may_be_owner(name: str, different: int, rows: int) -> bool:
+    """Whether a column may say whom a row belongs to, by its name and how many different cells it has."""
+    return bool(_OWNER.search(name)) and 20 < different < rows / 1.2
+
+
+def find_owners(table: Table, names: Collection[str]) -> dict[str, int]:
+    """Those columns that may say whom a row belongs to, with their numbers of different cells."""
+    counts = {name: len(table.names(name).names) for name in names if _OWNER.search(name)}
+    return {name: count for name, count in counts.items() if may_be_owner(name, count, len(table))}
 
 
 def check_columns(table: Table, **options: Sequence[str]) -> None:

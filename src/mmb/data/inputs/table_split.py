@@ -87,6 +87,9 @@ class TableSplit:
         if self.own:
             left = [0.0 if part in self.own else share for part, share in zip(SPLITS, shares, strict=True)]
             shares = check_fractions([share / sum(left) for share in left])
+        if self.group is not None and units is not None:
+            parts_wanted = self.folds or sum(share > 0 for share in shares)
+            _refuse_too_few(table, self.group, units[:rows], parts_wanted)
         if by_scaffold and units is not None and not self.folds:
             parts = grouped_split(units[:rows], shares)
         else:
@@ -157,6 +160,18 @@ def _times(table: Table, name: str) -> Tensor:
         ~values.isfinite(), f"neither a number nor a date such as 2024-01-31 in column {name!r}", "time"
     )
     return values
+
+
+def _refuse_too_few(table: Table, name: str, units: Tensor, parts: int) -> None:
+    """Refuse rows of which fewer groups than parts are left, also since copies put groups together."""
+    count = len(torch.unique(units))
+    if count < parts:
+        raise TableError(
+            table.path,
+            f"its rows form {count} groups by {name!r}, too few for {parts} parts (rows of the same molecule "
+            "put their groups together)",
+            f"leave out data.group={name}, or name another column (data.group=NAME)",
+        )
 
 
 def _refuse_divided(table: Table, name: str, groups: Tensor, sizes: Sequence[int]) -> None:

@@ -32,6 +32,7 @@ from mmb.data.inputs.label_columns import (
     check_columns,
     choose_labels,
     find_columns,
+    find_owners,
     name_list,
     read_labels,
 )
@@ -176,6 +177,7 @@ def load(
             "size": size,
             "unusable_rows": torch.nonzero(~usable).squeeze(1).tolist(),
             "left_out": left_out,
+            "owners": find_owners(table, left_out),
         },
     )
 

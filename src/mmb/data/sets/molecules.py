@@ -31,6 +31,7 @@ from mmb.data.inputs.label_columns import (
     check_columns,
     choose_labels,
     find_columns,
+    find_owners,
     name_list,
 )
 from mmb.data.inputs.molecule_cache import build_cache, open_dataset, usable_rows
@@ -68,6 +69,7 @@ class _Prepared(NamedTuple):
     table: TextTable  # all files, one below the other
     sizes: list[int]  # rows of each file
     left_out: dict[str, str]  # columns that are no labels, with the reason
+    owners: dict[str, int]  # those of them that may say whom a row belongs to
 
 
 def _prepare(
@@ -95,7 +97,7 @@ def _prepare(
     folder = root / "molecules" / hashlib.sha256(key.encode()).hexdigest()[:16]
     if not cache.is_intact(folder):
         build_cache(folder, table, smiles, tasks, featurizer, workers, progress, positive)
-    return _Prepared(folder, table, [len(one) for one in tables], left_out)
+    return _Prepared(folder, table, [len(one) for one in tables], left_out, find_owners(head, left_out))
 
 
 def load(
@@ -152,7 +154,8 @@ def load(
     own = own_parts(valid_path, test_path)
     how = TableSplit(fractions, seed, split, split_column, group, time, folds, fold, own)
     featurizer = Featurizer(features, radius, bits, strict=True, scaffolds=True)
-    folder, table, sizes, left_out = _prepare(root, paths, smiles, labels, positive, drop, how, featurizer)
+    prepared = _prepare(root, paths, smiles, labels, positive, drop, how, featurizer)
+    folder, table, sizes, left_out, owners = prepared
     tensors, facts = cache.read(folder)
     usable = usable_rows("molecules", tensors, facts)
     canonical, scaffolds = (tensors[kind][usable].long() for kind in ("canonical", "scaffold"))
@@ -163,7 +166,9 @@ def load(
     facts = how.facts(table)
     if split_column or own:
         facts["repeated_rows"] = _repeated(dataset.split, tensors["canonical"])
-    return replace(dataset, details={**dataset.details, **facts, "seed": seed, "left_out": left_out})
+    return replace(
+        dataset, details={**dataset.details, **facts, "seed": seed, "left_out": left_out, "owners": owners}
+    )
 
 
 def _usable_sizes(paths: Sequence[Path], sizes: Sequence[int], usable: Tensor) -> list[int]:

@@ -157,9 +157,11 @@ def evaluate_run(run: Run, part: str, max_fpr: float | None = None) -> dict[str,
 def provenance_of(device: torch.device, recipe: Recipe) -> dict[str, Any]:
     """The device on which a result was computed, versions, and the commit (None outside of a checkout).
 
-    Versions include those of the user's own parts, by import path; None if a package states none.
+    Versions include those of the user's own parts, by import path: of the package, or the checksum of a
+    module whose package states none.
     """
-    named = (recipe.method, recipe.data["name"], recipe.model["name"], recipe.sampler.kind)
+    parts = [part["method"] for part in recipe.objective.get("parts", {}).values()]
+    named = (recipe.method, *parts, recipe.data["name"], recipe.model["name"], recipe.sampler.kind)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{available_cores()} CPU cores"
     return {
         "device": str(device),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
@@ -22,9 +21,10 @@ class Range:
     contains: Callable[[float], bool]
 
 
-AT_LEAST_0 = Range("a number of at least 0", lambda value: 0 <= value < math.inf)
+_MOST = 1e30  # more would not fit single precision
+AT_LEAST_0 = Range(f"a number from 0 to {_MOST:g}", lambda value: 0 <= value <= _MOST)
 Count = Annotated[int, Range("at least 1", lambda value: value >= 1)]
-Positive = Annotated[float, Range("a positive number", lambda value: 0 < value < math.inf)]
+Positive = Annotated[float, Range(f"a positive number up to {_MOST:g}", lambda value: 0 < value <= _MOST)]
 NotNegative = Annotated[float, AT_LEAST_0]
 Share = Annotated[float, Range("at least 0 and less than 1", lambda value: 0 <= value < 1)]
 Rate = Annotated[float, Range("more than 0 and at most 1", lambda value: 0 < value <= 1)]
