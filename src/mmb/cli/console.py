@@ -17,6 +17,9 @@ class Console:
 
     json = False
 
+    def __init__(self) -> None:
+        self._warned: set[str] = set()
+
     def show(self, table: Any) -> None:
         """Print a table or a text, unless for a machine."""
         if self.json:
@@ -41,8 +44,10 @@ class Console:
             self._errors.print(message, style="dim", highlight=False, markup=False, soft_wrap=True)
 
     def warn(self, message: str) -> None:
-        """Warn of something that may be wrong, also with JSON output."""
-        print(f"warning: {message}", file=sys.stderr)
+        """Warn once of something that may be wrong, also with JSON output."""
+        if message not in self._warned:
+            self._warned.add(message)
+            print(f"warning: {message}", file=sys.stderr)
 
     def fail(self, message: str) -> None:
         """Say why the command failed; of processes that train together, only the first prints JSON."""
