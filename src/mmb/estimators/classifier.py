@@ -3,7 +3,7 @@
 import math
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any, Self
 
@@ -42,7 +42,8 @@ _FIRST_STEPS = 100  # by cross-entropy, when data comes in parts
 @contextmanager
 def _own_torch() -> Iterator[None]:
     """Gradients and tensors in main memory, whatever mode and default device the caller has set."""
-    with torch.inference_mode(False), torch.enable_grad(), torch.device("cpu"):
+    here = torch.get_default_device().type == "cpu"  # a context slows down every operation
+    with torch.inference_mode(False), torch.enable_grad(), nullcontext() if here else torch.device("cpu"):
         yield
 
 
