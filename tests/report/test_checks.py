@@ -33,7 +33,7 @@ def facts(flip=False, flat=False, shift=0.0, soft=0.1, dual_error=0.01, positive
     tracked = {90: ThresholdReport(*torch.tensor([[0.0] * 3, [0.0] * 3, [0.1] * 3, [soft] * 3]))}
     areas = area_samples(logits["test"], labels, 0.1)
     run = SimpleNamespace(finished=finished, recipe=recipe)
-    return RunFacts(run, run.finished, log, scores, 0.1, tracked, torch.full((3,), 0.1 + shift), areas)
+    return RunFacts(run, run.finished, log, scores, 0.1, tracked, torch.full((3,), 0.1) + shift, areas)
 
 
 def test_a_good_run_is_said_to_work_with_its_value():
@@ -52,6 +52,7 @@ def test_a_good_run_is_said_to_work_with_its_value():
         ({"soft": 0.4}, "thresholds lag behind", "lr_threshold"),
         ({"dual_error": 0.5}, "duals lag behind", "lr_dual"),
         ({"shift": 0.2}, "decisions shift on test rows", "a, b, c"),
+        ({"shift": torch.tensor([0.2, torch.nan, torch.nan])}, "decisions shift on test rows", ": a."),
         ({"flip": True}, "some tasks are ranked backwards", ": b."),
     ],
 )
