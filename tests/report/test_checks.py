@@ -24,7 +24,7 @@ def facts(flip=False, flat=False, shift=0.0, soft=0.1, dual_error=0.01, positive
         logits["test"][:, 1] *= -1
     scores = SelectedScores(100, ["a", "b", "c"], {}, logits, labels_of, torch.ones(2, 3), {})
     training = SimpleNamespace(select="pauc")
-    recipe = SimpleNamespace(training=training, objective={"max_fpr": 0.1, "margin": 1.0})
+    recipe = SimpleNamespace(training=training, objective={"max_fpr": 0.1, "margin": 1.0}, branches={})
     log = [
         {"kind": "valid", "step": k, "auc": 0.5 + 0.4 * min(k, 1), "pauc": 0.5 + 0.3 * min(k, 1)}
         for k in range(5)
@@ -62,6 +62,15 @@ def test_what_stands_out_is_named_with_what_to_do(change, title, words):
     assert title in found["verdict"]
     (said,) = [one["text"] + one["advice"] for one in found["checks"] if one["title"] == title]
     assert words in said
+
+
+def test_the_average_of_branches_is_no_step_of_training():
+    found = facts()
+    for step, area in ((6, 0.7), (7, 0.9)):
+        found.log.append({"kind": "valid", "step": step, "auc": area, "pauc": area - 0.1})
+    assert "still improving" in check_run(found)["verdict"]
+    found.run.recipe.branches = {"ce": {}, "auc": {}}
+    assert "its best" in check_run(found)["verdict"]
 
 
 @pytest.mark.parametrize(("positives", "word"), [(2, "6 positives"), (398, "6 negatives")])

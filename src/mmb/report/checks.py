@@ -139,9 +139,9 @@ def _learning(facts: RunFacts) -> Iterator[Check]:
         text = f"Weights are selected by {int(valid.positives)} positives among the validation rows."
         advice = "Give the validation rows more positives, or evaluate only at the end."
         yield Check("remark", "its weights are selected by chance", text, advice)
-    elif len(curve) > 1:
+    elif len(trained := curve[:-1] if facts.run.recipe.branches else curve) > 1:  # not of their average
         error = float(facts.areas["valid"].variance.sqrt())
-        yield from check_shape(curve, error, facts.metric, facts.finished)
+        yield from check_shape(trained, error, facts.metric, facts.finished)
 
 
 def _backwards(facts: RunFacts) -> Check | None:
