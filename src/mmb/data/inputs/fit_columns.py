@@ -14,7 +14,7 @@ from mmb._extras import require
 from mmb._threads import one_thread
 from mmb.data.errors import TableError
 from mmb.data.files.table import Table, numbers
-from mmb.data.inputs.columns import Amount, Category, ColumnEncoder, Date, Hashed, Number
+from mmb.data.inputs.columns import Amount, Category, ColumnEncoder, Date, Hashed, Number, WrittenNumber
 from mmb.data.inputs.quartiles import REACH, quartile_deviation
 
 _FAR = 1e4  # times the width of the middle half: cells this far out would flatten all others
@@ -167,7 +167,7 @@ def _fit_names(table: Table, name: str, rows: Tensor) -> Category | Hashed | Num
     cells = table.names(name)
     codes = cells.codes[rows]
     found = [cells.names[code] for code in torch.bincount(codes).nonzero().flatten().tolist()]
-    kinds = [Date(name)] if len(found) > _DATES else []
+    kinds: list[WrittenNumber] = [Date(name)] if len(found) > _DATES else []
     if len(found) > _CODES and len(signs := {*map(Amount.signs, found)}) == 1 and (sign := signs.pop()):
         kinds.append(Amount(name, before=sign[0], after=sign[1]))
     for kind in kinds:
