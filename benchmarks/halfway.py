@@ -6,6 +6,7 @@
 For each run it logs by how many standard errors the average and the point halfway to it are above the start
 on validation rows, by each of three metrics, and what each gives on test rows. The table shows what rules
 would have gained: which average, which metrics, and how much is needed for the whole way and for half of it.
+Its last two lines are held out: each data set has the rule that gains most on the others, or on other groups.
 """
 
 from __future__ import annotations
@@ -110,6 +111,31 @@ def table() -> Iterator[str]:
         lows = [row[0] for row in gains(records, rule, judge, limits)]
         ends = [str(sum(low < -1 for low in lows)), f"{min(lows):+.1f}"]
         yield f"| {' | '.join([rule, ', '.join(judge), *map(_limit, limits), *cells, *ends])} |"
+    for title, by_group in (("best on all other data sets", False), ("best on the other groups", True)):
+        found = held_out(records, grouped, by_group)
+        lows = [row[0] for row in found.values()]
+        cells = [
+            _means([found[name] for name in dict.fromkeys(record["set"] for record in part)])
+            for part in (*parts.values(), records)
+        ]
+        ends = [str(sum(low < -1 for low in lows)), f"{min(lows):+.1f}"]
+        yield f"| **{title}** | | | | {' | '.join([*cells, *ends])} |"
+
+
+def held_out(
+    records: Sequence[Mapping[str, Any]], grouped: Mapping[str, str], by_group: bool
+) -> dict[str, list[float]]:
+    """What each data set gains by the rule with the best mean of all metrics without it, or its group."""
+    names = list(dict.fromkeys(record["set"] for record in records))
+    rules = [dict(zip(names, gains(records, *rule), strict=True)) for rule in product(RULES, JUDGES, LIMITS)]
+    found = {}
+    for name in names:
+        others = [one for one in names if one != name]
+        if by_group:
+            others = [one for one in others if grouped.get(one) != grouped.get(name)]
+        best = max(rules, key=lambda rule: statistics.fmean(sum(rule[one]) for one in others))
+        found[name] = best[name]
+    return found
 
 
 def _means(rows: Sequence[Sequence[float]]) -> str:

@@ -99,11 +99,15 @@ OBJECTIVES = {
     "sopas": lambda y, **o: auc.SOPAs(y, temperature=0.5, **o),
     "sopas-recentered": lambda y, **o: auc.SOPAs(y, temperature=0.5, transform="recentered", **o),
 }
+WITH_MODEL = {  # evaluate the model themselves, so that scores alone are not enough
+    "average-precision-reduced": lambda y, **o: auc.MSVRAveragePrecision(y, mlp(4, [6], y.shape[1]), **o),
+}
 SUMS = [name for name in OBJECTIVES if name.startswith("sum")]
 WITHOUT_MARGIN = ("cross-entropy", "focal", "new", "constrained-recall", *SUMS)
 MARGIN = [name for name in OBJECTIVES if name not in WITHOUT_MARGIN]
 STATELESS = ["cross-entropy", "focal", "minibatch", "minibatch-recentered", "minibatch-logit", "sum-by-entry"]
 PER_POSITIVE = [name for name in OBJECTIVES if name.startswith(("sopa", "staco", "average", "ndcg"))]
+PER_POSITIVE += WITH_MODEL
 
 
 @dataclass(frozen=True)
@@ -157,7 +161,7 @@ def make_data(seed: int = 0, rows: int = 24, tasks: int = 5, dtype: torch.dtype 
 
 def make(name: str, data: Data, randomize: bool = True, **options: object) -> auc.Objective:
     """An objective in the data's dtype, its state random rather than where it starts."""
-    objective = OBJECTIVES[name](data.labels, **options).to(data.inputs.dtype)
+    objective = (OBJECTIVES | WITH_MODEL)[name](data.labels, **options).to(data.inputs.dtype)
     if randomize:
         randomize_state(objective, data)
     return objective

@@ -56,11 +56,11 @@ def has_ended(process):
     return False
 
 
-class HereWorkers:
+class HereWorkers(Workers):
     """Stands in for worker processes: a task is done when it is waited for."""
 
     def __init__(self, work, count):
-        self.work, self.tasks = work, []
+        self.work, self.tasks, self._count = work, [], count
 
     def __enter__(self):
         return self

@@ -1,7 +1,12 @@
-"""Names in messages: the nearest of an unknown one, the first of many."""
+"""Names in messages: the nearest of an unknown one, the first of many; and names of data sets and files."""
 
 import difflib
 from collections.abc import Iterable, Sequence
+
+OWN_DATA = ("table", "csv", "molecules", "images")
+"""Data sets that are a user's own files, of which nothing is known beforehand."""
+TABLE_SUFFIXES = (".csv", ".tsv", ".txt", ".gz", ".zst", ".parquet", ".arrow", ".feather", ".ipc")
+"""How names of tables end."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -11,7 +11,7 @@ from mmb import validation
 from mmb.cuda_graphs import WARM_UP, CudaGraph
 from mmb.solver import Solver, StepSizes
 from mmb.state import State
-from mmb.trees import gather, tree_leaves
+from mmb.trees import tree_leaves
 
 AT_A_TIME = 10_000  # steps whose blocks and step sizes lie on the device
 
@@ -100,21 +100,8 @@ def _replay(solver: Solver, state: State, blocks: Tensor, batches: Callable[[Ten
 
         chosen, (x, beta, dual, lower, *own) = now(blocks), now(table).unbind()
         rates = StepSizes(x, beta, dual, lower, dict(zip(names, own, strict=True)))
-        upper_batch, lower_batch = batches(chosen)[:2]
-        update = solver._compute(
-            state.x,
-            state.z,
-            gather(state.dual, chosen),
-            gather(state.lower, chosen),
-            gather(state.memory, chosen),
-            upper_batch,
-            lower_batch,
-            None,
-            None if draws is None else now(draws),
-            rates,
-            sampled,
-            solver._past(state, chosen, None),
-        )
+        draw = None if draws is None else now(draws)
+        update = solver._look(state, chosen, batches(chosen)[:2], None, None, draw, rates)
         solver._write(state, chosen, None, update)
         state.last_visit.index_copy_(0, chosen, (place + numbers[0]).expand(sampled))
         place.add_(1)

@@ -224,20 +224,8 @@ class Solver:
         own = blocks if self.shard is None else blocks - self.shard.start  # their places in the state
         generator = state.generator.clone_state()  # the state's own moves on only if the step succeeds
         draw = None if self.hypergradient is None else self.hypergradient.draw(len(blocks), generator)
-        update: Update = self._compute(
-            state.x,
-            state.z,
-            gather(state.dual, own),
-            gather(state.lower, own),
-            gather(state.memory, own),
-            upper_batch,
-            lower_batch,
-            weights,
-            None if draw is None else draw.to(blocks.device),
-            self._rates(state.step),
-            len(blocks),
-            self._past(state, own, samples),
-        )
+        here, rates = None if draw is None else draw.to(blocks.device), self._rates(state.step)
+        update = self._look(state, own, (upper_batch, lower_batch), weights, samples, here, rates)
         info = Info(
             step=state.step,
             blocks=blocks,
@@ -256,6 +244,21 @@ class Solver:
         if draw is not None:
             state.generator.set_state(generator.get_state())
         return info
+
+    def _look(
+        self,
+        state: State,
+        blocks: Tensor,
+        batches: tuple[Any, Any],
+        weights: Tensor | None,
+        samples: Samples | None,
+        draw: Tensor | None,
+        rates: StepSizes,
+    ) -> Update:
+        """`_update` of some blocks of the state, of which nothing changes."""
+        dual, lower, memory = (gather(part, blocks) for part in (state.dual, state.lower, state.memory))
+        own, count, past = (dual, lower, memory, *batches), len(blocks), self._past(state, blocks, samples)
+        return self._compute(state.x, state.z, *own, weights, draw, rates, count, past)
 
     def _update(
         self,

@@ -14,29 +14,6 @@ from torch.utils import _pytree as pytree
 
 Tree: TypeAlias = Any  # Tensor | dict[str, Tree]; None where a problem has no such variable
 
-__all__ = [
-    "Tree",
-    "add_scaled",
-    "all_finite",
-    "blend",
-    "block_dot",
-    "block_norm",
-    "blocks_finite",
-    "by_place",
-    "gather",
-    "map_tensors",
-    "norm",
-    "ravel_blocks",
-    "refill",
-    "scale_blocks",
-    "scatter_",
-    "tensors",
-    "tree_leaves",
-    "tree_map",
-    "unravel_blocks",
-    "where_blocks",
-]
-
 
 def tree_map(function: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:
     """Apply a function to the leaves, as torch's own does, but fast for what is common in every step."""

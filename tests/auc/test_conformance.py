@@ -18,6 +18,7 @@ from objective_bank import (
     OBJECTIVES,
     PER_POSITIVE,
     STATELESS,
+    WITH_MODEL,
     estimate,
     make,
     make_data,
@@ -31,7 +32,7 @@ LINEAR = ["minmax", "minmax-logit", "partial-practical", "partial-range-practica
 BILINEAR = ["pairwise-logistic", "sopa"]
 
 
-@pytest.fixture(params=OBJECTIVES)
+@pytest.fixture(params=[*OBJECTIVES, *WITH_MODEL])
 def name(request):
     return request.param
 
@@ -64,7 +65,7 @@ def test_absent_class_gives_finite_numbers(name, labels):
             known[batch.rows.flatten(), 1], torch.tensor(1, dtype=torch.int8)
         )
         if name in PER_POSITIVE and labels == "no negative":
-            objective = OBJECTIVES[name](known).double()
+            objective = make(name, replace(data, labels=known), randomize=False)
         before = state(objective)
         gradients = estimate(objective, data, batch)
         assert finite(gradients)
@@ -99,6 +100,7 @@ def test_tasks_that_are_not_sampled_stay_untouched(name):
     assert moved or name in STATELESS
 
 
+@pytest.mark.parametrize("name", OBJECTIVES)
 def test_missing_labels_have_no_influence(name):
     data = make_data()
     objective = make(name, data).eval()
@@ -174,6 +176,7 @@ def test_moves_to_another_dtype(name):
     same(state(single), {k: v.float() for k, v in state(objective).items()}, 1e-5)
 
 
+@pytest.mark.parametrize("name", OBJECTIVES)
 def test_low_precision_scores_are_computed_in_state_precision(name):
     data = make_data(dtype=torch.float32)
     objective, batch = make(name, data).eval(), data.dense()
@@ -186,6 +189,16 @@ def test_low_precision_scores_are_computed_in_state_precision(name):
     assert torch.equal(loss.detach(), exact)
 
 
+def test_double_scores_are_computed_in_double_precision(name):
+    data = make_data(dtype=torch.float32)
+    objective, batch = make(name, data), data.dense()
+    scores = data.model(batch.inputs).detach().double().requires_grad_()
+    loss = objective(scores, batch.labels, rows=batch.rows)
+    loss.backward()
+    assert loss.dtype == scores.grad.dtype == torch.float64
+    assert all(one.dtype == torch.float32 for one in objective.state_dict().values())
+
+
 def test_eval_mode_leaves_state_alone(name):
     data = make_data()
     objective = make(name, data)
@@ -196,12 +209,13 @@ def test_eval_mode_leaves_state_alone(name):
     same(ours, estimate(training, data, batch))
 
 
+@pytest.mark.parametrize("name", OBJECTIVES)
 @pytest.mark.parametrize("power", [0.7, -0.7])
 def test_task_weights(name, power):
     """The loss is the mean over tasks of (positive rate)^-g, normalized to mean one, times the task's own."""
     data = make_data()
     plain = make(name, data).eval()
-    weighted = OBJECTIVES[name](data.labels, task_weighting=power).double().eval()
+    weighted = make(name, data, randomize=False, task_weighting=power).eval()
     weighted.load_state_dict(plain.state_dict())
     rate = (data.labels == 1).sum(0) / (data.labels >= 0).sum(0).double()
     omega = rate**-power
@@ -217,6 +231,7 @@ def test_task_weights(name, power):
     assert omega.std() > 0.05
 
 
+@pytest.mark.parametrize("name", OBJECTIVES)
 @pytest.mark.parametrize("absent", [0, 1])
 def test_tasks_without_a_class_are_left_out(name, absent):
     """The same loss and estimate as without them, and their state never moves, even if they are sampled."""
@@ -261,6 +276,7 @@ def test_backward_accumulates(name):
     same({k: p.grad for k, p in named if p.grad is not None}, {k: 2 * v for k, v in once.items()}, 1e-12)
 
 
+@pytest.mark.parametrize("name", OBJECTIVES)
 def test_own_loop_equals_backward(name):
     data = make_data()
     objective = make(name, data).eval()
@@ -275,6 +291,7 @@ def test_own_loop_equals_backward(name):
         same({k: p.grad / 2 for k, p in named if p.grad is not None}, theirs, 1e-12)
 
 
+@pytest.mark.parametrize("name", OBJECTIVES)
 def test_second_derivatives_are_right_or_refused(name):
     """The gradient may be differentiated by a weight of the loss, as in meta-learning; not by scores."""
     data = make_data()
@@ -311,6 +328,7 @@ def test_any_module_with_one_output_per_task_will_do(name):
     same(theirs, {k: ours[k] for k in theirs}, 1e-12)
 
 
+@pytest.mark.parametrize("name", OBJECTIVES)
 def test_one_task_takes_plain_vectors(name):
     data = make_data(tasks=1)
     objective = make(name, data).eval()
@@ -412,6 +430,7 @@ def test_bad_input_is_refused_and_changes_nothing(name, bad):
     assert all(p.grad is None for p in objective.parameters())
 
 
+@pytest.mark.parametrize("name", OBJECTIVES)
 @pytest.mark.parametrize("plain", [False, True])
 def test_model_with_other_heads_is_refused(name, plain):
     data = make_data()
@@ -426,6 +445,7 @@ def test_model_with_other_heads_is_refused(name, plain):
     same(state(objective), before)
 
 
+@pytest.mark.parametrize("name", OBJECTIVES)
 def test_scores_must_be_floating_point_and_batches_not_empty(name):
     data = make_data()
     objective = make(name, data)
@@ -548,6 +568,7 @@ def test_class_counts_can_be_set_instead_of_labels(name, data):
 
 def test_a_warm_start_keeps_state_finite_and_is_repeatable(name, data):
     objective, scores = make(name, data), data.model(data.inputs).detach()
+    objective.start_at(data.model)
     for _ in range(2):
         objective.warm_start(scores, data.labels)
         found = {key: value.clone() for key, value in state(objective).items()}
@@ -595,12 +616,13 @@ def test_state_has_a_row_per_task_or_per_positive(name, data):
     per_positive = objective.per_positive_state()
     for key, value in objective.state_dict().items():
         expected = int((data.labels == 1).sum()) if key in per_positive else data.num_tasks
-        assert len(value) == expected, key
+        assert len(value) == expected or key in objective.shared_state(), key
     assert objective.memory_bytes() == sum(v.numel() * v.element_size() for v in state(objective).values())
     assert objective.memory_note() is None
     type(objective).check_memory(data.model, {})
 
 
+@pytest.mark.parametrize("name", OBJECTIVES)
 def test_a_step_may_be_captured(name, data):
     assert type(make(name, data)).capture_problem({}) is None
 

@@ -10,6 +10,7 @@ from torch import nn
 
 from mmb import auc
 from mmb.auc.parts.previous_weights import PreviousWeights
+from mmb.models import mlp
 from objective_bank import make_data
 
 
@@ -144,6 +145,41 @@ def test_it_resumes_bit_for_bit_and_refuses_scores_alone():
         objective(data.model(data.inputs), data.labels)
     with pytest.raises(ValueError, match="gamma"):
         auc.MSVRAveragePrecision(data.labels, data.model, gamma=-1.0)
+
+
+def test_one_task_may_have_plain_vectors_of_scores():
+    data = make_data(tasks=1)
+    column, plain = nn.Linear(4, 1).double(), nn.Sequential(nn.Linear(4, 1), nn.Flatten(0)).double()
+    plain[0].load_state_dict(column.state_dict())
+    objectives = [auc.MSVRAveragePrecision(data.labels, model).double() for model in (column, plain)]
+    steps = [
+        moved(one, model, [data.dense()] * 3) for one, model in zip(objectives, (column, plain), strict=True)
+    ]
+    for ours, theirs in zip(*steps, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
+
+
+def test_another_model_is_refused_and_nothing_changes():
+    data = make_data()
+    objective = auc.MSVRAveragePrecision(data.labels, data.model).double()
+    before, other = copy.deepcopy(objective.state_dict()), mlp(4, [7], 5).double()
+    with pytest.raises(ValueError, match=r"model.*65 weights.*75"):
+        objective.backward(other, data.dense())
+    for name, value in objective.state_dict().items():
+        assert torch.equal(value, before[name])
+
+
+@pytest.mark.parametrize("sampled", [False, True])
+def test_where_the_previous_weights_give_no_numbers_nothing_counts_as_changed(sampled):
+    data = make_data()
+    objective = auc.MSVRAveragePrecision(data.labels, data.model).double()
+    plain = auc.AveragePrecision(data.labels).double()
+    batches = [data.sampled([0, 2]) if sampled else data.dense() for _ in range(2)]
+    for batch in batches:
+        objective.previous.value.fill_(float("nan"))
+        for one in (objective, plain):
+            one.backward(data.model, batch)
+        torch.testing.assert_close(objective.above.value, plain.above.value, rtol=1e-12, atol=0)
 
 
 def test_in_a_sum_with_cross_entropy():

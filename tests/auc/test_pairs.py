@@ -6,7 +6,14 @@ import pytest
 import torch
 
 from mmb import auc
-from mmb.auc.parts.pairs import Pairs, PairsAbove, pair_loss
+from mmb.auc.parts.pairs import (
+    LogisticLosses,
+    Pairs,
+    PairsAbove,
+    SquaredHinges,
+    WholeSquares,
+    pair_loss,
+)
 from mmb.auc.parts.per_positive import PerPositive
 from objective_bank import make_data
 
@@ -21,21 +28,50 @@ def prepared(seed=0, capacity=None):
 
 @pytest.mark.parametrize("capacity", [None, 40])
 @pytest.mark.parametrize("itself", [True, False])
-@pytest.mark.parametrize("surrogate", ["squared_hinge", "logistic"])
-def test_sums_are_those_of_all_pairs(surrogate, itself, capacity):
-    entries, pairs = prepared(capacity=capacity)
-    losses = pairs.losses(entries.logits, 0.7, surrogate, itself=itself)
+@pytest.mark.parametrize(
+    ("surrogate", "margin", "kind"),
+    [
+        ("squared_hinge", 0.7, SquaredHinges),
+        ("squared_hinge", 1.0, WholeSquares),
+        ("logistic", 1.0, LogisticLosses),
+    ],
+)
+def test_sums_are_those_of_all_pairs(surrogate, margin, kind, itself, capacity):
+    entries, pairs = prepared(capacity=capacity)  # whose scores are between zero and one
+    losses = pairs.losses(entries.logits, margin, surrogate, itself=itself, spread=1.0)
+    assert isinstance(losses, kind)
     h = entries.logits.T
-    loss, slope = pair_loss(0.7 - h.unsqueeze(2) + h.unsqueeze(1), surrogate)  # [k, i, j]
+    loss, slope = pair_loss(margin - h.unsqueeze(2) + h.unsqueeze(1), surrogate)  # [k, i, j]
     if not itself:
         other = 1 - torch.eye(12, dtype=h.dtype)
         loss, slope = loss * other, slope * other
-    weight = torch.rand(4, 12, dtype=h.dtype, generator=torch.Generator().manual_seed(1))
-    for found, expected in zip(losses.of_positives(weight), (loss, slope), strict=True):
-        torch.testing.assert_close(found, (expected * weight.unsqueeze(1)).sum(2)[pairs.columns, pairs.rows])
+    weight = torch.rand(2, 4, 12, dtype=h.dtype, generator=torch.Generator().manual_seed(1))
+    weight[1, 2] = 0  # nothing to compare with
+    both = losses.of_positives(weight)
+    for place, one in enumerate(weight):
+        for found, twin, values in zip(losses.of_positives(one), both, (loss, slope), strict=True):
+            expected = (values * one.unsqueeze(1)).sum(2)[pairs.columns, pairs.rows]
+            torch.testing.assert_close(found, expected)
+            torch.testing.assert_close(twin[place], expected)
     of_positive = entries.positive.T.unsqueeze(2)
     torch.testing.assert_close(losses.of_entries(pairs.weight), (of_positive * loss).sum(1))
-    torch.testing.assert_close(losses.slope_of_entries(pairs.weight), (of_positive * slope).sum(1))
+    two = losses.slope_of_entries(torch.stack([pairs.weight, -3 * pairs.weight]))
+    for found in (losses.slope_of_entries(pairs.weight), two[0], two[1] / -3):
+        torch.testing.assert_close(found, (of_positive * slope).sum(1))
+
+
+def test_whole_squares_are_exact_in_single_precision_where_a_ranking_is_nearly_perfect():
+    """All losses of a positive are tiny there, as differences of moments would not be."""
+    data = make_data(seed=4, rows=12, tasks=4, dtype=torch.float32)
+    scores = torch.where(data.labels == 1, 1 - 1e-3 * data.rand(12, 4), 1e-3 * data.rand(12, 4))
+    entries = auc.CrossEntropy(data.labels).entries(scores, data.labels)
+    pairs, weight = Pairs.of(entries), entries.negative.T.contiguous()
+    sums = [
+        pairs.losses(scores, 1.0, "squared_hinge", itself=False, spread=spread).of_positives(weight)
+        for spread in (1.0, 2.0)
+    ]
+    for found, expected in zip(*sums, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-3, atol=0)
 
 
 @pytest.mark.parametrize("level", [-0.3, 0.0, 0.4])

@@ -3,10 +3,12 @@
 import argparse
 import errno
 import gc
+import io
 import json
 import os
 import re
 import shutil
+import sys
 import weakref
 
 import pytest
@@ -228,6 +230,15 @@ def test_of_many_processes_one_answers_with_json(call, monkeypatch):
         _, out, err = call("resume", "nowhere", "--json")
         assert len(out.splitlines()) == lines
         assert "no run" in err
+
+
+def test_a_terminal_without_unicode_shows_question_marks(tmp_path, monkeypatch):
+    path = tmp_path / "t.csv"
+    path.write_text("größe,krank\n" + "1.5,1\n2.5,0\n3.5,0\n" * 20, encoding="utf-8")
+    output = io.TextIOWrapper(io.BytesIO(), encoding="ascii", errors="strict")
+    monkeypatch.setattr(sys, "stdout", output)
+    assert main(["data", "describe", str(path), "labels=krank"]) == 0
+    assert b"gr??e" in output.buffer.getvalue()
 
 
 def test_a_full_disk_is_said_with_what_to_do(call, tmp_path, monkeypatch):

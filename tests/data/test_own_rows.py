@@ -126,3 +126,19 @@ def test_every_part_has_positives_of_rare_tasks():
 def test_bad_rows_are_named(arguments, kind, message):
     with pytest.raises(kind, match=message):
         make_dataset(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"split": {"train": [0, 1, 2], "valid": [2], "test": []}}, r"row 2 is in train and in valid"),
+        ({"split": {"train": [0, 1, 1], "valid": [2], "test": []}}, r"row 1 is in train and in train"),
+        ({"split": {"train": [0, 1], "valid": [9], "test": []}}, r"split\['valid'\].*from 0 to 5"),
+        ({"split": {"train": [0, 1], "valid": [-1], "test": []}}, r"split\['valid'\].*from 0 to 5"),
+        ({"task_names": ["a"]}, r"task_names.*each of 2 tasks, got 1"),
+        ({"task_names": ["a", "a"]}, r"task_names: 'a' is there more than once"),
+    ],
+)
+def test_splits_and_names_that_do_not_fit_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        make_dataset(torch.zeros(6, 2), torch.zeros(6, 2), **options)

@@ -1,12 +1,8 @@
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 import torch
 
-from mmb.data import TableError
-from mmb.data.files.table import TextTable, joined
-from mmb.data.inputs.label_columns import choose_split
 from mmb.data.splits import grouped_split, random_split, split_rows, stratified_split, united
 
 
@@ -16,6 +12,20 @@ def test_every_stratum_is_divided_by_the_fractions():
     counts = {part: torch.bincount(strata[rows], minlength=3).tolist() for part, rows in split.items()}
     assert counts == {"train": [30, 6, 24], "valid": [10, 2, 8], "test": [10, 2, 8]}
     assert sorted(torch.cat(list(split.values())).tolist()) == list(range(100))
+
+
+def test_many_strata_of_few_rows_are_divided_by_the_fractions_together():
+    strata = torch.arange(1000) // 2
+    split = stratified_split(strata, (0.8, 0.1, 0.1), torch.Generator().manual_seed(0))
+    assert [len(rows) for rows in split.values()] == pytest.approx([800, 100, 100], abs=5)
+    folds = [split_rows(600, (1, 0, 0), 0, labels=torch.eye(600), folds=5, fold=k)["test"] for k in range(5)]
+    assert [len(rows) for rows in folds] == pytest.approx([120] * 5, abs=5)
+
+
+def test_no_part_is_empty_because_every_group_has_the_last_positive_of_a_task():
+    groups, labels = torch.arange(40) % 3, torch.eye(40)
+    split = split_rows(40, (0.8, 0.1, 0.1), 0, labels=labels, groups=groups)
+    assert all(len(rows) for rows in split.values())
 
 
 def test_the_seed_decides():
@@ -136,53 +146,6 @@ def test_no_split_leaks(case):
         assert torch.equal(torch.cat(tests).sort().values, torch.arange(n))
 
 
-def _columns(path, **columns):
-    cells = {name: [str(value) for value in values.tolist()] for name, values in columns.items()}
-    return TextTable(Path(path), cells, torch.ones(len(next(iter(cells.values()))), dtype=torch.bool))
-
-
-@pytest.mark.parametrize("case", range(120))
-def test_no_split_into_files_leaks(case):
-    """Files for parts are refused if, and only if, a group is in two of them or time goes back."""
-    draw = torch.Generator().manual_seed(case)
-    own = [["valid"], ["test"], ["valid", "test"]][case % 3]
-    grouped, timed, apart, sorted_ = ((case >> bit) & 1 for bit in range(4))
-    sizes = torch.randint(2, 30, (1 + len(own),), generator=draw).tolist()
-    tables = []
-    for number, size in enumerate(sizes):
-        groups = torch.randint(0, 20, (size,), generator=draw) + 20 * number * apart
-        times = torch.randint(0, 5, (size,), generator=draw) + (5 * number if sorted_ else 0)
-        tables.append(_columns(f"{number}.csv", group=groups, time=times))
-    table = joined(tables, ["group", "time"])
-    options = {"group": "group" if grouped else None, "time": "time" if timed else None}
-    fractions = (0.7, 0.3, 0) if own == ["test"] else (1, 0, 0)
-    labels = torch.zeros(len(table), 1, dtype=torch.int8)
-    groups, times = table.numbers("group"), table.numbers("time")
-    starts = torch.tensor([0, *sizes]).cumsum(0)
-    files = [torch.arange(start, stop) for start, stop in pairwise(starts)]
-    shared = len(groups.unique()) < sum(len(groups[rows].unique()) for rows in files)
-    back = any(times[a].max() >= times[b].min() for a, b in pairwise(files))
-    if (grouped and shared) or (timed and back):
-        with pytest.raises(TableError, match=r"(?s)\.csv.*row \d+.*\d\.csv.*data\.(group|time)="):
-            choose_split(table, labels, fractions, case, **options, sizes=sizes, own=own)
-        return
-    split = choose_split(table, labels, fractions, case, **options, sizes=sizes, own=own)
-    assert torch.equal(torch.cat(list(split.values())).sort().values, torch.arange(len(table)))
-    assert all(torch.equal(split[part], rows) for part, rows in zip(own, files[1:], strict=True))
-    parts = [rows for rows in split.values() if len(rows)]
-    if grouped:
-        assert len(groups.unique()) == sum(len(groups[rows].unique()) for rows in parts)
-    if timed and not grouped:
-        assert all(times[a].max() < times[b].min() for a, b in pairwise(parts))
-
-
-def test_a_group_is_the_same_in_two_files_however_its_number_is_written():
-    tables = [_columns("a.csv", site=torch.tensor([7, 8])), _columns("b.csv", site=torch.tensor([9.0, 7.0]))]
-    table, labels = joined(tables, ["site"]), torch.zeros(4, 1, dtype=torch.int8)
-    with pytest.raises(TableError, match=r"b\.csv: 1 row is.*'site' is '7\.0' in data row 2.* 1 of a\.csv"):
-        choose_split(table, labels, (1, 0, 0), 0, group="site", sizes=[2, 2], own=["valid"])
-
-
 @pytest.mark.parametrize("sizes", [[1, 30, 1], [30, 1, 1], [1, 1, 30], [1, 1, 1, 40], [5, 90, 2, 2], [9]])
 def test_time_goes_one_way_whatever_the_numbers_of_rows(sizes):
     times = torch.arange(len(sizes)).double().repeat_interleave(torch.tensor(sizes))
@@ -197,12 +160,6 @@ def test_rows_are_united_also_by_way_of_others():
     assert united(groups, others).tolist() == [0, 0, 0, 0, 2, 2]
     assert united(None, others) is others
     assert united(groups, None) is groups
-
-
-def test_a_fold_without_folds_is_refused():
-    table = _columns("a.csv", x=torch.arange(9))
-    with pytest.raises(ValueError, match=r"fold: got 3 without folds"):
-        choose_split(table, torch.zeros(9, 1, dtype=torch.int8), (0.8, 0.1, 0.1), 0, fold=3)
 
 
 @pytest.mark.parametrize("case", range(40))

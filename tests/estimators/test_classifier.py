@@ -8,6 +8,7 @@ import pytest
 import torch
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, make_classification
+from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss, roc_auc_score
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -16,6 +17,7 @@ from sklearn.preprocessing import MinMaxScaler
 
 from estimators.tables import SMALL, TINY, binary, many
 from mmb.estimators import MultiTaskAUCClassifier
+from mmb.estimators.calibration import Calibration
 from mmb.estimators.network import Network
 
 
@@ -274,6 +276,25 @@ def test_random_state_decides_everything():
     np.testing.assert_array_equal(first, MultiTaskAUCClassifier(**TINY).fit(x, y).decision_function(x))
     other = MultiTaskAUCClassifier(**TINY | {"random_state": 1}).fit(x, y).decision_function(x)
     assert not np.array_equal(first, other)
+
+
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+def test_a_fit_that_is_interrupted_changes_nothing(monkeypatch, method):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    x, y = binary(300)
+    fresh, fitted = MultiTaskAUCClassifier(**TINY), MultiTaskAUCClassifier(**TINY).fit(x, y)
+    before = fitted.decision_function(x)
+    with monkeypatch.context() as patch:
+        patch.setattr(Calibration, "fit", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            fitted.fit(x[:, :2], y)
+        with pytest.raises(KeyboardInterrupt):
+            getattr(fresh, method)(x, y, **({"classes": [0, 1]} if method == "partial_fit" else {}))
+    with pytest.raises(NotFittedError):
+        fresh.predict(x)
+    np.testing.assert_array_equal(fitted.decision_function(x), before)
 
 
 def test_clone_and_pickle(fitted):

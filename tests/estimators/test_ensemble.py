@@ -16,7 +16,7 @@ from mmb.estimators.network import Network
 def test_one_network_is_calibrated_by_the_rows_held_out_where_they_have_both_classes():
     labels = torch.tensor([[0, 1], [1, 1], [0, 0], [1, 0]], dtype=torch.int8)
     fold = torch.tensor([0, 0, -1, -1])
-    found = CrossFit({}, torch.zeros(1), torch.zeros(1, 2), torch.zeros(1, 4, 2), torch.zeros(4, 2), fold)
+    found = CrossFit({}, torch.zeros(1), torch.zeros(1, 4, 2), torch.zeros(4, 2), fold)
     assert found.calibration_labels(labels).tolist() == [[0, 1], [1, 1], [-1, 0], [-1, 0]]
     assert found._replace(logits=torch.zeros(2, 4, 2)).calibration_labels(labels) is labels
 

@@ -8,7 +8,7 @@ import torch
 from mmb import metrics
 from mmb.report import content as page_content
 from mmb.report import selected_scores, write_report
-from mmb.report.run_groups import find_runs, methods_of, run_names
+from mmb.report.run_groups import find_runs, methods_of, phases_of, run_names
 from mmb.report.selected_scores import run_scores
 from mmb.training import Observer, Run, RunError, train
 from mmb.training.loop import threshold_log
@@ -265,6 +265,17 @@ def test_runs_are_found_in_folders(runs):
     ]
     with pytest.raises(RunError, match="no run"):
         find_runs([folder / "ce-0" / "checkpoints"])
+
+
+def test_phases_of_a_run_are_parts_of_it(runs, tmp_path):
+    run = Run.open(shutil.copytree(runs[0].path, tmp_path / "runs" / "run"))
+    phases = ["pretrain", "branches/ce", "branches/ce/longer"]
+    for phase in phases:
+        (run.path / phase).mkdir(parents=True)
+        shutil.copy(run.path / "recipe.yaml", run.path / phase)
+    for path in (run.path, tmp_path / "runs"):
+        assert [found.path for found in find_runs([path])] == [run.path]
+    assert {phase.path for phase in phases_of(run, {})} == {run.path / phase for phase in phases}
 
 
 def test_folders_without_permission_are_not_passed_over(runs, monkeypatch):

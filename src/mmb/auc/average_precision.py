@@ -66,39 +66,44 @@ class AveragePrecision(PerPositiveObjective):
         """$L_k$ averaged over the tasks of the batch."""
         pairs = Pairs.of(entries, self.capacity)
         slots = self.above.find(entries, pairs)
-        losses, positive, negative, slope = self.compare(entries, pairs)
-        p, d_p = losses.of_positives(positive)
-        q, d_q = losses.of_positives(negative)
+        score, slope = self.squash(entries)
+        weight = self.rivals(entries)
+        losses = self.compare(score, pairs)
+        now, d_own = losses.of_positives(weight)
         old = self.above.read(slots)
-        new = self.follow(old.to(p.dtype).T, self.count(p, q, entries, pairs), entries, pairs)
+        now = self.count(now, entries, pairs)
+        new = self.follow(old.to(now.dtype).T, now, entries, pairs, weight)
         met = pairs.of_task(entries.sampled & (entries.negative_mass > 0)) & pairs.known
         if self.training:
             self.above.store(slots, old, new.T, met)
         p, q = torch.where(met, new, 1.0)
         share = torch.where(met, pairs.weight * pairs.of_task(entries.scale), 0.0) / (p + q)
         value = (share * q).sum()
-        up, down = share * q / (p + q), share * p / (p + q)
-        d_score = losses.slope_of_entries(down).mul_(negative)
-        d_score.addcmul_(positive, losses.slope_of_entries(up), value=-1)
-        d_score = pairs.add_own(d_score, up * d_p - down * d_q)
+        of_both = torch.stack([-q, p]) * (share / (p + q))  # the derivatives by P and Q
+        d_score = (losses.slope_of_entries(of_both) * weight).sum(0)
+        d_score = pairs.add_own(d_score, -(of_both * d_own).sum(0))
         return self.held(entries, value, d_score, slope)
 
-    def compare(self, entries: WeightedScores, pairs: Pairs) -> tuple[PairLosses, Tensor, Tensor, Tensor]:
-        """Losses of pairs, weights `[k, rows]` of rivals that are positive and negative, slope of scores."""
-        score, slope = self.squash(entries)
+    def rivals(self, entries: WeightedScores) -> Tensor:
+        """Weights of what may be above: positives and negatives, `[2, k, rows]`."""
         prior = entries.gather(self.positives / (self.positives + self.negatives))
-        positive, negative = prior * entries.positive, (1 - prior) * entries.negative
-        losses = pairs.losses(score, self.margin, self.surrogate, itself=False)
-        return losses, positive.T.contiguous(), negative.T.contiguous(), slope
+        return torch.stack([(prior * entries.positive).T, ((1 - prior) * entries.negative).T])
 
-    def count(self, p: Tensor, q: Tensor, entries: WeightedScores, pairs: Pairs) -> Tensor:
+    def compare(self, score: Tensor, pairs: Pairs) -> PairLosses:
+        """Losses of each positive with the other rows of its task, of scores `[rows, k]`."""
+        return pairs.losses(score, self.margin, self.surrogate, itself=False, spread=self.spread)
+
+    def count(self, others: Tensor, entries: WeightedScores, pairs: Pairs) -> Tensor:
         """`P` and `Q` of the batch, `[2, e]`, from sums over other rows: a positive is above itself, too."""
-        return torch.stack([p + self.least(entries, pairs), q])
+        others[0] += self.least(entries, pairs)
+        return others
 
     def least(self, entries: WeightedScores, pairs: Pairs) -> Tensor:
         """What a positive's own pair adds to `P`, `[e]`: as much as in all data."""
         return pairs.of_task(entries.gather(self.own_loss / (self.positives + self.negatives)))
 
-    def follow(self, old: Tensor, now: Tensor, entries: WeightedScores, pairs: Pairs) -> Tensor:
+    def follow(
+        self, old: Tensor, now: Tensor, entries: WeightedScores, pairs: Pairs, weight: Tensor
+    ) -> Tensor:
         """The tracked numbers, `[2, e]`, after a batch; they are zero before the first."""
         return torch.where(old[0] > 0, torch.lerp(old, now, self.beta), now)

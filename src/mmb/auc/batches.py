@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -49,6 +49,9 @@ class DenseBatch:
     labels: Tensor
     weights: Tensor | None = None
     rows: Tensor | None = None
+
+    tasks: ClassVar[None] = None  # all, in order
+    lower: ClassVar[None] = None
 
 
 Batch = TaskBatch | DenseBatch

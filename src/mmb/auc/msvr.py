@@ -13,6 +13,7 @@ from mmb.auc.batches import Batch, TaskBatch
 from mmb.auc.labels import Labels
 from mmb.auc.objective import model_scores
 from mmb.auc.parts.autograd import with_gradient
+from mmb.auc.parts.bad_values import score_limit
 from mmb.auc.parts.pairs import Pairs, Surrogate
 from mmb.auc.parts.previous_weights import PreviousWeights
 from mmb.auc.parts.weighted_scores import WeightedScores
@@ -90,12 +91,16 @@ class MSVRAveragePrecision(AveragePrecision):
         """Add the estimate to `.grad`, and move the tracked numbers of the batch's positives."""
         self.watch_first_step(model)
         tasks = batch.tasks if isinstance(batch, TaskBatch) else None
-        given = batch.labels, tasks, batch.weights, batch.rows
         with self.previous.put_in(model):
-            before = self.entries(model_scores(model, batch, self.num_tasks), *given)
-        entries = self.entries(model_scores(model, batch, self.num_tasks), *given).together(before)
+            before = model_scores(model, batch, self.num_tasks)
+        scores = model_scores(model, batch, self.num_tasks)
+        entries = self.entries(scores, batch.labels, tasks, batch.weights, batch.rows)
         with torch.no_grad():
-            self._before = before.logits
+            before = before.reshape(entries.logits.shape) if tasks is None else before.T
+            before = before.to(entries.logits.dtype)
+            # where these are no numbers to compute with, nothing counts as changed
+            usable = before.abs() <= score_limit(before.dtype)
+            self._before = torch.where(usable, before, entries.logits)
             try:
                 value, gradients = self.adjusted_estimate(entries)
             finally:
@@ -106,15 +111,16 @@ class MSVRAveragePrecision(AveragePrecision):
             self.previous.follow(model)
         return {"loss": loss.detach(), **self.loss_parts(), **self.diagnostics()}
 
-    def follow(self, old: Tensor, now: Tensor, entries: WeightedScores, pairs: Pairs) -> Tensor:
+    def follow(
+        self, old: Tensor, now: Tensor, entries: WeightedScores, pairs: Pairs, weight: Tensor
+    ) -> Tensor:
         """The tracked numbers, `[2, e]`, after a batch, within their range."""
-        plain = super().follow(old, now, entries, pairs)
+        plain = super().follow(old, now, entries, pairs, weight)
         if self._before is None:
             return plain
-        earlier = replace(entries, logits=self._before)
-        losses, positive, negative, _ = self.compare(earlier, pairs)
-        p, q = losses.of_positives(positive)[0], losses.of_positives(negative)[0]
-        change = now - self.count(p, q, earlier, pairs)
+        score, _ = self.squash(replace(entries, logits=self._before))
+        before, _ = self.compare(score, pairs).of_positives(weight)
+        change = now - self.count(before, entries, pairs)
         new = torch.where(old[0] > 0, plain + self._weight(pairs) * change, plain)
         return torch.stack([torch.maximum(new[0], self.least(entries, pairs)), new[1].clamp(min=0)])
 

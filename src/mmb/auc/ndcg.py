@@ -99,7 +99,7 @@ class NDCG(PerPositiveObjective):
         pairs = Pairs.of(entries, self.capacity)
         slots = self.rank_share.find(entries, pairs)
         score, slope = self.squash(entries)
-        losses = pairs.losses(score, self.margin, self.surrogate, itself=False)
+        losses = pairs.losses(score, self.margin, self.surrogate, itself=False, spread=self.spread)
         labeled = entries.gather(self.positives + self.negatives)
         every = every_row(entries, entries.gather(self.positives) / labeled)
         labeled = pairs.of_task(labeled)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from mmb._numbers import check_range
-from mmb.auc.batches import Batch, TaskBatch
+from mmb.auc.batches import Batch
 from mmb.auc.labels import Labels, task_weights
 from mmb.auc.parts.anchor import Anchor
 from mmb.auc.parts.autograd import Gradients, Result, with_gradient
@@ -171,8 +171,7 @@ class Objective(nn.Module):
         """
         self.watch_first_step(model)
         scores = model_scores(model, batch, self.num_tasks)
-        tasks = batch.tasks if isinstance(batch, TaskBatch) else None
-        loss: Tensor = self(scores, batch.labels, tasks, batch.weights, batch.rows)
+        loss: Tensor = self(scores, batch.labels, batch.tasks, batch.weights, batch.rows)
         loss.backward()  # type: ignore[no-untyped-call]
         return {"loss": loss.detach(), **self.loss_parts(), **self.diagnostics()}
 
@@ -214,7 +213,7 @@ class Objective(nn.Module):
             task_weight = task_weight if weights is None else task_weight * weights.squeeze(1)
         negative_mass = negative.sum(0)
         sampled = (positive.sum(0) + negative_mass > 0) & (task_weight > 0)
-        scale = sampled * (task_weight / count)
+        scale = sampled * (task_weight / count).to(scores.dtype)
         return WeightedScores(scores, positive, negative, negative_mass, scale, sampled, tasks, rows, broken)
 
     def watch_first_step(self, model: nn.Module) -> None:
@@ -394,7 +393,7 @@ def as_objective_class(found: Any, name: str) -> type[Objective]:
 
 def model_scores(model: nn.Module, batch: Batch, num_tasks: int) -> Tensor:
     """Logits of a batch: `[n, m]`, or `[k, r]` of the sampled tasks."""
-    if not isinstance(batch, TaskBatch):
+    if batch.tasks is None:
         return logits_of(model(batch.inputs))
     check_tasks(batch.tasks, num_tasks)
     own: Any = getattr(model, "task_scores", None)

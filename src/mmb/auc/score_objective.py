@@ -1,5 +1,6 @@
 """From logits to the scores an objective compares, and the slope of that."""
 
+import math
 from typing import Literal
 
 import torch
@@ -27,6 +28,11 @@ class ScoreObjective(Objective):
         check_choice(Transform, transform=transform)
         super().__init__(labels, task_weighting)
         self.margin, self.transform = margin, transform
+
+    @property
+    def spread(self) -> float:
+        """How far two scores `h` may be apart."""
+        return math.inf if self.transform == "logit" else 1.0
 
     def squash(self, entries: WeightedScores) -> tuple[Tensor, Tensor]:
         """Scores `h` and their slope `dh/dlogit`, `[rows, k]` (the slope of `"logit"` is a scalar one)."""

@@ -160,7 +160,7 @@ class ShardedObjective(Objective):
         if isinstance(batch, DenseBatch) and not self.evaluates_model:
             return self._dense(model, batch)
         loss: Tensor | None = None
-        if len(batch.tasks if isinstance(batch, TaskBatch) else self.shard):
+        if len(self.shard if batch.tasks is None else batch.tasks):
             self.rows_seen += batch.labels.numel() if isinstance(batch, TaskBatch) else len(batch.labels)
             loss = self._apart(model, batch) if self.evaluates_model else self._sampled(model, batch)
         for parameter in self.inner.parameters():  # zeros, as for tasks that are not sampled

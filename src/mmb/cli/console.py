@@ -1,5 +1,6 @@
 """Output: tables on stdout, progress and messages on stderr; or one JSON value on stdout."""
 
+import io
 import json
 import os
 import sys
@@ -19,6 +20,8 @@ class Console:
 
     def __init__(self) -> None:
         self._warned: set[str] = set()
+        if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+            sys.stdout.reconfigure(errors="replace")  # a terminal that is not UTF-8 shows question marks
 
     def show(self, table: Any) -> None:
         """Print a table or a text, unless for a machine."""

@@ -4,8 +4,8 @@ import argparse
 from typing import Any
 
 from mmb import data
+from mmb._names import OWN_DATA
 from mmb.cli.console import Console
-from mmb.cli.own_tables import OWN
 from mmb.cli.usage import UsageError
 from mmb.data.checks import find_problems
 from mmb.data.registry import reserved_arguments
@@ -48,7 +48,7 @@ def describe(options: argparse.Namespace, console: Console) -> None:
     ]
     columns = ["task", *(text for part in found["split"] for text in (f"{part} +", "-", "gaps"))]
     sizes = ", ".join(f"{part} {size}" for part, size in found["split"].items())
-    lines = summarize_data(dataset) if options.name in OWN else [data.about(options.name)]
+    lines = summarize_data(dataset) if options.name in OWN_DATA else [data.about(options.name)]
     console.show("\n".join([*lines, ""]))
     console.show(make_table(f"{options.name}: {found['rows']} rows ({sizes})", columns, first_rows(rows)))
     for problem in found["warnings"]:

@@ -9,8 +9,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from mmb._import_paths import is_import_path
-
 FILE = Path(__file__).with_name("keys.json")
 
 Entry = dict[str, Any]
@@ -35,11 +33,6 @@ def keys_of(data: str | None = None, model: str | None = None, method: str | Non
         for one in options if name is None else [name]:
             found |= options.get(one, {})
     return found
-
-
-def may_have_others(*names: str | None) -> bool:
-    """Whether a part has keys that the table cannot know: a user's own, by import path."""
-    return any(name is not None and is_import_path(name) for name in names)
 
 
 def listing(groups: dict[str, dict[str, Entry]]) -> str:

@@ -84,7 +84,7 @@ def train_options(parser: argparse.ArgumentParser) -> None:
 
 def resume_options(parser: argparse.ArgumentParser) -> None:
     """Options of `mmb resume`."""
-    _add_run(parser, "folder of the run")
+    parser.add_argument("run", type=path_of, help="folder of the run")
     _add_jobs(parser)
 
 
@@ -149,9 +149,7 @@ def export_options(parser: argparse.ArgumentParser) -> None:
 
 def report_options(parser: argparse.ArgumentParser) -> None:
     """Options of `mmb report`."""
-    parser.add_argument(
-        "runs", nargs="+", type=path_of, metavar="RUN", help="folder of a run, or one with runs in it"
-    )
+    _add_folders(parser)
     parser.add_argument("-o", "--output", type=path_of, default=Path("report.html"), help="file to write")
     parser.add_argument(
         "--max-fpr", type=share, help="limit of the partial AUC; by default that of the first run"
@@ -160,9 +158,7 @@ def report_options(parser: argparse.ArgumentParser) -> None:
 
 def watch_options(parser: argparse.ArgumentParser) -> None:
     """Options of `mmb watch`."""
-    parser.add_argument(
-        "runs", nargs="+", type=path_of, metavar="RUN", help="folder of a run, or one with runs in it"
-    )
+    _add_folders(parser)
     parser.add_argument("--port", type=port, default=0, help="port of the page; by default any free one")
 
 
@@ -222,8 +218,10 @@ def _add_overrides(parser: argparse.ArgumentParser, meaning: str) -> None:
     parser.add_argument("overrides", nargs="*", metavar="key=value", help=meaning)
 
 
-def _add_run(parser: argparse.ArgumentParser, meaning: str) -> None:
-    parser.add_argument("run", type=path_of, help=meaning)
+def _add_folders(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "runs", nargs="+", type=path_of, metavar="RUN", help="folder of a run, or one with runs in it"
+    )
 
 
 def _add_runs(parser: argparse.ArgumentParser) -> None:

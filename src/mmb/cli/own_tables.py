@@ -10,8 +10,6 @@ from mmb._names import first_few
 from mmb.cli.table_head import is_table, read_head
 from mmb.cli.usage import UsageError
 
-OWN = ("table", "csv", "molecules", "images")
-"""Data sets that are a user's own file."""
 _WORKBOOKS = (".xlsx", ".xls", ".xlsm", ".ods", ".numbers")
 _SHOWN = 12  # columns of a file, in a message
 
@@ -37,7 +35,7 @@ def columns_of(data: str, given: Mapping[str, str]) -> dict[str, str]:
     """Columns that are found by their names or cells, where none are given: of SMILES and of image files.
 
     Args:
-        data: One of `OWN`.
+        data: One of `OWN_DATA`.
         given: Options of the data set.
 
     Raises:

@@ -14,7 +14,7 @@ from mmb._atomic_files import write_whole
 from mmb._cores import available_cores
 from mmb._extras import require
 from mmb.cli.console import Console
-from mmb.cli.training_commands import next_steps, suited_fragment
+from mmb.cli.training_commands import default_folder, next_steps, suited_fragment
 from mmb.cli.usage import UsageError
 from mmb.cli.watching import ProgressObserver, train_and_show
 from mmb.metrics import METRICS
@@ -22,6 +22,7 @@ from mmb.metrics.titles import column_titles, definition, shown_metrics
 from mmb.training import (
     METHODS,
     PlannedRun,
+    Recipe,
     Run,
     RunError,
     TableStudy,
@@ -87,9 +88,7 @@ def run_replicates(options: argparse.Namespace, console: Console) -> None:
     """Train the same recipe with several seeds, and show how results vary and, if asked, their average."""
     fragment, number = suited_fragment(options, console), options.replicates or options.ensemble
     recipe = resolve(fragment)
-    kind = "ensemble" if options.ensemble else "replicates"
-    default = f"{kind}-{data_title(recipe.data)}-{recipe.method}-{recipe.seed}"
-    folder = options.output or Path("runs") / folder_name(default)
+    folder = options.output or default_folder(recipe, "ensemble" if options.ensemble else "replicates")
     planned = plan_replicates(fragment, number, folder)
     runs = [one.run for one in planned]
     console.say(f"{number} runs in {folder}")
@@ -110,10 +109,7 @@ def run_replicates(options: argparse.Namespace, console: Console) -> None:
         )
     if options.ensemble:
         rows.append(["average of scores", *(found["average"][key] for key in shown)])
-    max_fpr, select = recipe.training.max_fpr, recipe.training.select
-    title = f"{recipe.data['name']}, {recipe.method}: {part} rows"
-    columns = ["run", *column_titles(max_fpr, select)]
-    console.show(make_table(title, columns, rows, definition(max_fpr, select)))
+    console.show(metric_table(f"{recipe.data['name']}, {recipe.method}: {part} rows", rows, recipe))
     used = [folder] if options.ensemble else [runs[0].path]
     console.show(f"Use {'the average' if options.ensemble else 'one'}: {next_steps(runs[0], *used)[-1]}")
     console.result(found)
@@ -123,8 +119,7 @@ def run_folds(options: argparse.Namespace, console: Console) -> None:
     """Train a run for each fold, and score every row by the run that has not seen it."""
     fragment = suited_fragment(options, console)
     recipe = resolve(fragment)
-    name = folder_name(f"folds-{data_title(recipe.data)}-{recipe.method}-{recipe.seed}")
-    folder = options.output or Path("runs") / name
+    folder = options.output or default_folder(recipe, "folds")
     planned = plan_folds(fragment, options.folds, folder)
     console.say(f"{options.folds} runs in {folder}")
     train_and_show(f"{recipe.method} on {recipe.data['name']}", planned, options.jobs, console)
@@ -132,23 +127,27 @@ def run_folds(options: argparse.Namespace, console: Console) -> None:
     target = folder / "out_of_fold.csv"
     together = predict_out_of_fold(runs, target)
     results = {run.path.name: run.result()["test"] for run in runs}
-    max_fpr, select = recipe.training.max_fpr, recipe.training.select
-    rows = [[run, *(means[key] for key in shown_metrics(select))] for run, means in results.items()]
-    rows.append(["all rows", *(together[key] for key in shown_metrics(select))])
+    shown = shown_metrics(recipe.training.select)
+    each = {**results, "all rows": together}
+    rows = [[name, *(means[key] for key in shown)] for name, means in each.items()]
     title = f"{recipe.data['name']}, {recipe.method}: rows of each fold by the run that has not seen it"
-    columns = ["run", *column_titles(max_fpr, select)]
-    console.show(make_table(title, columns, rows, definition(max_fpr, select)))
+    console.show(metric_table(title, rows, recipe))
     console.show(f"Scores of every row: {target}")
     console.result({"output": str(folder), "scores": str(target), "runs": results, "all": together})
+
+
+def metric_table(title: str, rows: list[list[Any]], recipe: Recipe) -> Any:
+    """A table (rich) of the metrics that runs of a recipe show, a line for each run."""
+    max_fpr, select = recipe.training.max_fpr, recipe.training.select
+    return make_table(title, ["run", *column_titles(max_fpr, select)], rows, definition(max_fpr, select))
 
 
 def run_tune(options: argparse.Namespace, console: Console) -> None:
     """Work on the study, then show its best trials."""
     recipe = resolve(suited_fragment(options, console))
-    default = Path("runs") / folder_name(f"tune-{data_title(recipe.data)}-{recipe.method}-{recipe.seed}")
     optuna = require("optuna", extra="tune")
     optuna.logging.set_verbosity(optuna.logging.WARNING)  # the progress bar tells more
-    study = TuningStudy(options.output or default, recipe)
+    study = TuningStudy(options.output or default_folder(recipe, "tune"), recipe)
     console.say(f"tuning in {study.folder}; stop it at any time, the same command continues")
     with console.progress() as progress:
         study.run(options.trials, ProgressObserver(progress, console, many=True), options.jobs)

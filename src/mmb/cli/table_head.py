@@ -10,9 +10,8 @@ from itertools import islice
 from pathlib import Path
 
 from mmb._cell_words import BLANK, NEGATIVE, POSITIVE
+from mmb._names import TABLE_SUFFIXES
 
-TABLES = (".csv", ".tsv", ".txt", ".gz", ".zst", ".parquet", ".arrow", ".feather", ".ipc")
-"""How names of tables end."""
 _ROWS = 20_000  # that are looked at, at most
 _BYTES = 1 << 22  # of text
 _GAPS = BLANK | {"-1", "-1.0"}
@@ -51,7 +50,7 @@ def is_table(path: Path) -> bool:
     if path.is_dir():
         shown = [file for file in path.iterdir() if not file.name.startswith((".", "_"))]
         return bool(shown) and all(file.is_file() and is_table(file) for file in shown)
-    return path.suffix.lower() in TABLES
+    return path.suffix.lower() in TABLE_SUFFIXES
 
 
 def read_head(path: Path) -> TableHead:

@@ -76,9 +76,15 @@ def make_folder(output: Path | None, recipe: Recipe) -> Path:
 
 def default_folders(recipe: Recipe) -> Iterator[Path]:
     """Folders for runs of a recipe, in the order in which they are taken."""
-    path = Path("runs") / folder_name(f"{data_title(recipe.data)}-{recipe.method}-{recipe.seed}")
+    path = default_folder(recipe)
     yield path
     yield from (path.with_name(f"{path.name}-{number}") for number in count(2))
+
+
+def default_folder(recipe: Recipe, kind: str = "") -> Path:
+    """Where what is trained by a recipe is by default; `kind` says what it is, if it is more than a run."""
+    title = f"{data_title(recipe.data)}-{recipe.method}-{recipe.seed}"
+    return Path("runs") / folder_name(f"{kind}-{title}" if kind else title)
 
 
 def train_one(run: Run, console: Console, ranks: Ranks, jobs: int, judged: bool = True) -> None:

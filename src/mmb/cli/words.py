@@ -11,9 +11,9 @@ from pathlib import Path
 
 from mmb._import_paths import import_path_hint, is_import_path
 from mmb._key_meanings import key_of, meant_key, no_such_key
-from mmb._names import first_few, nearest
-from mmb.cli.known_keys import Entry, keys_of, may_have_others, table
-from mmb.cli.own_tables import OWN, columns_of, data_of, nearest_file
+from mmb._names import OWN_DATA, first_few, nearest
+from mmb.cli.known_keys import Entry, keys_of, table
+from mmb.cli.own_tables import columns_of, data_of, nearest_file
 from mmb.cli.table_head import is_table
 from mmb.cli.usage import UsageError
 
@@ -98,7 +98,7 @@ def _understand_data(options: argparse.Namespace) -> None:
         if f"data.{key}" not in known:
             raise UsageError(no_such_key(key, sorted(name[5:] for name in known)))
         _check_value(key, value, keys_of(data=options.name).get(f"data.{key}"))
-    if options.name in OWN and options.action in ("describe", "prepare"):
+    if options.name in OWN_DATA and options.action in ("describe", "prepare"):
         found = columns_of(options.name, dict(word.partition("=")[::2] for word in options.overrides))
         options.overrides += [f"{key}={name}" for key, name in found.items()]
 
@@ -127,7 +127,7 @@ def _understand_recipe(command: str, options: argparse.Namespace) -> None:
             f"missing: {' and '.join(missing)}. For example: mmb {command} table.csv --labels NAME"
             f"{' pauc' * (len(needed) > 1)} (`mmb data list` lists data sets)"
         )
-    if data in OWN:
+    if data in OWN_DATA:
         of_data = {key[5:]: value for key, value in given.items() if key.startswith("data.")}
         options.overrides += [f"data.{key}={name}" for key, name in columns_of(data, of_data).items()]
     if command == "train" and method is None:
@@ -215,7 +215,7 @@ def _check_keys(given: dict[str, str], recipe: str | None, data: str | None, met
     for key, value in given.items():
         part = parts.get(key.split(".")[0])
         if key not in known and not key.startswith(_OTHER_KEYS):
-            if may_have_others(part) or any(name.startswith(f"{key}.") for name in known):
+            if is_import_path(part or "") or any(name.startswith(f"{key}.") for name in known):
                 continue  # a user's own part, or a whole section, which `resolve` checks
             raise UsageError(no_such_key(key, list(known)))
         if (part is not None and recipe is None) or key in table()["keys"]["settings"]:

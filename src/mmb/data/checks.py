@@ -9,15 +9,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from mmb._names import first_few
+from mmb._names import OWN_DATA, first_few
 from mmb.data.dataset import SPLITS, Dataset
 from mmb.data.inputs.columns import Category, ColumnEncoder, Hashed, Number
 
-_OWN = ("table", "images", "molecules")  # data sets with an option for the split
 _CHUNK = 1 << 16  # rows hashed at a time
 _LOOKED_AT = 100_000  # rows, for identifiers
 _ID = re.compile(r"(^|_|\W)(id|key|index|row|nr|no|number)$|[a-z]ID$|^unnamed", re.IGNORECASE)
-
 _OWNER = re.compile(
     r"(^|_|\W)(patient|subject|person|participant|donor|family|household|customer|client|user|member|"
     r"id|identifier)(_?(id|nr|no|number|key))?$|[a-z]ID$",
@@ -64,7 +62,7 @@ def _unmeasured(dataset: Dataset, section: str) -> Iterator[str]:
             names = first_few([dataset.task_names[task] for task in tasks])
             what = "trained on" if part == "train" else "measured"
             helps = part in divided and bool((lacking[0] & enough).any())
-            helps &= dataset.name in _OWN and dataset.details.get("split") in ("random", "scaffold")
+            helps &= dataset.name in OWN_DATA and dataset.details.get("split") in ("random", "scaffold")
             advice = f"; {section}split=stratified divides them evenly" if helps else ""
             yield (
                 f"{len(tasks)} of {len(dataset.task_names)} tasks have no positive or no negative among the "

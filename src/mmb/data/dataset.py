@@ -110,6 +110,9 @@ class Dataset:
         for name in self.task_names:
             if any(unicodedata.category(sign) in _CONTROL for sign in name):
                 raise ValueError(f"task_names: {name!r} has a control character: give that task another name")
+        if len(set(self.task_names)) < len(self.task_names):
+            twice = next(name for name in self.task_names if self.task_names.count(name) > 1)
+            raise ValueError(f"task_names: {twice!r} is there more than once: give each task its own name")
         if set(self.split) != set(SPLITS):
             raise ValueError(f"split must have exactly the keys {SPLITS}, got {tuple(self.split)}")
         for part, rows in self.split.items():
@@ -117,6 +120,11 @@ class Dataset:
                 raise ValueError(
                     f"split[{part!r}] must be a one-dimensional int64 tensor on the host, "
                     f"got {rows.dtype} of shape {list(rows.shape)} on {rows.device}"
+                )
+            if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < n:
+                raise ValueError(
+                    f"split[{part!r}]: expected rows from 0 to {n - 1}, "
+                    f"got {int(rows.min())} to {int(rows.max())}"
                 )
 
     def __len__(self) -> int:

@@ -62,7 +62,10 @@ def make_dataset(
         parts = stratified_split(rarest_positive(matrix), fractions, generator)
     else:
         parts = {part: _as_tensor(rows, f"split[{part!r}]").to(torch.int64) for part, rows in split.items()}
+        _check_divided(parts)
     names = tuple(map(str, range(matrix.shape[1]) if task_names is None else task_names))
+    if len(names) != matrix.shape[1]:
+        raise ValueError(f"task_names: expected one for each of {matrix.shape[1]} tasks, got {len(names)}")
     return Dataset(name, found, matrix, parts, names, encoder)
 
 
@@ -101,6 +104,15 @@ class RowFunction:
     def to(self, device: torch.device) -> Self:
         """The same rows for another device."""
         return type(self)(self._function, self._length, device)
+
+
+def _check_divided(parts: Mapping[str, Tensor]) -> None:
+    """Refuse a row that is in two parts, or in one twice."""
+    rows, counts = torch.unique(torch.cat([own.flatten() for own in parts.values()]), return_counts=True)
+    if bool((counts > 1).any()):
+        row = int(rows[counts > 1][0])
+        places = [part for part, own in parts.items() for _ in range(int((own == row).sum()))]
+        raise ValueError(f"split: row {row} is in {' and in '.join(places)}: expected each row at most once")
 
 
 def _as_inputs(inputs: Any, labels: Tensor) -> Inputs:

@@ -9,6 +9,8 @@ from mmb._permutations import permutation
 from mmb.data.dataset import SPLITS
 from mmb.label_values import rarest_positive
 
+_GOLDEN = (5**0.5 - 1) / 2  # its multiples are spread evenly over [0, 1), modulo one
+
 
 def check_fractions(fractions: Sequence[float]) -> tuple[float, float, float]:
     """Fractions of train, valid and test, checked."""
@@ -117,6 +119,7 @@ def _divide(sizes: Tensor, strata: Tensor, order: Tensor, shares: Sequence[float
     """The part `[k]` of each of `k` units of some sizes, so that every stratum is divided by the same shares.
 
     Units are taken in an order. One goes where its middle falls among the cumulative shares of its stratum.
+    Strata of few units start at other places of these shares each, or together they would fill one part.
     """
     order = order[torch.argsort(strata[order], stable=True)]  # by stratum
     sizes, (_, counts) = sizes[order], torch.unique_consecutive(strata[order], return_counts=True)
@@ -124,6 +127,9 @@ def _divide(sizes: Tensor, strata: Tensor, order: Tensor, shares: Sequence[float
     before = torch.cat([ends.new_zeros(1), ends[last]])
     start, total = (torch.repeat_interleave(each, counts) for each in (before[:-1], before.diff()))
     middle = (ends - start - sizes / 2) / total
+    small = counts * min(share for share in shares if share > 0) < 1
+    begin = torch.where(small, torch.arange(len(counts)) * _GOLDEN, 0.0)
+    middle = (middle + torch.repeat_interleave(begin, counts)) % 1
     part = torch.empty_like(order)
     part[order] = torch.bucketize(middle, torch.tensor(shares, dtype=torch.float64).cumsum(0)[:-1])
     return part
@@ -142,9 +148,12 @@ def _fill_gaps(part: Tensor, positive: Tensor, sizes: Tensor, parts: list[int]) 
             if counts[to, task] > 0:
                 continue
             units = positive[:, task].nonzero().flatten()
-            spare = ((counts[part[units]] > 1) | ~positive[units]).all(1)
-            if bool(spare.any()):
-                units = units[spare]
+            spare = (counts[part[units]] > 1) | ~positive[units]
+            whole = spare.all(1)
+            if task == 0 and not bool(whole.any()):  # better a task less than a part without rows
+                whole = spare[:, 0]
+            if bool(whole.any()):
+                units = units[whole]
                 unit = units[sizes[units].argmin()]
                 counts[part[unit]] -= positive[unit].long()
                 counts[to] += positive[unit].long()

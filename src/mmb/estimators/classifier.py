@@ -1,11 +1,12 @@
 """A scikit-learn classifier that maximizes the partial AUC of many tasks at once."""
 
+import copy
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from functools import partial
-from typing import Any, Self
+from functools import partial, wraps
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import numpy as np
 import torch
@@ -31,6 +32,8 @@ _validation = require("sklearn.utils.validation", extra="estimators")
 _sparse = require("scipy.sparse", extra="estimators")
 
 Array = np.ndarray[Any, Any]
+_P = ParamSpec("_P")
+_Estimator = TypeVar("_Estimator")
 _FEWEST_STEPS, _FEW_STEPS = 600, 1500  # of a fit with `steps=None`
 _PASSES, _PASSES_IF_FEW = 15, 30
 _TUNING, _TUNING_LR = 1 / 3, 0.1  # steps after cross-entropy and their size, relative to those by it
@@ -45,6 +48,24 @@ def _own_torch() -> Iterator[None]:
     here = torch.get_default_device().type == "cpu"  # a context slows down every operation
     with torch.inference_mode(False), torch.enable_grad(), nullcontext() if here else torch.device("cpu"):
         yield
+
+
+def _as_a_whole(
+    method: Callable[Concatenate[_Estimator, _P], _Estimator],
+) -> Callable[Concatenate[_Estimator, _P], _Estimator]:
+    """Let a method change a copy, whose attributes the estimator takes at its end; and return the estimator.
+
+    If it is interrupted, or fails, the estimator still is what it was, also if that is not fitted.
+    """
+
+    @wraps(method)
+    def whole(self: _Estimator, /, *args: _P.args, **options: _P.kwargs) -> _Estimator:
+        changed = copy.copy(self)
+        method(changed, *args, **options)
+        self.__dict__ = changed.__dict__
+        return self
+
+    return whole
 
 
 class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -152,6 +173,7 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         tags.classifier_tags.multi_label = True
         return tags
 
+    @_as_a_whole
     @_own_torch()
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train from the start.
@@ -178,7 +200,7 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             warnings.warn(
                 f"y: {len(names)} of {labels.shape[1]} tasks have no positive or no negative and get "
                 f"constant scores: {names[:20]}",
-                stacklevel=3,  # the line that calls `fit`, past its decorator
+                stacklevel=4,  # the line that calls `fit`, past its decorators
             )
         steps = self.steps or _default_steps(math.ceil(len(labels) / self.batch_size))
         branches = self._branches()
@@ -206,6 +228,7 @@ class MultiTaskAUCClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self._place_thresholds(self._ensemble.scores(part.rows), labels, weights)
         return self
 
+    @_as_a_whole
     @_own_torch()
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """Train on one more part of the data in one pass, after `fit` or after other parts.

@@ -1,5 +1,7 @@
 """A few networks and trees that are averaged, each trained without a different share of the rows."""
 
+from __future__ import annotations
+
 import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -28,7 +30,6 @@ class CrossFit(NamedTuple):
 
     shares: dict[str, float]  # of branches in the average, by objective
     values: Tensor  # how good the held-out logits of each fold are
-    blend: Tensor  # how these logits weigh the kinds of models, `[kinds, m]`
     logits: Tensor  # of each network, `[networks, n, m]`
     # logits of a row by the network trained without it, its fold moved to the mean: see `Part.offset`
     unseen: Tensor  # `[n, m]`
@@ -109,88 +110,70 @@ class Ensemble:
             batch_size: Rows per step.
             metric: From logits and labels to a value for each task.
         """
-        fold = assign_folds(part.labels, len(self.networks), torch.Generator().manual_seed(self.seed))
-        folds = [fold == number for number in range(len(self.networks))]
-        parts = [part.only(~out) for out in folds]
+        held_out = _HeldOut(self, part, metric)
         first, second = (
             {"steps": steps, "lr": lr, "batch_size": batch_size, "decay": True} for steps, lr in stages
         )
-        for network, own in zip(self.networks, parts, strict=True):
+        for network, own in zip(self.networks, held_out.parts, strict=True):
             network.see(own.labels, own.weights)
         at_random = [network.state() for network in self.networks]
-        for number, own in enumerate(parts):
+        for number, own in enumerate(held_out.parts):
             self._train(number, own, CONTROL, **first)
-        held_out = torch.where((fold >= 0).unsqueeze(1), part.labels, MISSING)
         if trees and Trees.suit(part):
-            self.trees = [Trees(own, self.seed + number) for number, own in enumerate(parts)]
-        by_trees = self._unseen_by_trees(part.rows, fold)
-
-        def unseen_by_kind(models: nn.ModuleList) -> Tensor:
-            """Logits `[n, kinds, m]` of each row by the models trained without it."""
-            found = torch.zeros(len(fold), self.kinds, self.blend.shape[1], dtype=torch.float64)
-            for out, model in zip(folds, models, strict=True):
-                found[out] = self._by_kind(part.rows.only(out), [model])
-            return torch.cat([found, by_trees], 1)
-
-        def blended(rows: Rows, model: nn.Module, trees: Tensor, offset: Tensor | None = None) -> Tensor:
-            """Logits `[n, m]` of a model, and of trees `[n, 0 or 2, m]`."""
-            return (self.blend * torch.cat([self._by_kind(rows, [model], offset), trees], 1)).sum(1)
-
-        def unseen(models: nn.Module, labels: Tensor) -> Tensor:
-            """The same with the kinds of models weighed by some labels, `[n, m]`."""
-            assert isinstance(models, nn.ModuleList)
-            logits = unseen_by_kind(models)
-            blend, _ = fit_log_odds(logits, labels, part.weights)
-            return (blend * logits).sum(1)
-
-        def evaluate(models: nn.Module) -> Tensor:
-            return soup.jackknife(metric, unseen(models, held_out), held_out)
-
-        def promising() -> bool:
-            """Whether the first network beats that by cross-entropy on the rows it was trained without."""
-            own = torch.where(folds[0].unsqueeze(1), held_out, MISSING)
-            if not bool(both_classes(own).any()):
-                return False
-            now, before = (metric(unseen(one, own), own).nanmean() for one in (self.models, by_ce))
-            return bool(now > before)
-
+            self.trees = [Trees(own, self.seed + number) for number, own in enumerate(held_out.parts)]
+            logits = torch.stack([trees.logits(part.rows) for trees in self.trees])
+            held_out.by_trees = unseen_logits(logits, held_out.fold)
         shares = {CONTROL: 1.0}
         if branches:
-            every = range(len(self.networks))
-            by_ce, after_ce = copy.deepcopy(self.models), [network.state() for network in self.networks]
-            known = bool(both_classes(held_out).any())
-            found = soup.uniform({CONTROL: by_ce})
-            if known and fresh is not None:
-                self._train_from(at_random, parts, every[:1], fresh, first)
-                if promising():  # most often, it is not
-                    trained = self._train_from(at_random, parts, every[1:], fresh, first)
-                    found = soup.better(found, soup.uniform({fresh: trained}), evaluate, guard=_FRESH_GUARD)
-            if found.picked == (CONTROL,):
-                pool = {CONTROL: by_ce}
-                for name in branches:
-                    pool[name] = self._train_from(after_ce, parts, every, name, second)
-                if known:
-                    found = soup.greedy(pool, evaluate, fallback=CONTROL, guard=_GUARD)
-                else:
-                    found = soup.uniform(pool)
+            found = self._branched(held_out, at_random, branches, fresh, first, second)
             self.models.load_state_dict(found.model.state_dict())
             for network in self.networks:
                 network.placed = None
             shares = {str(name): share for name, share in found.weights.items() if share > 0}
-        self.blend, _ = fit_log_odds(unseen_by_kind(self.models), held_out, part.weights)
+        self.blend, _ = fit_log_odds(held_out.by_kind(self.models), held_out.labels, part.weights)
         # trees know the rows they were grown on by heart: here, each row always has those grown without it
-        logits = torch.stack([blended(part.rows, model, by_trees) for model in self.models])
-        alone = unseen_logits(logits, fold)
+        by_trees, folds = held_out.by_trees, held_out.folds
+        logits = torch.stack([self._blended(part.rows, model, by_trees) for model in self.models])
+        alone = unseen_logits(logits, held_out.fold)
         values = [metric(alone[out], part.labels[out]).nanmean() for out in folds if bool(out.any())]
         for out, model in zip(folds, self.models, strict=True):
-            alone[out] = blended(part.rows.only(out), model, by_trees[out], part.offset(out))
-        return CrossFit(shares, torch.tensor(values), self.blend, logits, alone, fold)
+            alone[out] = self._blended(part.rows.only(out), model, by_trees[out], part.offset(out))
+        return CrossFit(shares, torch.tensor(values), logits, alone, held_out.fold)
 
-    def _unseen_by_trees(self, rows: Rows, fold: Tensor) -> Tensor:
-        """Logits `[n, 2, m]` of each row by the trees grown without it; `[n, 0, m]` if there are none."""
-        if not self.trees:
-            return torch.zeros(len(fold), 0, self.blend.shape[1], dtype=torch.float64)
-        return unseen_logits(torch.stack([trees.logits(rows) for trees in self.trees]), fold)
+    def _blended(
+        self, rows: Rows, model: nn.Module, by_trees: Tensor, offset: Tensor | None = None
+    ) -> Tensor:
+        """Logits `[n, m]` of a model, and of trees `[n, 0 or 2, m]`."""
+        return (self.blend * torch.cat([self._by_kind(rows, [model], offset), by_trees], 1)).sum(1)
+
+    def _branched(
+        self,
+        held_out: _HeldOut,
+        at_random: Sequence[NetworkState],
+        branches: Sequence[str],
+        fresh: str | None,
+        first: dict[str, Any],
+        second: dict[str, Any],
+    ) -> soup.Soup:
+        """The networks after cross-entropy, fresh ones or an average with branches, as `cross_fit` says."""
+        every, parts = range(len(self.networks)), held_out.parts
+        by_ce, after_ce = copy.deepcopy(self.models), [network.state() for network in self.networks]
+        known = bool(both_classes(held_out.labels).any())
+        found = soup.uniform({CONTROL: by_ce})
+        if known and fresh is not None:
+            self._train_from(at_random, parts, every[:1], fresh, first)
+            if held_out.is_first_better(self.models, by_ce):  # most often, it is not
+                trained = self._train_from(at_random, parts, every[1:], fresh, first)
+                alone = soup.uniform({fresh: trained})
+                found = soup.better(found, alone, held_out.evaluate, guard=_FRESH_GUARD)
+        if found.picked != (CONTROL,):
+            return found
+        pool = {CONTROL: by_ce}
+        for name in branches:
+            pool[name] = self._train_from(after_ce, parts, every, name, second)
+        if not known:
+            return soup.uniform(pool)
+        return soup.greedy(pool, held_out.evaluate, fallback=CONTROL, guard=_GUARD)
 
     def _train_from(
         self,
@@ -232,6 +215,47 @@ class Ensemble:
                 network.place_objective(objective, part)
             with _own_randomness(seed):
                 network.train(part, objective, generator=torch.Generator().manual_seed(seed), **options)
+
+
+class _HeldOut:
+    """The rows that each network is trained without, and how good models are on them."""
+
+    def __init__(self, ensemble: Ensemble, part: Part, metric: Callable[[Tensor, Tensor], Tensor]) -> None:
+        self._ensemble, self._part, self._metric = ensemble, part, metric
+        count = len(ensemble.networks)
+        self.fold = assign_folds(part.labels, count, torch.Generator().manual_seed(ensemble.seed))
+        self.folds = [self.fold == number for number in range(count)]
+        self.parts = [part.only(~out) for out in self.folds]  # what each network is trained on
+        self.labels = torch.where((self.fold >= 0).unsqueeze(1), part.labels, MISSING)
+        # logits of each row by the trees grown without it, `[n, 0 or 2, m]`
+        self.by_trees = torch.zeros(len(self.fold), 0, part.labels.shape[1], dtype=torch.float64)
+
+    def by_kind(self, models: nn.ModuleList) -> Tensor:
+        """Logits `[n, kinds, m]` of each row by the models, and the trees, trained without it."""
+        shape = (len(self.fold), self._ensemble.kinds, self.by_trees.shape[2])
+        found = torch.zeros(shape, dtype=torch.float64)
+        for out, model in zip(self.folds, models, strict=True):
+            found[out] = self._ensemble._by_kind(self._part.rows.only(out), [model])
+        return torch.cat([found, self.by_trees], 1)
+
+    def evaluate(self, models: nn.Module) -> Tensor:
+        """How good the logits of each row by the models trained without it are, with their noise."""
+        return soup.jackknife(self._metric, self._blended(models, self.labels), self.labels)
+
+    def is_first_better(self, models: nn.ModuleList, others: nn.ModuleList) -> bool:
+        """Whether the first model beats another one on the rows it was trained without."""
+        own = torch.where(self.folds[0].unsqueeze(1), self.labels, MISSING)
+        if not bool(both_classes(own).any()):
+            return False
+        now, before = (self._metric(self._blended(each, own), own).nanmean() for each in (models, others))
+        return bool(now > before)
+
+    def _blended(self, models: nn.Module, labels: Tensor) -> Tensor:
+        """Logits `[n, m]` of each row, the kinds of models weighed by some labels `[n, m]`."""
+        assert isinstance(models, nn.ModuleList)
+        logits = self.by_kind(models)
+        blend, _ = fit_log_odds(logits, labels, self._part.weights)
+        return (blend * logits).sum(1)
 
 
 def assign_folds(labels: Tensor, count: int, generator: torch.Generator) -> Tensor:

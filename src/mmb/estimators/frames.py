@@ -80,9 +80,9 @@ class Columns:
         self._fill: Array | None = None
 
     def read(self, estimator: Any, X: Any, fresh: bool) -> Any:
-        """`X` as an array or a sparse matrix of compressed rows, without gaps; learns first if `fresh`."""
+        """`X` as an array or a sparse matrix of compressed rows, without gaps; if `fresh`, learns first."""
         if fresh:
-            self._text, self._encoder, self._fill = text_columns(X), None, None
+            self._text = text_columns(X)
         if self._text:
             _validation.validate_data(estimator, X, reset=fresh, skip_check_array=True)
             if not hasattr(X, "columns"):

@@ -26,9 +26,8 @@ from mmb.estimators.inputs import Rows
 from mmb.estimators.model_mix import ModelMix, PiecewiseLinear
 from mmb.schedules import half_cosine
 
-OBJECTIVES: dict[
-    str, Callable[[Labels, float], Objective]
-] = {  # of labels and the largest false positive rate
+_OfLabels = Callable[[Labels, float], Objective]  # of labels and the largest false positive rate
+OBJECTIVES: dict[str, _OfLabels] = {
     "ce": lambda labels, _: CrossEntropy(labels),
     "auc": lambda labels, _: _auc(labels),
     "pauc": lambda labels, max_fpr: PartialAUC(labels, max_fpr=max_fpr, anchor=0.0),

@@ -14,7 +14,7 @@ from mmb.auc import ThresholdReport
 from mmb.metrics import MetricName
 from mmb.report.check import Check, verdict_of
 from mmb.report.comparison import AREAS, area_samples
-from mmb.report.curve_checks import better_step_size, check_divergence, check_shape, validation_curve
+from mmb.report.curve_checks import better_step_size, check_divergence, check_shape, curve_values
 from mmb.report.evidence import Evidence, evidence
 from mmb.report.intervals import FEWEST, Sample, UncertainValue
 from mmb.report.selected_scores import SelectedScores
@@ -105,7 +105,7 @@ def check_run(facts: RunFacts) -> dict[str, Any]:
 
 def _learning(facts: RunFacts) -> Iterator[Check]:
     """Whether it learned its training rows, and whether that carries over to new rows."""
-    curve = validation_curve(facts.log, facts.metric)
+    curve = curve_values(facts.log, facts.metric)
     train, valid, test = (facts.evidence[part][0] for part in _PARTS)
     backwards = _backwards(facts)
     if backwards is not None:
@@ -115,7 +115,7 @@ def _learning(facts: RunFacts) -> Iterator[Check]:
     if not bool(train.enough) and not bool(train.above):
         yield _too_few(facts, "train", said)
         return
-    start = validation_curve(facts.log, "auc")[:1]
+    start = curve_values(facts.log, "auc")[:1]
     noise = 3 * float((train.error.square() + valid.chance_error.square()).sqrt())
     compared = bool(start) and bool(valid.enough)
     risen = not compared or float(train.auc) - start[0] > noise
@@ -147,7 +147,7 @@ def _learning(facts: RunFacts) -> Iterator[Check]:
 def _backwards(facts: RunFacts) -> Check | None:
     """Whether new rows are ranked worse than by chance, by the selected weights or ever more in training."""
     valid, test = facts.evidence["valid"][0], facts.evidence["test"][0]
-    curve = validation_curve(facts.log, "auc")
+    curve = curve_values(facts.log, "auc")
     noise = 3 * float(valid.chance_error)
     parts = []
     if len(curve) > 1 and curve[-1] < min(_BACKWARDS, curve[0] - noise):
@@ -174,7 +174,7 @@ def _too_few(facts: RunFacts, part: str, said: str) -> Check:
 
 def _not_learned(facts: RunFacts, said: str) -> Iterator[Check]:
     """Training rows are ranked no better than at the start, or than by chance."""
-    curve = validation_curve(facts.log, "auc")
+    curve = curve_values(facts.log, "auc")
     best, noise = max(curve, default=0.5), float(facts.evidence["valid"][0].error)
     if curve and curve[0] > _SURE and best - curve[0] <= 3 * noise:
         text = f"{said} The start had a validation AUC of {curve[0]:.3f} already."

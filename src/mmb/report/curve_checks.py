@@ -6,15 +6,16 @@ from typing import Any
 
 from mmb.metrics import METRICS, MetricName
 from mmb.report.check import Check
+from mmb.training.runs.log import validation_curve
 
 _BLOWN_UP = 5.0  # times the highest loss of the first half; min-max losses may rise, but level off
 _STILL = 0.02  # a validation AUC that changes by less has not moved
 _LOWER = "Divide optimizer.lr by ten: lower optimizer.lr until the loss falls, or set optimizer.clip=1."
 
 
-def validation_curve(log: Sequence[dict[str, Any]], name: MetricName) -> list[float]:
+def curve_values(log: Sequence[dict[str, Any]], name: MetricName) -> list[float]:
     """The values of a metric at the evaluations, those that are known."""
-    return [line[name] for line in log if line["kind"] == "valid" and line.get(name) is not None]
+    return [value for _, value in validation_curve(log, name)]
 
 
 def check_divergence(log: Sequence[dict[str, Any]]) -> Iterator[Check]:
@@ -35,7 +36,7 @@ def better_step_size(log: Sequence[dict[str, Any]]) -> str:
     """Advice on the step size for a run that does not learn."""
     losses = _losses(log)
     first, last = max(losses[:1], default=0.0), _at_end(losses)
-    curve = validation_curve(log, "auc")
+    curve = curve_values(log, "auc")
     if 0 < 2 * last < first:  # a jump at the start
         return f"{_LOWER} The loss of the first steps was {first:.3g}, and {last:.3g} at the end."
     if curve and max(curve) - min(curve) < _STILL:

@@ -10,7 +10,7 @@ from typing import Any
 from mmb.metrics import METRICS, MetricName
 from mmb.metrics.titles import shown_metrics
 from mmb.report.check import Check, verdict_of
-from mmb.report.curve_checks import check_divergence, check_shape, validation_curve
+from mmb.report.curve_checks import check_divergence, check_shape, curve_values
 from mmb.report.curves import log_curves
 from mmb.report.run_groups import find_runs, methods_of, phases_of, run_names
 from mmb.training import Run
@@ -57,7 +57,7 @@ class LiveRuns:
         left = None if finished else seconds_left(log)
         state = "finished" if finished else state_of(log, age)
         select = run.recipe.training.select
-        curve = validation_curve(log, select)
+        curve = curve_values(log, select)
         return {
             "state": state,
             "step": log[-1]["step"] if log else 0,
@@ -147,7 +147,7 @@ def _checks(
 ) -> Iterator[Check]:
     diverged = list(check_divergence(log))
     yield from diverged
-    curve = validation_curve(log, select)
+    curve = curve_values(log, select)
     if log and log[-1]["kind"] == "error" and not diverged:
         text = f"{log[-1]['error']}: {log[-1]['message']}"
         yield Check("bad", "it ended with an error", text, text)
@@ -168,7 +168,7 @@ def _checks(
 
 
 def _good(log: Sequence[dict[str, Any]], select: MetricName, finished: bool) -> str:
-    curve = validation_curve(log, select)
+    curve = curve_values(log, select)
     change = f"{curve[0]:.3f} to {curve[-1]:.3f}" if curve else ""
     said = f"validation {METRICS[select].title} from {change}"
     return f"Finished: {said}. `mmb report` judges it." if finished else f"Working so far: {said}."

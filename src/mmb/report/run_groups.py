@@ -24,10 +24,9 @@ def find_runs(paths: Sequence[Path], opened: dict[Path, Run] | None = None) -> l
     order = {method: place for place, method in enumerate(METHODS)}
     found: dict[Path, Run] = {}
     for path in paths:
-        inside = sorted(_folders_with_recipes(path))
-        if path in inside:
-            inside = [path]
-        here = [_open(one, known) for one in inside if one == path or not _is_phase(one)]
+        inside = {*_folders_with_recipes(path)}
+        # a run in the folder of another is a phase of it
+        here = [_open(one, known) for one in inside if inside.isdisjoint(one.parents)]
         if not here:
             raise RunError(f"no run in {path}, nor in its folders; give the folder of a run")
         here.sort(key=lambda run: (order.get(run.recipe.method, len(order)), run.path))
@@ -44,11 +43,6 @@ def _open(path: Path, opened: dict[Path, Run]) -> Run:
     if path not in opened:
         opened[path] = Run.open(path)
     return opened[path]
-
-
-def _is_phase(path: Path) -> bool:
-    """Whether a run is the first phase or a branch of another, and so a part of it."""
-    return path.name == "pretrain" or path.parent.name == "branches"
 
 
 def _folders_with_recipes(path: Path) -> Iterator[Path]:

@@ -15,7 +15,6 @@ Models = Sequence[Model] | Mapping[str, Model]
 
 # least cosine of weights: branches of a start had 0.84 or more, other networks 0.25 or less
 _RELATED = 0.5
-_STATISTICS = ("running_mean", "running_var")
 _FEW_WEIGHTS = 100  # too few for their cosine to tell
 
 
@@ -57,7 +56,7 @@ class Pool:
         state = average([self.states[name] for name in members], [shares[name] for name in members])
         _check_shared(self.module, state)
         self.module.load_state_dict(state)
-        if self.batches is not None and _normalizing(self.module):
+        if self.batches is not None and _statistics(self.module):
             from mmb.models.batch_norm import recalibrate_batch_norm  # not needed to import mmb
 
             recalibrate_batch_norm(self.module, self.batches)
@@ -86,36 +85,31 @@ class Pool:
 
     def _check_statistics(self, template: nn.Module) -> None:
         """Without batches, the statistics of batch normalization must be the same in all models."""
-        if self.batches is not None:
-            return
-        for prefix in _normalizing(template):
-            for own in _STATISTICS:
-                entry = f"{prefix}.{own}".lstrip(".")
-                if not all_equal([state[entry] for state in self.states.values()]):
-                    raise ValueError(
-                        f"batches: got None, but {entry!r} differs between models; give some inputs, to "
-                        "compute the statistics of batch normalization again for the average"
-                    )
+        for entry in _statistics(template) if self.batches is None else ():
+            if not all_equal([state[entry] for state in self.states.values()]):
+                raise ValueError(
+                    f"batches: got None, but {entry!r} differs between models; give some inputs, to "
+                    "compute the statistics of batch normalization again for the average"
+                )
 
 
-def _normalizing(module: nn.Module) -> list[str]:
-    """Names of the layers that keep running statistics of batch normalization."""
+def _statistics(module: nn.Module) -> list[str]:
+    """Entries of the state dict that are running statistics of batch normalization."""
     kind = nn.modules.batchnorm._BatchNorm
     layers = ((name, layer) for name, layer in module.named_modules() if isinstance(layer, kind))
-    return [name for name, layer in layers if layer.track_running_stats]
+    prefixes = [name for name, layer in layers if layer.track_running_stats]
+    return [f"{prefix}.{own}".lstrip(".") for prefix in prefixes for own in ("running_mean", "running_var")]
 
 
 def _check_running_statistics(module: nn.Module) -> None:
     """Refuse statistics of batches that are not finite: the average would be useless, and not say so."""
     state = module.state_dict()
-    for prefix in _normalizing(module):
-        for own in _STATISTICS:
-            entry = f"{prefix}.{own}".lstrip(".")
-            if not bool(state[entry].isfinite().all()):
-                raise ValueError(
-                    f"batches: {entry!r} of the average is not finite on them: give inputs without NaN and "
-                    "infinities, as the models take them"
-                )
+    for entry in _statistics(module):
+        if not bool(state[entry].isfinite().all()):
+            raise ValueError(
+                f"batches: {entry!r} of the average is not finite on them: give inputs without NaN and "
+                "infinities, as the models take them"
+            )
 
 
 def _by_name(models: Models) -> dict[Name, Model]:

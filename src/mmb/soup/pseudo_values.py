@@ -38,7 +38,7 @@ def jackknife(
             f"labels: expected the shape of the scores, [n] or [n, m], got {list(labels.shape)} and "
             f"{list(scores.shape)}"
         )
-    scores, labels = (part.reshape(len(part), -1) for part in (scores, labels))
+    scores, labels = (part.unsqueeze(1) if part.ndim == 1 else part for part in (scores, labels))
     rarest = rarest_positive(labels)
     fold = torch.empty_like(rarest)
     fold[rarest.argsort(stable=True)] = torch.arange(len(labels), device=labels.device) % folds

@@ -262,3 +262,25 @@ def test_durations_are_seconds_and_what_is_nested_is_left_out(tmp_path, monkeypa
     assert torch.equal(batch.inputs, data.inputs)
     with pytest.raises(TableError, match=r"'list'.*List"):
         mmb.data.load("table", path=path, labels="y", features="list,wait")
+
+
+def test_no_rows_of_a_damaged_file_are_left_out(tmp_path, monkeypatch):
+    path = tmp_path / "t.parquet"
+    polars.DataFrame({"x": [k / 7 for k in range(300)]}).write_parquet(path)
+    # so polars does at some damage, without an error
+    monkeypatch.setattr(polars.LazyFrame, "collect_batches", lambda self, **_: [self.collect().head(200)])
+    batches = read_batches(path)
+    assert len(next(batches)) == 200
+    with pytest.raises(DamagedDataError, match="only 200 of its 300 rows"):
+        next(batches)
+
+
+def test_text_on_which_polars_gives_up_is_read_line_by_line(tmp_path, monkeypatch):
+    def panic(*_, **__):  # as where it may open no more files
+        raise polars.exceptions.PanicException("Too many open files")
+
+    path = tmp_path / "t.csv"
+    path.write_text(TABLE)
+    monkeypatch.setattr(polars, "read_csv", panic)
+    ages = torch.cat([batch.numbers("age") for batch in read_batches(path)])
+    assert ages[::2].tolist() == [1.5, -2000]

@@ -5,6 +5,7 @@ import torch
 
 import mmb.data
 from mmb.data import TableError, encoder_from_json
+from new_files import read_new
 
 
 def test_what_stands_among_numbers_is_named_and_not_one_hot(tmp_path):
@@ -37,7 +38,7 @@ def test_a_cell_far_out_leaves_the_others_apart(tmp_path):
     assert float(usual.max() - usual.min()) > 1
     assert usual.max() < float(data.inputs[40, 0]) <= 4
     encoder = encoder_from_json(json.loads(json.dumps(data.encoder.to_json())))
-    assert torch.equal(encoder.read(path)[0], data.inputs)
+    assert torch.equal(read_new(encoder, path)[0], data.inputs)
 
 
 def test_codes_with_underscores_are_names(tmp_path):
@@ -93,7 +94,7 @@ def test_an_encoder_of_an_earlier_version_finds_the_index_without_a_name(tmp_pat
     path = tmp_path / "table.csv"
     path.write_text(",x\n0,5\n1,7\n")
     encoder = encoder_from_json({"kind": "columns", "columns": [{"name": "x"}, {"name": ""}]})
-    assert encoder.read(path)[0].tolist() == [[5, 0], [7, 1]]
+    assert read_new(encoder, path)[0].tolist() == [[5, 0], [7, 1]]
 
 
 def test_every_missing_column_is_named_at_once(tmp_path):

@@ -5,7 +5,7 @@ import torch
 
 from mmb.data import TableError
 from mmb.data.files.table import TextTable
-from mmb.data.inputs.label_columns import choose_columns, choose_labels, name_list, read_labels, read_split
+from mmb.data.inputs.label_columns import choose_columns, choose_labels, name_list, read_labels
 
 
 @pytest.fixture(scope="module")
@@ -28,18 +28,13 @@ def test_a_choice_that_makes_no_sense_is_refused(table, names, reserved):
         choose_columns(table, "labels", names, reserved)
 
 
-def test_labels_and_split_are_read(table):
+def test_labels_are_read(table):
     assert read_labels(table, ["sick"]).tolist() == [[1], [0], [-1]]
-    split = read_split(table, "part", (1, 0, 0), 0)
-    assert {part: rows.tolist() for part, rows in split.items()} == {"train": [0], "valid": [2], "test": [1]}
-    assert len(read_split(table, None, (1, 0, 0), 0)["train"]) == 3
 
 
-def test_what_is_not_a_label_or_a_part_is_named(table):
+def test_what_is_not_a_label_is_named(table):
     with pytest.raises(TableError, match=r"'id'.*'2'.*2"):
         read_labels(table, ["id"])
-    with pytest.raises(TableError, match="'sick'"):
-        read_split(table, "sick", (1, 0, 0), 0)
 
 
 def test_words_in_any_case_are_labels():

@@ -2,6 +2,7 @@ import pytest
 import torch
 
 import mmb.data
+from new_files import read_new
 
 pytest.importorskip("sklearn")
 
@@ -27,7 +28,7 @@ def test_the_encoder_reads_pixels_from_a_file(tmp_path):
     path = tmp_path / "new.csv"
     header = ",".join(data.encoder.feature_names)
     path.write_text("\n".join([header] + [",".join(map(str, row)) for row in pixels]))
-    inputs, usable = data.encoder.read(path)
+    inputs, usable = read_new(data.encoder, path)
     assert torch.equal(inputs, data.inputs[:3])
     assert usable.all()
 

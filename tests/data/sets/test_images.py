@@ -13,6 +13,7 @@ import mmb.data
 from mmb.data import DataError, MissingDataError
 from mmb.data.files import cache
 from mmb.data.inputs.image_decoder import Decoder
+from new_files import read_new
 
 pytest.importorskip("PIL")
 image_sets = importlib.import_module("data.image_sets")
@@ -79,7 +80,7 @@ def test_columns_folders_and_suffixes_are_options(own, tmp_path):
     assert dataset.inputs.images.shape == (15, 1, 8, 8)
     assert dataset.batch(torch.tensor([0])).shape == (1, 3, 8, 8)
     encoder = dataset.encoder
-    inputs, usable = encoder.read(table)
+    inputs, usable = read_new(encoder, table)
     assert usable.all()
     torch.testing.assert_close(inputs[torch.arange(15)], dataset.batch(torch.arange(15)))
 

@@ -9,6 +9,7 @@ import torch
 
 import mmb.data
 from mmb.data import MissingDataError, TableError, encoder_from_json
+from new_files import read_new
 
 TABLE = """id,age,city,sick,rich,part
 1,10,rome,1,0,train
@@ -59,7 +60,7 @@ def test_a_new_file_is_encoded_identically_and_bad_rows_are_kept(path, tmp_path)
     new = tmp_path / "new.tsv"
     new.write_text("city\tage\textra\nrome\t10\tx\noslo\told\ty\nrome\n\t\t\nrome\tinf\tz\noslo\t20\t\n")
     encoder = encoder_from_json(json.loads(json.dumps(data.encoder.to_json())))
-    inputs, usable = encoder.read(new)
+    inputs, usable = read_new(encoder, new)
     assert usable.tolist() == [True, False, False, True, False, True]
     assert torch.equal(inputs[[0, 5]], data.inputs[:2])
     assert inputs[3].tolist() == [data.inputs[2, 0].item(), 0.0, 0.0]
@@ -149,7 +150,7 @@ def test_rows_on_disk_are_those_in_memory(tmp_path, monkeypatch):
     rows = torch.randint(0, len(whole), (64,), generator=torch.Generator().manual_seed(0))
     assert torch.equal(drawn.batch(rows), whole.batch(rows))
     assert not isinstance(drawn.inputs, torch.Tensor)
-    inputs, usable = drawn.encoder.read(path)
+    inputs, usable = read_new(drawn.encoder, path)
     assert torch.equal(inputs, whole.inputs)
     assert usable.all()
 
@@ -253,7 +254,7 @@ def test_columns_that_say_nothing_are_left_out_unless_they_are_named(tmp_path):
     assert encoder == data.encoder
     new = tmp_path / "new.csv"
     new.write_text("x,Unnamed: 0\n1,1\n")  # it needs no other columns
-    assert torch.equal(encoder.read(new)[0], data.inputs[1:2])
+    assert torch.equal(read_new(encoder, new)[0], data.inputs[1:2])
     again = mmb.data.load("table", path=path, labels="y")  # what was learned is kept, and so are reasons
     assert again.details == data.details
     for name in ("name", "blank", "born"):
@@ -296,7 +297,7 @@ def test_decimal_commas_are_read_where_semicolons_separate_cells(tmp_path, way):
     expected = mmb.data.load("table", path=points, labels="y")
     data = mmb.data.load("table", path=commas, labels="y")
     assert torch.equal(data.inputs, expected.inputs)
-    assert torch.equal(expected.encoder.read(commas)[0], expected.inputs)
+    assert torch.equal(read_new(expected.encoder, commas)[0], expected.inputs)
     batch = next(expected.encoder.batches(commas))
     assert torch.equal(batch.inputs, expected.inputs)
     assert batch.columns["a"][0] == rows[0][0].replace(".", ",")  # predictions have cells as they are

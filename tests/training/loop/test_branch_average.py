@@ -9,7 +9,7 @@ import torch
 
 from mmb import soup
 from mmb.metrics import evaluate
-from mmb.training import Observer, Run, RunError, evaluate_run, export_run, resolve, train
+from mmb.training import Observer, Run, RunError, evaluate_run, export_run, predict_file, resolve, train
 from mmb.training.loop import branch_average
 from mmb.training.loop.branch_average import average_branches, branch_weights, validation_values
 from mmb.training.loop.evaluate import evaluate_part, part_logits, recalibrate
@@ -301,6 +301,21 @@ def test_it_is_evaluated_and_exported_as_any_run(undisturbed, tmp_path):
     assert evaluate_run(undisturbed, "test")["mean"] == undisturbed.result()["test"]
     export_run(undisturbed, tmp_path / "model.pt2")
     assert (tmp_path / "model.pt2").exists()
+
+
+def test_without_validation_rows_it_is_trained_exported_and_predicts(tmp_path):
+    table = tmp_path / "t.csv"
+    table.write_text("x,z,y\n" + "".join(f"{k % 7},{k % 5},{k % 3 // 2}\n" for k in range(90)))
+    data = {"name": "table", "path": str(table), "labels": "y", "fractions": [1, 0, 0]}
+    run = Run.create(tmp_path / "run", soup_recipe({"start": True}, data=data, training={"steps": 6}))
+    assert train(run)["valid"]["pauc"] is None
+    assert export_run(run, tmp_path / "export")["rows_compared"] == 69
+    predict_file(run, table, tmp_path / "out.csv")
+    cells = (tmp_path / "out.csv").read_text().splitlines()[1].split(",")
+    assert 0 < float(cells[-3]) < 1
+    assert cells[-2:] == ["", ""]  # neither a probability nor a decision, for lack of rows
+    with pytest.raises(RunError, match="validation rows"):
+        predict_file(run, table, tmp_path / "out.csv", confidence=0.9)
 
 
 def test_a_branch_of_another_recipe_is_refused(tmp_path):

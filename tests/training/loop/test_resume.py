@@ -128,8 +128,9 @@ def test_every_method_resumes_exactly(tmp_path, method, kind):
         },
         {"training": {"patience": 2, "precision": "bfloat16", "warm_start": True}},
         {"pretrain": {"method": "ce", "training": {"steps": 12}}},
+        {"optimizer": {"lr_encoder": 1e-4}},
     ],
-    ids=["momentum", "sgd", "early stopping", "two phases"],
+    ids=["momentum", "sgd", "early stopping", "two phases", "step size of the encoder"],
 )
 def test_every_setting_resumes_exactly(tmp_path, changes):
     recipe = tiny_recipe("pauc", **merge({"training": {"steps": 24}}, changes))

@@ -59,4 +59,13 @@ def test_a_task_with_one_class_is_constant():
     labels[:, 1] = 0
     found = fit_calibration(logits, labels)
     assert found(logits)[:, 1].tolist() == pytest.approx([0.5 / 41] * 40)
-    assert not found.stepped.any()
+    odds = found.log_odds(logits)[:, 1]  # rank rows all the same, where several runs are averaged
+    assert torch.equal(odds.argsort(), logits[:, 1].argsort())
+    assert odds.std(correction=0) == pytest.approx(1)
+
+
+def test_no_rows_give_constant_probabilities():
+    found = fit_calibration(torch.zeros(0, 2), torch.zeros(0, 2, dtype=torch.int8))
+    logits = torch.randn(5, 2, generator=torch.Generator().manual_seed(0))
+    assert found(logits).tolist() == [[0.5, 0.5]] * 5
+    torch.testing.assert_close(found.log_odds(logits), logits.double())

@@ -275,6 +275,19 @@ def test_several_runs_are_averaged_as_log_odds(run, tmp_path):
     assert decisions[negatives].double().mean() <= 0.1
 
 
+def test_averages_rank_a_task_that_lacks_a_class_among_validation_rows(tmp_path):
+    parts = ["train"] * 60 + ["valid"] * 20 + ["test"] * 20
+    rows = "".join(f"{k % 10},{k % 2 if k < 60 else 0},{part}\n" for k, part in enumerate(parts))
+    (tmp_path / "t.csv").write_text("x,y,part\n" + rows)
+    data = {"name": "table", "path": str(tmp_path / "t.csv"), "labels": "y", "split_column": "part"}
+    settings = {"data": data, "method": "soup", "branches": {"ce": {}}, "soup": {"start": False}}
+    runs = [Run.create(tmp_path / f"{s}", tiny_recipe(**settings, seed=s)) for s in (0, 1)]
+    for run in runs:
+        train(run)
+    predict_file(runs, tmp_path / "t.csv", tmp_path / "out.csv")
+    assert len({row["y"] for row in read_rows(tmp_path / "out.csv")}) >= 10
+
+
 def test_runs_that_do_not_belong_together_are_refused(run, tmp_path):
     write_rows(tmp_path / "new.csv", torch.zeros(1, 8))
     with pytest.raises(RunError, match="other validation rows"):
@@ -409,3 +422,18 @@ def test_tabs_separate_cells_where_the_name_says_so(own_table, tmp_path):
     predict_file(run, path, tmp_path / "out.csv")
     predict_file(run, path, tmp_path / "out.tsv")
     assert (tmp_path / "out.tsv").read_text().replace("\t", ",") == (tmp_path / "out.csv").read_text()
+
+
+def test_rows_without_a_finite_score_are_flagged(run, tmp_path, monkeypatch):
+    def logits(self, inputs):
+        found = torch.zeros(len(inputs), 4)
+        found[1, 2] = torch.nan
+        return found
+
+    monkeypatch.setattr(Predictor, "logits", logits)
+    write_rows(tmp_path / "new.csv", torch.zeros(3, 8))
+    assert predict_file(run, tmp_path / "new.csv", tmp_path / "out.csv")["unusable"] == 1
+    rows = read_rows(tmp_path / "out.csv")
+    assert [row["usable"] for row in rows] == ["1", "0", "1"]
+    assert "finite" in rows[1]["problem"]
+    assert rows[1]["task_2"] == rows[1]["task_2:decision"] == ""

@@ -18,7 +18,7 @@ from mmb.auc.as_problem.parts import One, Score, held, margin_loss, own_value, s
 from mmb.auc.as_problem.per_positive_problems import PerPositiveStated, per_positive_problem, variables
 from mmb.auc.baselines import PAUCI, CrossEntropy, Focal, MiniBatchPartialAUC
 from mmb.auc.baselines.minibatch_partial import top_part
-from mmb.auc.batches import Batch, TaskBatch
+from mmb.auc.batches import Batch
 from mmb.auc.constrained_recall import ConstrainedRecall
 from mmb.auc.minmax import MinMaxAUC
 from mmb.auc.objective import Objective
@@ -71,7 +71,7 @@ def as_problem(objective: Objective, score: Score) -> Problem:
 
 def as_blocks(objective: Objective, batch: Batch) -> Blocks:
     """Turn a batch into the arguments of the general solver; every task gets a view of dense inputs."""
-    tasks = batch.tasks if isinstance(batch, TaskBatch) else None
+    tasks = batch.tasks
     like = torch.zeros(batch.labels.shape, dtype=objective.task_weight.dtype, device=batch.labels.device)
     entries = objective.entries(like, batch.labels, tasks, batch.weights, batch.rows)
     chosen = (entries.scale > 0).nonzero().flatten()  # columns

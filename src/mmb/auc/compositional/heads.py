@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from mmb._renamed import renamed_arguments
-from mmb.auc.batches import Batch, TaskBatch
+from mmb.auc.batches import Batch
 from mmb.auc.compositional.whole_network import Estimate, check_inner_step
 from mmb.auc.labels import Labels
 from mmb.auc.minmax import MinMaxAUC
@@ -128,10 +128,9 @@ class HeadCompositionalAUC(MinMaxAUC):
         """
         self.watch_first_step(model)
         heads = as_multitask(model, self.num_tasks)
-        tasks = batch.tasks if isinstance(batch, TaskBatch) else None
+        tasks, lower = batch.tasks, batch if batch.lower is None else batch.lower
         if tasks is not None:
             check_tasks(tasks, self.num_tasks)
-        lower = batch.lower if isinstance(batch, TaskBatch) and batch.lower is not None else batch
         features = _features(heads, batch)
         below = features if lower is batch else _features(heads, lower)
         own = Head(heads.weight, heads.bias)
@@ -186,7 +185,7 @@ class HeadCompositionalAUC(MinMaxAUC):
 
 def _features(model: MultiTask, batch: Batch) -> Tensor:
     """Features of the rows: `[n, d]`, or `[k, r, d]` of a task-sampled batch."""
-    if not isinstance(batch, TaskBatch):
+    if batch.tasks is None:
         return cast(Tensor, model.encoder(batch.inputs))
     features: Tensor = model.encoder(flatten_tasks(batch.inputs))
     return features.reshape(batch.tasks.numel(), -1, features.shape[-1])

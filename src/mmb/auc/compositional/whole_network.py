@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from mmb._numbers import check_choice, check_positive, check_range
 from mmb._renamed import renamed_arguments
-from mmb.auc.batches import Batch, TaskBatch
+from mmb.auc.batches import Batch
 from mmb.auc.compositional.per_task_model import TaskwiseModel, Weights
 from mmb.auc.compositional.weight_copies import Kept, StorageDtype, WeightCopies
 from mmb.auc.labels import Labels
@@ -173,9 +173,8 @@ class CompositionalAUC(MinMaxAUC):
         """Add the estimate to `.grad`, and move the dual and the copies of the sampled tasks."""
         self.watch_first_step(model)
         model = self.copies.check(model)
-        lower = batch.lower if isinstance(batch, TaskBatch) and batch.lower is not None else batch
-        tasks = batch.tasks if isinstance(batch, TaskBatch) else None
-        if isinstance(lower, TaskBatch) and tasks is not None and not _same(tasks, lower.tasks):
+        tasks, lower = batch.tasks, batch if batch.lower is None else batch.lower
+        if tasks is not None and lower.tasks is not None and not _same(tasks, lower.tasks):
             raise ValueError(f"batch.lower must be of the same tasks, {tasks}, got {lower.tasks}")
         at_upper = TaskwiseModel(model, self.copies.names, batch, self._weigh(batch))
         at_lower = TaskwiseModel(model, self.copies.names, lower, self._weigh(lower))
@@ -202,13 +201,12 @@ class CompositionalAUC(MinMaxAUC):
         return {"loss": value, **self.loss_parts(), **self.diagnostics()}
 
     def _weigh(self, batch: Batch, logits: Tensor | None = None) -> WeightedScores:
-        """Check a batch and weigh its entries; logits `[k, r]`, if there are any yet."""
-        tasks = batch.tasks if isinstance(batch, TaskBatch) else None  # which may be on the host
+        """Check a batch, whose tasks may be on the host, and weigh its entries; logits `[k, r]`, if known."""
         if logits is None:
             scores = self.task_weight.new_zeros(()).expand(batch.labels.shape)
         else:
-            scores = logits.detach().T if tasks is None else logits.detach()
-        tasks = None if tasks is None else tasks.to(scores.device, non_blocking=True)
+            scores = logits.detach().T if batch.tasks is None else logits.detach()
+        tasks = None if batch.tasks is None else batch.tasks.to(scores.device, non_blocking=True)
         return self.entries(scores, batch.labels, tasks, batch.weights)
 
     def _copies(self, rows: Tensor, weights: Weights, steps: Weights) -> Sequence[Tensor]:

@@ -64,7 +64,7 @@ class OperatingPoints(nn.Module):
 
     def step(self, entries: WeightedScores) -> None:
         """Move the points of the sampled tasks that have negatives in the batch."""
-        point, center, variance, seen = entries.gather(self.state).to(entries.logits.dtype).unbind(1)
+        point, center, variance, seen = entries.gather(self.state).unbind(1)
         negative = entries.negative
         per_mass = entries.negative_mass.reciprocal()  # without negatives, nothing is finite, nor written
         from_center = entries.logits - center

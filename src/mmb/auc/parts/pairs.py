@@ -81,7 +81,9 @@ class Pairs:
         return values.flatten().index_select(0, self.places)
 
     def sums(self, weight: Tensor, values: Tensor) -> Tensor:
-        """Sum values `[e, rows]` over the rows with weights `[k, rows]`: `[e]`."""
+        """Sum values `[e, rows]` over the rows with weights `[k, rows]`: `[e]`. Two kinds give `[2, e]`."""
+        if weight.dim() == 3:
+            return torch.stack([self.sums(one, values) for one in weight])
         if values.device.type != "cpu":  # a compiler makes one pass of it
             return (values * self.of_task(weight)).sum(1)
         # the derivative of `by_entry` by its weights is this sum, in one pass and without its products
@@ -90,22 +92,28 @@ class Pairs:
         return found
 
     def by_entry(self, values: Tensor, weight: Tensor) -> Tensor:
-        """Sum values `[e, rows]` with weights `[e]` over the positives of each task, `[k, rows]`."""
+        """Sum values `[e, rows]` with weights `[e]` (or `[2, e]`) over each task's positives: `[k, rows]`."""
+        if weight.dim() == 2:
+            return torch.stack([self.by_entry(values, one) for one in weight])
         return functional.embedding_bag(
             self.every, values, self.starts, mode="sum", per_sample_weights=weight
         )
 
-    def losses(self, score: Tensor, margin: float, surrogate: Surrogate, *, itself: bool) -> PairLosses:
+    def losses(
+        self, score: Tensor, margin: float, surrogate: Surrogate, *, itself: bool, spread: float = math.inf
+    ) -> PairLosses:
         """`pair_loss` of each positive with all rows of its task, of scores `[rows, k]`.
 
         If not `itself`, the loss of a positive with itself is zero. That takes time, and is not needed where
-        positives have no weight as rivals.
+        positives have no weight as rivals. No two scores differ by more than `spread`.
         """
         hinge = surrogate == "squared_hinge"
         # exp2 is thrice as fast as exp on a CPU
         score = score.T.contiguous() if hinge else (score.T / math.log(2)).contiguous()
         margin = margin if hinge else margin / math.log(2)
         lead = self.own(score) - margin
+        if hinge and spread <= margin:
+            return WholeSquares(self, score, lead, own=0.0 if itself else margin)
         small = self._small_exponents(score, margin) if itself and not hinge else None
         if small is not None:  # odds are products: a power for each entry instead of one for each pair
             own, rival = (-lead).exp2(), small.exp2()
@@ -143,13 +151,16 @@ class PairLosses(Protocol):
     """Losses of pairs and their slopes by what the positive lacks: only sums are needed."""
 
     def of_positives(self, weight: Tensor) -> tuple[Tensor, Tensor]:
-        """Loss and slope of each positive, summed over the rows with weights `[k, rows]`: `[e]` each."""
+        """Loss and slope of each positive, summed over the rows with weights `[k, rows]`: `[e]` each.
+
+        Weights `[2, k, rows]` give two of each, `[2, e]`.
+        """
 
     def of_entries(self, weight: Tensor) -> Tensor:
         """Loss of each entry, summed over the positives of its task with weights `[e]`: `[k, rows]`."""
 
     def slope_of_entries(self, weight: Tensor) -> Tensor:
-        """The derivative of `of_entries` by the scores of the entries."""
+        """The derivative of `of_entries` by the scores of the entries. Weights may be `[2, e]`."""
 
 
 @dataclass(frozen=True)
@@ -198,6 +209,65 @@ class SquaredHinges(PairLosses):
     def slope_of_entries(self, weight: Tensor) -> Tensor:
         """Twice the sum of `short`."""
         return self.pairs.by_entry(self.short, 2 * weight)
+
+
+@dataclass(frozen=True)
+class WholeSquares(PairLosses):
+    """Squared hinges if all are above zero: their sums follow from moments, without pairs.
+
+    With weights of sum `W`, mean `m` and variance `V`, the squares of `score - lead` sum to
+    `W V + W (m - lead)^2`. Both are positive: nothing cancels.
+    """
+
+    pairs: Pairs
+    score: Tensor  # [k, rows]
+    lead: Tensor  # [e]
+    own: float  # what a positive lacks to itself, the margin; zero if that counts like all others
+
+    def of_positives(self, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """By moments of the scores of each task."""
+        mass = weight.sum(-1)
+        mean = (weight * self.score).sum(-1) / mass.clamp(min=torch.finfo(mass.dtype).tiny)
+        around = (weight * (self.score - mean.unsqueeze(-1)).square()).sum(-1)
+        mass, mean, around = (one.index_select(-1, self.pairs.columns) for one in (mass, mean, around))
+        short = mean - self.lead
+        pull = mass * short
+        loss = torch.addcmul(around, pull, short)
+        if self.own == 0:
+            return loss, 2 * pull
+        own = self.own * weight.flatten(-2).index_select(-1, self.pairs.places)
+        return loss.sub_(own, alpha=self.own).clamp_(min=0), 2 * (pull - own)
+
+    def of_entries(self, weight: Tensor) -> Tensor:
+        """By moments of the leads of each task."""
+        mass = self._sum(weight)
+        mean = self._sum(weight * self.lead) / mass.clamp(min=torch.finfo(mass.dtype).tiny)
+        around = self._sum(weight * (self.lead - self.pairs.of_task(mean)).square())
+        short = self.score - mean.unsqueeze(1)
+        loss = torch.addcmul(around.unsqueeze(1), mass.unsqueeze(1) * short, short)
+        return self._without_own(loss, weight, self.own**2).clamp_(min=0)
+
+    def slope_of_entries(self, weight: Tensor) -> Tensor:
+        """Linear in the score."""
+        weight = 2 * weight
+        mass, first = self._sum(weight), self._sum(weight * self.lead)
+        slope = torch.addcmul(-first.unsqueeze(-1), mass.unsqueeze(-1), self.score)
+        return self._without_own(slope, weight, self.own)
+
+    def _sum(self, values: Tensor) -> Tensor:
+        """Values `[e]` or `[2, e]` summed over the positives of each task, `[k]` or `[2, k]`."""
+        if values.dim() == 2:  # one by one, which is faster
+            return torch.stack([self._sum(one) for one in values])
+        return values.new_zeros(len(self.score)).index_add_(0, self.pairs.columns, values)
+
+    def _without_own(self, values: Tensor, weight: Tensor, own: float) -> Tensor:
+        """Values `[k, rows]` or `[2, k, rows]` less `own` times the weights at the positives."""
+        if weight.dim() == 2:
+            for one, share in zip(values, weight, strict=True):
+                self._without_own(one, share, own)
+        elif own > 0:
+            values.view(-1).index_add_(0, self.pairs.places, weight, alpha=-own)
+        return values
 
 
 def _times(values: Tensor, factor: Tensor | None) -> Tensor:

@@ -61,8 +61,8 @@ class PerPositive(nn.Module):
 
     def _in_order(self, entries: WeightedScores, pairs: Pairs, rows: Tensor) -> Tensor:
         """Where the positives are if no positive of their rows is missing from the batch."""
-        found = entries.positive.sign().cumsum(1).flatten()
-        rank = found.index_select(0, pairs.rows * entries.positive.shape[1] + pairs.columns).long()
+        found = entries.positive.bool().cumsum(1).flatten()
+        rank = found.index_select(0, pairs.rows * entries.positive.shape[1] + pairs.columns)
         starts = self.row_starts.index_select(0, rows.clamp(0, len(self.row_starts) - 1))
         return (starts + rank - 1).clamp(0, len(self.keys) - 1)
 

@@ -30,6 +30,11 @@ class PreviousWeights(nn.Module):
         own, kept = [parameter.data for parameter in parameters], [buffer.clone() for buffer in buffers]
         there = {one.device for one in parameters if one.device.type == "cuda"}
         sizes = [parameter.numel() for parameter in parameters]
+        if sum(sizes) != len(self.value):
+            raise ValueError(
+                f"model: expected the one the objective was made with, of {len(self.value)} weights, got one "
+                f"of {sum(sizes)}; make an objective with this model"
+            )
         with torch.random.fork_rng(devices=list(there)), torch.no_grad():
             try:
                 for parameter, part in zip(parameters, torch.split(self.value, sizes), strict=True):

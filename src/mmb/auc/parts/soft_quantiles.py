@@ -86,7 +86,7 @@ class SoftQuantiles(nn.Module):
 
     def look(self, entries: WeightedScores, z: Tensor) -> Tracking:
         """Soft steps, and derivatives of the lower problems, for scores `z` (`[rows, k]`) that are cut."""
-        value, hessian = (entries.gather(state).to(z.dtype).T for state in (self.value, self.hessian))
+        value, hessian = (entries.gather(state).T for state in (self.value, self.hessian))
         soft = self._sigmoid(z, value, self.tau1)
         phi = soft if self.temperature == self.tau1 else self._sigmoid(z, value, self.temperature)
         above = entries.negative * soft

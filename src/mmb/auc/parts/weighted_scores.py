@@ -59,9 +59,10 @@ class WeightedScores:
         )
 
     def gather(self, state: Tensor) -> Tensor:
-        """A copy of the state of the tasks here: `[k, ...]` out of `[m, ...]`, detached."""
+        """A detached copy of the state of the tasks here, `[k, ...]` out of `[m, ...]`, in logits' dtype."""
         state = state.detach() if state.requires_grad else state
         found = state if self.tasks is None else state.index_select(0, self.tasks)
+        found = found.to(self.logits.dtype)
         if torch.compiler.is_compiling():  # or the backward pass would read state that has moved
             return cast(Tensor, keep(found))
         return found.clone() if self.tasks is None else found

@@ -20,6 +20,7 @@ from mmb.data.files.delimited_text import read_lines, separator_of
 from mmb.data.files.table import GAP, Names, Table, as_names, number
 
 _pl = require("polars", extra="table")
+_FAILED = (_pl.exceptions.PolarsError, _pl.exceptions.PanicException)  # the second is no Exception
 _BLOCK = 1 << 24  # bytes of text read at a time
 _FIRST_BLOCK = 1 << 18  # which is often all that is looked at
 _SMALL_BLOCK = 1 << 21  # where cells are kept as text, which takes many times as much memory
@@ -176,7 +177,7 @@ class BlockReader:
                     null_values=blank,
                     decimal_comma=commas,
                 )
-            except _pl.exceptions.PolarsError:  # a cell that is not a number, or a line with more cells
+            except _FAILED:  # a cell that is not a number, a line with more cells, no more open files
                 continue
             self._blank = blank
             commas = self._separator == ";"
@@ -190,9 +191,14 @@ def read_columnar(path: Path, parquet: bool, columns: Collection[str] | None) ->
         source = _pl.scan_parquet(path, glob=False) if parquet else _pl.scan_ipc(path)
         schema = source.collect_schema()
         wanted = [name for name in schema if columns is None or name in columns]
+        rows, read = source.select(_pl.len()).collect().item(), 0
         source = source.select(wanted)
         batches = source.collect_batches(chunk_size=_ROWS, maintain_order=True)
-        yield from _numbered(path, chain([source.head(0).collect()], batches))
+        for table in _numbered(path, chain([source.head(0).collect()], batches)):
+            yield table
+            read += len(table)
+        if read != rows:  # polars may stop at damage without an error
+            raise _pl.exceptions.ComputeError(f"only {read} of its {rows} rows")
 
 
 def read_stream(path: Path, columns: Collection[str] | None) -> Iterator[Table]:
@@ -224,6 +230,6 @@ def _numbered(path: Path, frames: Iterable[Any]) -> Iterator[Table]:
 def _reading(path: Path) -> Iterator[None]:
     try:
         yield
-    except (_pl.exceptions.PolarsError, _pl.exceptions.PanicException, OSError) as error:
+    except (*_FAILED, OSError) as error:
         problem = f"it cannot be read ({str(error).splitlines()[0]})"
         raise DamagedDataError(path, problem, "write the file again") from error

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import torch
 
+from mmb._names import TABLE_SUFFIXES
 from mmb.data.errors import TableError
 from mmb.data.files import arrow_streams
 from mmb.data.files.delimited_text import first_bytes, open_text, read_lines
 from mmb.data.files.table import Table, TextTable
 
-_SUFFIXES = (".csv", ".tsv", ".txt", ".gz", ".zst", ".parquet", ".arrow", ".feather", ".ipc")
 _PARQUET, _ARROW, _ZIP = b"PAR1", b"ARROW1", b"PK\x03\x04"  # how such files start
 _BINARY = (_PARQUET, _ARROW, _ZIP, arrow_streams.START)
 _ROWS = 1 << 15  # of a batch
@@ -25,7 +25,7 @@ def table_files(path: Path) -> list[Path]:
         return [path]
     entries = sorted(entry for entry in path.iterdir() if not entry.name.startswith((".", "_")))
     files = [entry for entry in entries if entry.is_file()]
-    unknown = [f.name for f in files if f.suffix.lower() not in _SUFFIXES]
+    unknown = [f.name for f in files if f.suffix.lower() not in TABLE_SUFFIXES]
     if unknown:
         raise TableError(path, f"the folder has {unknown[0]!r}, which is not a table by its name", _ALIKE)
     for folder in entries:
@@ -43,7 +43,7 @@ def table_files(path: Path) -> list[Path]:
 
 def _first_table(folder: Path) -> Path | None:
     """The path of a table in a folder or the folders in it, from that folder."""
-    inner = (file.relative_to(folder) for file in folder.rglob("*") if file.suffix.lower() in _SUFFIXES)
+    inner = (file.relative_to(folder) for file in folder.rglob("*") if file.suffix.lower() in TABLE_SUFFIXES)
     return next((file for file in inner if not any(p.startswith((".", "_")) for p in file.parts)), None)
 
 

@@ -249,13 +249,6 @@ class ColumnEncoder:
         named = [start for column, start in starts if not isinstance(column, Number)]
         return _Layout(fill, mean, scale, far, columns.long(), named)
 
-    def read(self, path: Path) -> tuple[Tensor, Tensor]:
-        """Encode every row of a file; see `encode`."""
-        text = [column.name for column in self.columns if type(column) is not Number]
-        tables = read_batches(Path(path), [column.name for column in self.columns], text)
-        inputs, usable = zip(*map(self.encode, tables), strict=True)
-        return torch.cat(inputs), torch.cat(usable)
-
     def batches(self, path: Path) -> Iterator[NewRows]:
         """The rows of a file, some at a time, with its own columns."""
         head = next(read_batches(Path(path)))

@@ -116,15 +116,6 @@ class ImageEncoder:
     root: str | None = None  # another folder to look for them, if they are not there
     suffix: str = ""  # added to every name in a CSV file
 
-    def read(self, path: Path) -> tuple[ImageTensor, Tensor]:
-        """Inputs of every image of a folder (by name) or table, and which can be decoded (bool `[n]`)."""
-        found = [(batch.inputs, batch.problems) for batch in self.batches(path)]
-        images = torch.cat([inputs.images for inputs, _ in found if isinstance(inputs, ImageTensor)])
-        usable = torch.tensor(
-            [not problem for _, problems in found for problem in problems], dtype=torch.bool
-        )
-        return ImageTensor(images, Pixels.of(self.mean, self.std)), usable
-
     def batches(self, path: Path) -> Iterator[NewRows]:
         """The images of a folder (by name) or table, some at a time; black for one that cannot be decoded."""
         path = Path(path)

@@ -1,23 +1,18 @@
-"""What the columns of a table say about tasks: their labels, their names, the split of the rows."""
+"""What the columns of a table say about tasks: their names and their labels."""
 
 import math
 import shlex
 from collections.abc import Collection, Sequence
 from fnmatch import fnmatchcase
-from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from mmb._cell_words import NEGATIVE, POSITIVE
 from mmb._names import first_few
-from mmb.data.dataset import SPLITS
 from mmb.data.errors import TableError
 from mmb.data.files.table import GAP, Table, number
-from mmb.data.inputs.columns import Date
-from mmb.data.splits import check_fractions, grouped_split, random_split, split_rows, united
 from mmb.label_values import MISSING
 
 _WORDS = {**dict.fromkeys(POSITIVE, 1), **dict.fromkeys(NEGATIVE, 0)}
@@ -98,10 +93,10 @@ def _no_label(table: Table, name: str) -> str:
     return f"cells such as {names[int((~signs).nonzero()[0])]!r} are no labels"
 
 
-def check_columns(table: Table, **options: Sequence[str | None]) -> None:
+def check_columns(table: Table, **options: Sequence[str]) -> None:
     """Raise an error that says which option to correct, unless all columns that options name are there."""
     for option, names in options.items():
-        for name in filter(None, names):
+        for name in names:
             table.check_column(name, option)
 
 
@@ -206,171 +201,3 @@ def _canonical(cell: str) -> str:
     """A cell such that those that say the same number are the same."""
     value = number(cell)
     return f"{value:.17g}" if math.isfinite(value) else cell.strip()
-
-
-def choose_split(
-    table: Table,
-    labels: Tensor,
-    fractions: Sequence[float],
-    seed: int,
-    *,
-    split: str = "random",
-    split_column: str | None = None,
-    group: str | None = None,
-    time: str | None = None,
-    folds: int = 0,
-    fold: int = 0,
-    sizes: Sequence[int] | None = None,
-    own: Sequence[str] = (),
-    together: Tensor | None = None,
-    scaffolds: Tensor | None = None,
-) -> dict[str, Tensor]:
-    """Rows of train, valid and test as options of a data set say.
-
-    Args:
-        table: The table.
-        labels: Of its rows, `int8 [n, m]`.
-        fractions: As in `split_rows`.
-        seed: As in `split_rows`.
-        split: `"random"`, `"stratified"` or, with scaffolds, `"scaffold"`, whose place groups and time take.
-        split_column: Column that says the part of each row.
-        group: Column that says which rows belong together.
-        time: Column of numbers or dates, by which rows are ordered.
-        folds: As in `split_rows`.
-        fold: As in `split_rows`.
-        sizes: Rows of each file, if there are several.
-        own: Parts to which the second file and those after it belong. Only the rows of the first are split.
-        together: Codes `[n]` of rows that are never divided within a file, such as copies.
-        scaffolds: Codes `[n]` of the scaffolds of molecules.
-    """
-    kinds = ("scaffold", "random", "stratified")[scaffolds is None :]
-    if split not in kinds:
-        raise ValueError(f"split must be {' or '.join(map(repr, kinds))}, got {split!r}")
-    if own and (split_column or folds):
-        raise ValueError(
-            "valid_path, test_path: files for parts go together with neither split_column nor folds"
-        )
-    if fold and not folds:
-        raise ValueError(f"fold: got {fold} without folds; say how many there are, such as folds=5")
-    if split_column is not None:
-        if group or time or folds or split != ("random" if scaffolds is None else "scaffold"):
-            raise ValueError("split_column says all there is to say: leave out split, group, time and folds")
-        return read_split(table, split_column, fractions, seed)
-    groups = None if group is None else _groups(table, group)
-    times = None if time is None else _times(table, time)
-    by_scaffold = split == "scaffold" and group is None and time is None
-    units = scaffolds if by_scaffold else united(groups, together)
-    sizes = [len(table)] if sizes is None else sizes
-    rows, shares = sizes[0], check_fractions(fractions)
-    if own:
-        left = [0.0 if part in own else share for part, share in zip(SPLITS, shares, strict=True)]
-        shares = check_fractions([share / sum(left) for share in left])
-    if by_scaffold and units is not None and not folds:
-        parts = grouped_split(units[:rows], shares)
-    else:
-        parts = split_rows(
-            rows,
-            shares,
-            seed,
-            labels=labels[:rows] if split == "stratified" else None,
-            groups=None if units is None else units[:rows],
-            times=None if times is None else times[:rows],
-            folds=folds,
-            fold=fold,
-        )
-    for part, start, size in zip(own, accumulate(sizes), sizes[1:], strict=False):
-        parts[part] = torch.arange(start, start + size)
-    if group is not None and groups is not None:
-        _refuse_divided(table, group, groups, sizes)
-    if time is not None and times is not None:
-        _refuse_disorder(table, time, times, parts, own)
-    return parts
-
-
-def _groups(table: Table, name: str) -> Tensor:
-    """Codes `[n]` of a column that says which rows belong together."""
-    codes, names = table.names(name)
-    table.refuse_rows(codes == GAP, f"a blank cell in column {name!r}, which says their group", "group")
-    if len(table.files) < 2:
-        return codes
-    places: dict[str, int] = {}  # one file may have 7, and another 7.0
-    return torch.tensor([places.setdefault(n.removesuffix(".0"), len(places)) for n in names])[codes]
-
-
-def _refuse_divided(table: Table, name: str, groups: Tensor, sizes: Sequence[int]) -> None:
-    """Refuse files for parts that share a group."""
-    for start, size in zip(accumulate(sizes), sizes[1:], strict=False):
-        shared = torch.isin(groups[start : start + size], groups[:start]).nonzero().flatten()
-        if len(shared):
-            row = start + int(shared[0])
-            path, place = table.locate(row)
-            other, first = table.locate(int((groups[:start] == groups[row]).nonzero()[0]))
-            many = "1 row is" if len(shared) == 1 else f"{len(shared)} rows are"
-            raise TableError(
-                path,
-                f"{many} of groups that another file has: {name!r} is {_cell(table, name, row)!r} in data "
-                f"row {place}, and in data row {first} of {other}",
-                f"keep each group in one file, or leave out data.group={name} if groups may be divided",
-            )
-
-
-def _refuse_disorder(
-    table: Table, name: str, times: Tensor, parts: dict[str, Tensor], own: Sequence[str]
-) -> None:
-    """Refuse files for parts that are not in order of time: first train, then valid, then test."""
-    for before, after in pairwise(part for part in SPLITS if len(parts[part])):
-        last = int(parts[before][times[parts[before]].argmax()])
-        first = int(parts[after][times[parts[after]].argmin()])
-        if {before, after} & {*own} and times[last] >= times[first]:
-            (path, row), (other, other_row) = table.locate(first), table.locate(last)
-            raise TableError(
-                path,
-                f"{name!r} is {_cell(table, name, first)!r} in data row {row}, which is for {after}, but "
-                f"{_cell(table, name, last)!r} in data row {other_row} of {other}, which is for {before}",
-                "give files of which those for valid are later than those for train, and those for test the "
-                "latest; take no other part from the first file (data.fractions=[1,0,0]); or leave out "
-                f"data.time={name}",
-            )
-
-
-def _cell(table: Table, name: str, row: int) -> str:
-    return table.take(torch.tensor([row])).cells(name)[0]
-
-
-def own_parts(valid_path: str | Path | None, test_path: str | Path | None) -> list[str]:
-    """Parts that have a file of their own."""
-    return [part for part, path in zip(SPLITS[1:], (valid_path, test_path), strict=True) if path is not None]
-
-
-def split_facts(
-    table: Table, split: str, *, split_column: str | None, time: str | None, own: Sequence[str]
-) -> dict[str, Any]:
-    """What the details of a data set say of its split: how rows are divided, and the files they are from."""
-    facts: dict[str, Any] = {"split": "given" if split_column else "time" if time else split}
-    if own:
-        facts["own_files"] = [*own]
-    if len(table.files) > 1:
-        facts["files"] = [[str(path), rows] for path, rows in table.files]
-    return facts
-
-
-def _times(table: Table, name: str) -> Tensor:
-    """A column of numbers or dates, float64 `[n]`."""
-    values = table.numbers(name)
-    if bool(values.isinf().any()):
-        values = Date(name).values(table)
-    table.refuse_rows(
-        ~values.isfinite(), f"neither a number nor a date such as 2024-01-31 in column {name!r}", "time"
-    )
-    return values
-
-
-def read_split(table: Table, column: str | None, fractions: Sequence[float], seed: int) -> dict[str, Tensor]:
-    """Rows of train, valid and test by a column of the table, or at random where there is none."""
-    if column is None:
-        return random_split(len(table), fractions, torch.Generator().manual_seed(seed))
-    codes, names = table.names(column)
-    parts = torch.tensor([*(SPLITS.index(n.lower()) if n.lower() in SPLITS else GAP for n in names), GAP])
-    part = parts[codes]
-    table.refuse_rows(part == GAP, f"none of {', '.join(SPLITS)} in column {column!r}", "split_column")
-    return {name: (part == index).nonzero().flatten() for index, name in enumerate(SPLITS)}

@@ -14,7 +14,7 @@ from mmb._extras import require
 from mmb.data.dataset import SPLITS, Dataset, Inputs, NewRows, Progress
 from mmb.data.files import cache
 from mmb.data.files.table import TextTable
-from mmb.data.files.table_formats import read_batches, read_table
+from mmb.data.files.table_formats import read_batches
 from mmb.data.inputs.descriptors import COUNT
 from mmb.data.inputs.featurize import Featurizer
 from mmb.data.inputs.graphs import GraphInputs
@@ -54,13 +54,6 @@ class MoleculeEncoder:
 
     smiles: str  # name of the column
     featurizer: Featurizer  # what is computed for each molecule
-
-    def read(self, path: Path) -> tuple[Inputs, Tensor]:
-        """Inputs of every row, and which rows could be read (bool `[n]`); the others are placeholders."""
-        table = read_table(Path(path))
-        arrays = self.featurizer(table.cells(self.smiles))
-        tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
-        return _inputs(tensors), tensors["usable"]
 
     def batches(self, path: Path) -> Iterator[NewRows]:
         """The rows of a file, some at a time, with its own columns."""

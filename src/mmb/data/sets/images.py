@@ -31,13 +31,11 @@ from mmb.data.inputs.images import Pixels
 from mmb.data.inputs.label_columns import (
     check_columns,
     choose_labels,
-    choose_split,
     find_columns,
     name_list,
-    own_parts,
     read_labels,
-    split_facts,
 )
+from mmb.data.inputs.table_split import TableSplit, own_parts
 
 Files = list[tuple[Path, os.stat_result | None]]
 """The file of each row, with its size and time of change; None for one that is missing."""
@@ -138,28 +136,15 @@ def load(
     tables = _read(path, valid_path, test_path)
     table = joined(tables, tables[0].column_names)
     changes = check_names(name_list(augment))
+    own = own_parts(valid_path, test_path)
+    how = TableSplit(fractions, seed, split, split_column, group, time, folds, fold, own)
     dropped = find_columns(table, drop)
-    aside = [image, *dropped, *filter(None, (split_column, group, time))]
-    check_columns(table, image=[image], drop=dropped)
-    check_columns(table, split_column=[split_column], group=[group], time=[time])
+    check_columns(table, image=[image], drop=dropped, **{o: [name] for o, name in how.columns.items()})
+    aside = [image, *dropped, *how.columns.values()]
     tasks, left_out = choose_labels(table, labels, aside, positive)
     check_columns(table, labels=tasks)
     label_matrix = read_labels(table, tasks, positive)
-    own = own_parts(valid_path, test_path)
-    parts = choose_split(
-        table,
-        label_matrix,
-        fractions,
-        seed,
-        split=split,
-        split_column=split_column,
-        group=group,
-        time=time,
-        folds=folds,
-        fold=fold,
-        sizes=[len(one) for one in tables],
-        own=own,
-    )
+    parts = how.divide(table, label_matrix, [len(one) for one in tables])
     files = _files(tables, image, root, suffix, unreadable)
     decoder = Decoder(size, gray, fit, bits, window)
     folder = _cache_of(store, files, decoder)
@@ -186,7 +171,7 @@ def load(
         ),
         details={
             "path": str(path),
-            **split_facts(table, split, split_column=split_column, time=time, own=own),
+            **how.facts(table),
             "seed": seed,
             "size": size,
             "unusable_rows": torch.nonzero(~usable).squeeze(1).tolist(),

@@ -30,13 +30,11 @@ from mmb.data.inputs.featurize import Features, Featurizer
 from mmb.data.inputs.label_columns import (
     check_columns,
     choose_labels,
-    choose_split,
     find_columns,
     name_list,
-    own_parts,
-    split_facts,
 )
 from mmb.data.inputs.molecule_cache import build_cache, open_dataset, usable_rows
+from mmb.data.inputs.table_split import TableSplit, own_parts
 
 
 def prepare(
@@ -60,9 +58,9 @@ def prepare(
 ) -> Path:
     """Compute the features of every molecule once; options are those of `load`, and how many processes."""
     paths = [Path(file) for file in (path, valid_path, test_path) if file is not None]
-    others = {"split_column": split_column, "group": group, "time": time}
+    how = TableSplit(split_column=split_column, group=group, time=time)
     featurizer = Featurizer(features, radius, bits, strict=True, scaffolds=True)
-    return _prepare(root, paths, smiles, labels, positive, drop, others, featurizer, workers, progress).folder
+    return _prepare(root, paths, smiles, labels, positive, drop, how, featurizer, workers, progress).folder
 
 
 class _Prepared(NamedTuple):
@@ -79,15 +77,15 @@ def _prepare(
     labels: str | Sequence[str] | None,
     positive: str | Sequence[str] | None,
     drop: str | Sequence[str],
-    others: Mapping[str, str | None],
+    how: TableSplit,
     featurizer: Featurizer,
     workers: int = 2,
     progress: Progress | None = None,
 ) -> _Prepared:
     tables = [read_training_table(path) for path in paths]
-    head, dividing = tables[0], [name for name in others.values() if name is not None]
+    head, dividing = tables[0], how.columns.values()
     dropped = find_columns(head, drop)
-    check_columns(head, smiles=[smiles], drop=dropped, **{option: [name] for option, name in others.items()})
+    check_columns(head, smiles=[smiles], drop=dropped, **{o: [name] for o, name in how.columns.items()})
     tasks, left_out = choose_labels(head, labels, [smiles, *dropped, *dividing], positive)
     check_columns(head, labels=tasks)
     table = joined(tables, [smiles, *tasks, *dividing])
@@ -152,31 +150,17 @@ def load(
     """
     paths = [Path(file) for file in (path, valid_path, test_path) if file is not None]
     own = own_parts(valid_path, test_path)
-    others = {"split_column": split_column, "group": group, "time": time}
+    how = TableSplit(fractions, seed, split, split_column, group, time, folds, fold, own)
     featurizer = Featurizer(features, radius, bits, strict=True, scaffolds=True)
-    folder, table, sizes, left_out = _prepare(root, paths, smiles, labels, positive, drop, others, featurizer)
+    folder, table, sizes, left_out = _prepare(root, paths, smiles, labels, positive, drop, how, featurizer)
     tensors, facts = cache.read(folder)
     usable = usable_rows("molecules", tensors, facts)
     canonical, scaffolds = (tensors[kind][usable].long() for kind in ("canonical", "scaffold"))
-    places = choose_split(
-        table.take(usable),  # shares are those of molecules that can be used
-        tensors["labels"][usable],
-        fractions,
-        seed,
-        split=split,
-        split_column=split_column,
-        group=group,
-        time=time,
-        folds=folds,
-        fold=fold,
-        sizes=_usable_sizes(paths, sizes, tensors["usable"]),
-        own=own,
-        together=canonical,
-        scaffolds=scaffolds,
-    )
+    sizes = _usable_sizes(paths, sizes, tensors["usable"])
+    # shares are those of molecules that can be used
+    places = how.divide(table.take(usable), tensors["labels"][usable], sizes, canonical, scaffolds)
     dataset = open_dataset("molecules", folder, {part: usable[rows] for part, rows in places.items()})
-    kind = "random" if split == "scaffold" and group else split
-    facts = split_facts(table, kind, split_column=split_column, time=time, own=own)
+    facts = how.facts(table)
     if split_column or own:
         facts["repeated_rows"] = _repeated(dataset.split, tensors["canonical"])
     return replace(dataset, details={**dataset.details, **facts, "seed": seed, "left_out": left_out})

@@ -35,14 +35,12 @@ from mmb.data.inputs.label_columns import (
     check_columns,
     check_positive,
     choose_columns,
-    choose_split,
     find_columns,
     name_list,
-    own_parts,
     read_labels,
-    split_facts,
 )
 from mmb.data.inputs.table_cache import PreparedTable, encode_rows, prepare_table, remove_old
+from mmb.data.inputs.table_split import TableSplit, own_parts
 
 _SMALL = 1 << 24  # bytes of text that are read as they are
 Roles = tuple[list[str], list[str], list[str]]
@@ -73,8 +71,9 @@ def prepare(
     paths = [Path(file) for file in (path, valid_path, test_path) if file is not None]
     if all(map(_is_small, paths)):
         return root
-    roles = _roles(next(read_batches(paths[0])), labels, features, drop, split_column, group, time)
-    return _prepare(root, paths, roles, [name for name in (split_column, group) if name], positive, progress)
+    how = TableSplit(split_column=split_column, group=group, time=time)
+    roles = _roles(next(read_batches(paths[0])), labels, features, drop, how)
+    return _prepare(root, paths, roles, _as_text(how), positive, progress)
 
 
 def _prepare(
@@ -145,13 +144,13 @@ def load(
     """
     paths = [Path(file) for file in (path, valid_path, test_path) if file is not None]
     own = own_parts(valid_path, test_path)
+    how = TableSplit(fractions, seed, split, split_column, group, time, folds, fold, own)
     if divide and own:
         raise ValueError("divide: rows of one folder are divided; leave out valid_path and test_path")
     paths = own_files(Path(path)) if divide else paths
     head = next(read_batches(paths[0]))
-    roles = _roles(head, labels, features, drop, split_column, group, time)
+    roles, as_text = _roles(head, labels, features, drop, how), _as_text(how)
     tasks, columns, _ = roles
-    as_text = [name for name in (split_column, group) if name]
     if divide:
         table, matrix, sizes, encode = _open_divided(root, Path(path), paths, roles, as_text, positive)
     elif all(map(_is_small, paths)):
@@ -159,20 +158,7 @@ def load(
     else:
         table, matrix, sizes, encode = _open_prepared(root, paths, roles, as_text, positive)
     check_positive(table, tasks, matrix, positive)
-    parts = choose_split(
-        table,
-        matrix,
-        fractions,
-        seed,
-        split=split,
-        split_column=split_column,
-        group=group,
-        time=time,
-        folds=folds,
-        fold=fold,
-        sizes=sizes,
-        own=own,
-    )
+    parts = how.divide(table, matrix, sizes)
     inputs, encoder = encode(columns, parts["train"], features is None)
     return Dataset(
         name="table",
@@ -183,7 +169,7 @@ def load(
         encoder=encoder,
         details={
             "path": str(path),
-            **split_facts(table, split, split_column=split_column, time=time, own=own),
+            **how.facts(table),
             "seed": seed,
             "features": list(encoder.feature_names),
             "left_out": {**_unusable(head), **encoder.left_out} if features is None else {},
@@ -232,19 +218,22 @@ def _roles(
     labels: str | Sequence[str],
     features: str | Sequence[str] | None,
     drop: str | Sequence[str],
-    split_column: str | None,
-    group: str | None,
-    time: str | None,
+    how: TableSplit,
 ) -> Roles:
     """What each column is for."""
-    others = [name for name in (split_column, group, time) if name is not None]
+    others = list(how.columns.values())
     dropped = find_columns(table, drop)
     tasks = choose_columns(table, "labels", find_columns(table, labels, [*dropped, *others]))
     aside = [*tasks, *dropped, *others, *(_unusable(table) if features is None else ())]
     columns = choose_columns(table, "features", features, aside)
     check_columns(table, labels=tasks, features=columns, drop=dropped)
-    check_columns(table, split_column=[split_column], group=[group], time=[time])
+    check_columns(table, **{option: [name] for option, name in how.columns.items()})
     return tasks, columns, others
+
+
+def _as_text(how: TableSplit) -> list[str]:
+    """Columns that are kept as names, whatever their cells are."""
+    return [name for option, name in how.columns.items() if option != "time"]
 
 
 def _unusable(table: Table) -> dict[str, str]:

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from mmb import soup
 from mmb.metrics import METRICS, MetricName
-from mmb.training.loop.evaluate import CalibrationInputs, evaluate_part, recalibrate
+from mmb.training.loop.evaluate import CalibrationInputs, evaluate_part, recalibrate, row_logits
 from mmb.training.loop.observer import Observer
-from mmb.training.loop.outcome import finish, plain_means
+from mmb.training.loop.outcome import finish
 from mmb.training.loop.progress import Progress, evaluate, save
 from mmb.training.loop.randomness import own_randomness
 from mmb.training.loop.setup import Setup, find_device, make_setup
@@ -20,7 +20,7 @@ from mmb.training.recipes.recipe import SHARED_START
 from mmb.training.runs import checkpoint
 from mmb.training.runs.log import NoLog, RunLog, read_log
 from mmb.training.runs.run import Run
-from mmb.training.runs.scoring import autocast, predict_logits, task_metrics
+from mmb.training.runs.scoring import plain_means, task_metrics
 
 # Standard errors by which an average must be better than what it started from, and the point halfway.
 _WHOLE, _HALFWAY = 1.0, 0.25
@@ -61,7 +61,7 @@ def conclude(
             progress.take_time()
             evaluate(run, setup, progress, log, observer)
             save(run, setup, progress, log)
-        result = finish(run, setup, steps, progress.best_step, progress.seconds, facts, only_best)
+        result = finish(run, setup, progress, facts, only_best)
     observer.end(run, result)
     return result
 
@@ -81,7 +81,7 @@ def average_branches(setup: Setup, branches: Mapping[str, Run]) -> soup.Soup:
     kept = related if related[0] in stopped else [name for name in related if name not in stopped]
     states = {name: branch_weights(branches[name], setup) for name in (*kept, *fresh)}
     options, values = _averaging(setup), validation_values(setup)
-    with autocast(setup.dataset.device, getattr(torch, setup.recipe.training.precision)):
+    with setup.autocast():
         together = {name: states[name] for name in kept}
         found = soup.uniform(together, **options)
         if settings.rule == "greedy" and not values(found.model).isnan().all():
@@ -102,7 +102,7 @@ def as_far_as_supported(setup: Setup, found: soup.Soup, start: Run, branches: Ma
     """
     first = soup.uniform({SHARED_START: start_weights(start, setup)}, like=setup.model)
     values = validation_values(setup, "auc", "pauc")
-    with autocast(setup.dataset.device, getattr(torch, setup.recipe.training.precision)):
+    with setup.autocast():
         before = values(first.model)
         if not soup.evidence(values(found.model), before) <= _WHOLE:  # also if there is nothing to tell
             return found
@@ -117,7 +117,7 @@ def clear_gain(run: Run, start: Run, branch: Run, ranks: Ranks) -> float:
     with own_randomness(run.recipe.seed, find_device(run.recipe.training.device)):
         setup = make_setup(run.recipe, ranks)
         values, found = validation_values(setup, "auc", "pauc"), []
-        with autocast(setup.dataset.device, getattr(torch, run.recipe.training.precision)):
+        with setup.autocast():
             for weights in (start_weights(start, setup), branch_weights(branch, setup)):
                 found.append(values(soup.uniform({SHARED_START: weights}, like=setup.model).model))
     if not soup.evidence(found[1], found[0]) > _CLEARLY:
@@ -169,10 +169,7 @@ def validation_values(setup: Setup, *also: MetricName) -> Callable[[nn.Module], 
     better: a metric of which less is better has the other sign. Folds tell better how sure it is; where they
     would take long, the spread between tasks has to do.
     """
-    dataset, settings = setup.dataset, setup.recipe.training
-    rows = dataset.split["valid"]
-    labels = dataset.labels[rows.to(dataset.device)]
-    precision = getattr(torch, settings.precision)
+    rows, settings = setup.dataset.split["valid"], setup.recipe.training
     names = dict.fromkeys((settings.select, *also))
 
     def metrics(logits: Tensor, labels: Tensor) -> Tensor:
@@ -181,8 +178,7 @@ def validation_values(setup: Setup, *also: MetricName) -> Callable[[nn.Module], 
         return torch.stack(signed)
 
     def values(model: nn.Module) -> Tensor:
-        size = settings.evaluation_batch_size
-        logits = predict_logits(model, dataset, rows, size, precision, setup.ranks)
+        logits, labels = row_logits(setup, rows, model)
         folds = labels.numel() <= _MOST_LABELS
         found = soup.jackknife(metrics, logits, labels) if folds else metrics(logits, labels)
         return setup.ranks.from_main(found)

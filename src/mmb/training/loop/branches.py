@@ -8,7 +8,7 @@ from typing import Any
 from mmb.training.loop.branch_average import clear_gain, conclude
 from mmb.training.loop.observer import Observer
 from mmb.training.processes.group import Ranks
-from mmb.training.runs.log import read_log
+from mmb.training.runs.log import read_log, validation_curve
 from mmb.training.runs.run import Run
 from mmb.training.runs.tables import unbranched_note
 
@@ -98,6 +98,5 @@ def jitter(run: Run, metric: str) -> float:
 
 
 def _curve(run: Run, metric: str) -> list[tuple[int, float]]:
-    """Steps and values of a metric on the validation rows, where it has one, without the initial weights."""
-    valid = [record for record in read_log(run.path) if record["kind"] == "valid" and record["step"] > 0]
-    return [(record["step"], record[metric]) for record in valid if record[metric] is not None]
+    """Steps and values of a metric on the validation rows, without the initial weights."""
+    return [(step, value) for step, value in validation_curve(read_log(run.path), metric) if step > 0]

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mmb.models.batch_norm import recalibrate_batch_norm
 from mmb.training.loop.randomness import derive_seed
 from mmb.training.loop.setup import Setup
-from mmb.training.runs.scoring import autocast, mean_metrics, predict_logits, task_metrics
+from mmb.training.runs.scoring import mean_metrics, predict_logits, task_metrics
 
 _RECALIBRATION_ROWS = 8192  # the error of a mean over them is about 1% of the spread
 
@@ -50,17 +50,16 @@ def part_logits(setup: Setup, part: str) -> tuple[Tensor, Tensor]:
     return logits, labels
 
 
-def row_logits(setup: Setup, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Logits and labels `[n, m]` of some rows, with a run's current weights."""
-    settings = setup.recipe.training
-    precision, size = getattr(torch, settings.precision), settings.evaluation_batch_size
-    logits = predict_logits(setup.model, setup.dataset, rows, size, precision, setup.ranks)
+def row_logits(setup: Setup, rows: Tensor, model: nn.Module | None = None) -> tuple[Tensor, Tensor]:
+    """Logits and labels `[n, m]` of some rows, with a run's current weights, or by another network."""
+    model, size = setup.model if model is None else model, setup.recipe.training.evaluation_batch_size
+    logits = predict_logits(model, setup.dataset, rows, size, setup.precision, setup.ranks)
     return logits, setup.dataset.labels[rows.to(setup.dataset.device)]
 
 
 def recalibrate(setup: Setup) -> None:
     """Estimate the statistics of batch normalization again, on the rows of `CalibrationInputs`."""
-    with autocast(setup.dataset.device, getattr(torch, setup.recipe.training.precision)):
+    with setup.autocast():
         recalibrate_batch_norm(setup.model, CalibrationInputs(setup))
 
 

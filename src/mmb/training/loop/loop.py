@@ -19,7 +19,7 @@ from mmb.training.loop.pace import Pace
 from mmb.training.loop.progress import Progress, evaluate, resume, save
 from mmb.training.loop.randomness import own_randomness
 from mmb.training.loop.setup import Setup, find_device, make_setup
-from mmb.training.loop.step import make_step
+from mmb.training.loop.step import Step, make_step
 from mmb.training.loop.stopping import stop_requests
 from mmb.training.processes.group import Ranks, joined
 from mmb.training.processes.workers import Workers
@@ -80,68 +80,87 @@ def train_together(
     settings = run.recipe.training
     with run.locked(ranks.is_main), own_randomness(run.recipe.seed, find_device(settings.device)):
         observer = observer if observer is not None and ranks.is_main else Observer()
-        saved = checkpoint.load_newest(run.checkpoints, observer.say, ranks)
-        if saved is None and run.recipe.pretrain is not None:
-            train_together(ranks.main_first(run.pretraining), ranks, observer)
-        setup, progress = make_setup(run.recipe, ranks), Progress()
-        if saved is None:
-            check_encoder(setup.dataset)
-            warn_of_names(setup)
-            prepare_start(run, setup)
-        else:
-            progress = resume(run, setup, saved)
-        evaluate_every = settings.evaluate_every or setup.steps_per_epoch
-        checkpoint_every = settings.checkpoint_every or evaluate_every
+        setup, progress = _begin(run, ranks, observer)
         take_step = make_step(setup, observer.say, setup.steps - progress.step)
-        pace = Pace(evaluate_every)
         if note := setup.objective.memory_note():
             observer.note(note)
         observer.begin(run, progress.step, setup.steps)
         log_from = (run.path, progress.log_position, progress.step, settings.tensorboard)
         with RunLog(*log_from) if ranks.is_main else NoLog() as log:
-            if saved is None:
-                size = {"steps": setup.steps, "steps_per_epoch": setup.steps_per_epoch}
-                log.write("start", 0, {**size, "block_bytes": setup.objective.memory_bytes()})
-                with pace.evaluation():
-                    evaluate(run, setup, progress, log, observer, in_average)
-                save(run, setup, progress, log)
-            left = 0 if progress.stopped else max(0, setup.steps - progress.step)
-            with stop_requests(ranks.size == 1) as stop:
-                for batch in islice(setup.feed, left):
-                    setup.set_step_sizes(progress.step)
-                    try:
-                        setup.window.add(take_step(batch))
-                    except BadValueError as error:
-                        raise diverged(f"step {progress.step + 1}, {error}", setup) from error
-                    progress.step += 1
-                    if (seconds := pace.after_step(setup.steps - progress.step)) is not None:
-                        observer.paced(run, seconds)
-                    last = progress.step == setup.steps
-                    if progress.step % settings.log_every == 0 or last:
-                        means = setup.window.take()
-                        check_finite(means["loss"], progress.step, setup)
-                        progress.take_time()
-                        lr = float(setup.optimizer.param_groups[0]["lr"])
-                        log.write("train", progress.step, {**means, "lr": lr, "seconds": progress.seconds})
-                        observer.stepped(progress.step, means)
-                    better = False
-                    if progress.step % evaluate_every == 0 or last:
-                        progress.take_time()
-                        with pace.evaluation():
-                            better = evaluate(run, setup, progress, log, observer, in_average)
-                    due = better or last or progress.stopped or progress.step % checkpoint_every == 0
-                    if due or stop:
-                        check_finite(setup.window.loss(), progress.step, setup)  # or the checkpoint is bad
-                        progress.take_time()
-                        save(run, setup, progress, log)
-                    stop.stop()
-                    if progress.stopped:
-                        break
+            _take_steps(take_step, run, setup, progress, log, observer, in_average)
         facts = {"at_once": at_once} if at_once > 1 else {}
         facts |= {"stopped_early": True} if progress.stopped else {}
-        result = finish(run, setup, progress.step, progress.best_step, progress.seconds, facts, only_best)
+        result = finish(run, setup, progress, facts, only_best)
         observer.end(run, result)
         return result
+
+
+def _begin(run: Run, ranks: Ranks, observer: Observer) -> tuple[Setup, Progress]:
+    """The parts of a run and how far it is, by its newest checkpoint if it has one."""
+    saved = checkpoint.load_newest(run.checkpoints, observer.say, ranks)
+    if saved is None and run.recipe.pretrain is not None:
+        train_together(ranks.main_first(run.pretraining), ranks, observer)
+    setup, progress = make_setup(run.recipe, ranks), Progress()
+    if saved is not None:
+        return setup, resume(run, setup, saved)
+    check_encoder(setup.dataset)
+    warn_of_names(setup)
+    prepare_start(run, setup)
+    return setup, progress
+
+
+def _take_steps(
+    take_step: Step,
+    run: Run,
+    setup: Setup,
+    progress: Progress,
+    log: RunLog,
+    observer: Observer,
+    in_average: bool,
+) -> None:
+    """Take the steps that are left, and log, evaluate and save now and then."""
+    settings = setup.recipe.training
+    evaluate_every = settings.evaluate_every or setup.steps_per_epoch
+    checkpoint_every = settings.checkpoint_every or evaluate_every
+    pace = Pace(evaluate_every)
+    if progress.best_step is None:  # nothing was evaluated yet
+        size = {"steps": setup.steps, "steps_per_epoch": setup.steps_per_epoch}
+        log.write("start", 0, {**size, "block_bytes": setup.objective.memory_bytes()})
+        with pace.evaluation():
+            evaluate(run, setup, progress, log, observer, in_average)
+        save(run, setup, progress, log)
+    left = 0 if progress.stopped else max(0, setup.steps - progress.step)
+    with stop_requests(setup.ranks.size == 1) as stop:
+        for batch in islice(setup.feed, left):
+            setup.set_step_sizes(progress.step)
+            try:
+                setup.window.add(take_step(batch))
+            except BadValueError as error:
+                raise diverged(f"step {progress.step + 1}, {error}", setup) from error
+            progress.step += 1
+            if (seconds := pace.after_step(setup.steps - progress.step)) is not None:
+                observer.paced(run, seconds)
+            last = progress.step == setup.steps
+            if progress.step % settings.log_every == 0 or last:
+                means = setup.window.take()
+                check_finite(means["loss"], progress.step, setup)
+                progress.take_time()
+                lr = float(setup.optimizer.param_groups[0]["lr"])
+                log.write("train", progress.step, {**means, "lr": lr, "seconds": progress.seconds})
+                observer.stepped(progress.step, means)
+            better = False
+            if progress.step % evaluate_every == 0 or last:
+                progress.take_time()
+                with pace.evaluation():
+                    better = evaluate(run, setup, progress, log, observer, in_average)
+            due = better or last or progress.stopped or progress.step % checkpoint_every == 0
+            if due or stop:
+                check_finite(setup.window.loss(), progress.step, setup)  # or the checkpoint is bad
+                progress.take_time()
+                save(run, setup, progress, log)
+            stop.stop()
+            if progress.stopped:
+                break
 
 
 def check_finite(loss: float, step: int, setup: Setup) -> None:

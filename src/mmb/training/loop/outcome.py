@@ -1,6 +1,5 @@
 """The end of a run: metrics of the selected weights, decision thresholds, a table."""
 
-import math
 import os
 import platform
 import subprocess
@@ -10,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 import mmb
 from mmb._atomic_files import write_whole
 from mmb._cores import available_cores
 from mmb._import_paths import is_import_path, version_at
 from mmb.training.loop.evaluate import part_logits
+from mmb.training.loop.progress import Progress
 from mmb.training.loop.randomness import own_randomness
 from mmb.training.loop.setup import Setup, find_device, make_setup
 from mmb.training.recipes.components import complete_model
@@ -24,7 +23,14 @@ from mmb.training.recipes.recipe import Recipe
 from mmb.training.runs import checkpoint
 from mmb.training.runs.fingerprints import changed
 from mmb.training.runs.run import Run
-from mmb.training.runs.scoring import decision_thresholds, mean_metrics, plain, rates_at, task_metrics
+from mmb.training.runs.scoring import (
+    decision_thresholds,
+    mean_metrics,
+    plain,
+    plain_means,
+    rates_at,
+    task_metrics,
+)
 from mmb.training.runs.tables import result_table
 from mmb.training.runs.validation_scores import ValidationScores
 
@@ -32,20 +38,15 @@ _FPRS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)  # with decision thresholds, in additi
 
 
 def finish(
-    run: Run,
-    setup: Setup,
-    step: int,
-    best_step: int | None,
-    seconds: float,
-    facts: Mapping[str, Any],
-    only_best: bool,
+    run: Run, setup: Setup, progress: Progress, facts: Mapping[str, Any], only_best: bool
 ) -> dict[str, Any]:
     """Evaluate the selected weights and write `predictor.json`, `table.txt` and `result.json` with the facts.
 
     With `only_best`, all checkpoints but that of the selected weights are deleted. Returns the result.
     """
     recipe = setup.recipe
-    load_weights(setup, run.checkpoints / f"{best_step:08d}")
+    assert progress.best_step is not None  # the first evaluation is the best so far
+    load_weights(setup, run.checkpoints / f"{progress.best_step:08d}")
     max_fpr, select = recipe.training.max_fpr, recipe.training.select
     logits, labels = part_logits(setup, "valid")
     per_task = {"valid": task_metrics(logits, labels, max_fpr, select)}
@@ -63,12 +64,12 @@ def finish(
         "method": recipe.method,
         "data": recipe.data["name"],
         "seed": recipe.seed,
-        "steps": step,
-        "best_step": best_step,
+        "steps": progress.step,
+        "best_step": progress.best_step,
         "selected_by": select,
         "max_fpr": max_fpr,
-        "seconds": round(seconds, 3),
-        **{part: _means(found) for part, found in per_task.items()},
+        "seconds": round(progress.seconds, 3),
+        **{part: plain_means(mean_metrics(found)) for part, found in per_task.items()},
         "tasks": {
             "name": list(setup.dataset.task_names),
             "positives": positives,
@@ -94,8 +95,8 @@ def finish(
         validation.write(run)
         run.write_outcome("predictor.json", predictor)
         write_whole(run.path / "table.txt", result_table(result))
-        if only_best and best_step is not None:
-            checkpoint.keep_only(run.checkpoints, best_step)
+        if only_best:
+            checkpoint.keep_only(run.checkpoints, progress.best_step)
         run.write_outcome("result.json", result)  # last: the run is finished
     setup.ranks.barrier()
     return result
@@ -148,19 +149,9 @@ def evaluate_run(run: Run, part: str, max_fpr: float | None = None) -> dict[str,
         "split": part,
         "step": int(run.best_checkpoint().name),
         "max_fpr": max_fpr,
-        "mean": _means(found),
+        "mean": plain_means(mean_metrics(found)),
         "tasks": {"name": list(setup.dataset.task_names)} | {k: plain(v) for k, v in found.items()},
     }
-
-
-def _means(per_task: dict[str, Tensor]) -> dict[str, float | None]:
-    """Mean metrics, None where no task has both classes."""
-    return plain_means(mean_metrics(per_task))
-
-
-def plain_means(means: Mapping[str, float]) -> dict[str, float | None]:
-    """Metrics for JSON, None where they are not defined."""
-    return {name: value if math.isfinite(value) else None for name, value in means.items()}
 
 
 def provenance_of(device: torch.device, recipe: Recipe) -> dict[str, Any]:

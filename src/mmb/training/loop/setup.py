@@ -38,6 +38,7 @@ from mmb.training.recipes.nested import difference, flatten
 from mmb.training.recipes.recipe import Recipe
 from mmb.training.runs.fingerprints import data_facts, fingerprint
 from mmb.training.runs.log import Window
+from mmb.training.runs.scoring import autocast
 from mmb.trees import tensors
 
 _NAMED = 20  # tasks, in a message
@@ -130,6 +131,16 @@ class Setup:
         self.optimizer.load_state_dict({**state, "param_groups": saved})
         for group, lr in zip(self.optimizer.param_groups, step_sizes, strict=True):
             group["lr"] = lr  # a captured step needs the same tensor; its value is set at every step
+
+    @property
+    def precision(self) -> torch.dtype:
+        """Of the computations that autocast does not leave in float32."""
+        found: torch.dtype = getattr(torch, self.recipe.training.precision)
+        return found
+
+    def autocast(self) -> torch.autocast:
+        """Automatic mixed precision, if the recipe asks for it."""
+        return autocast(self.dataset.device, self.precision)
 
     def some_training_rows(self, purpose: str, most: int) -> Tensor:
         """At most `most` training rows, drawn uniformly; always the same ones for a purpose."""

@@ -19,7 +19,6 @@ from mmb.training.loop.capture import not_captured
 from mmb.training.loop.compiled_backward import CompiledBackward
 from mmb.training.loop.setup import Setup
 from mmb.training.recipes.recipe import SamplerSettings
-from mmb.training.runs.scoring import autocast
 
 BatchEstimate = Callable[[Batch], dict[str, Tensor]]  # adds to `.grad`, returns numbers worth logging
 WORTH_COMPILING = 5_000  # steps: compiling takes up to a minute, and saves some milliseconds of each
@@ -31,7 +30,6 @@ class Step:
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
         self._clip = setup.recipe.optimizer.clip
-        self._precision = getattr(torch, setup.recipe.training.precision)
 
     def __call__(self, batch: Batch) -> dict[str, Tensor]:
         """Take a step on a batch; returns numbers worth logging, left on the device."""
@@ -39,7 +37,7 @@ class Step:
 
     def _estimate_and_move(self, estimate: BatchEstimate, batch: Batch) -> dict[str, Tensor]:
         self.setup.optimizer.zero_grad()
-        with autocast(self.setup.dataset.device, self._precision):
+        with self.setup.autocast():
             numbers = estimate(batch)
         if self._clip is not None:
             norm = self.setup.objective.gradient_norm(self.setup.model)  # over all processes

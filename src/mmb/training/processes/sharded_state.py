@@ -171,7 +171,8 @@ class Division:
 def _with_own(optimizer: State, change: Callable[[Any], Any]) -> State:
     """An optimizer's state with a change to the tensors of the objective's parameters, one row per task."""
     state = dict(optimizer["state"])
-    own = [index for group in optimizer["param_groups"][1:] for index in group["params"]]
+    groups = [group for group in optimizer["param_groups"][1:] if group.get("part") != "encoder"]
+    own = [index for group in groups for index in group["params"]]
     for index in own:
         for name, value in state.get(index, {}).items():
             if isinstance(value, Pieces) or (isinstance(value, Tensor) and value.dim() > 0):

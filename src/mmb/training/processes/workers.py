@@ -74,7 +74,7 @@ class Workers(Generic[_Task]):
     def do_all(self, tasks: Sequence[_Task]) -> None:
         """Do all tasks, as many at a time as there are processes; the first exception ends the others."""
         waiting = list(reversed(tasks))
-        while waiting or self._busy:
+        while waiting or self.busy:
             while waiting and self.busy < self._count:
                 self.start(waiting.pop())
             for _, error in self.wait(_LOOK_EVERY):

@@ -17,6 +17,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from mmb._names import OWN_DATA
 from mmb.data import Dataset
 from mmb.training.recipes.components import load_data
 from mmb.training.recipes.nested import Fragment, flatten, nest
@@ -27,9 +28,6 @@ _EPOCHS, _MOST_STEPS = 30, 30_000
 _FEWEST_STEPS, _FEWEST_OF_FINGERPRINTS = 1500, 300
 _FEWEST_EVALUATIONS = 30
 _FEW_POSITIVES, _RICH = 2.0, 0.5
-
-
-_OWN = ("csv", "table", "molecules", "images")  # data sets of which nothing is known beforehand
 
 
 def adapted(
@@ -43,7 +41,7 @@ def adapted(
         seen: Called with the data.
     """
     section = resolve({"method": "soup", **fragment}).data  # which may have branches
-    if section["name"] not in _OWN:
+    if section["name"] not in OWN_DATA:
         return {}
     dataset, stated = load_data(section), flatten(fragment)
     found: dict[str, Any] = {}

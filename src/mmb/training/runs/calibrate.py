@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from mmb._extras import require
+from mmb.label_values import MISSING
 from mmb.log_odds import fit_log_odds
 
 _FOLDS = 5
@@ -19,8 +20,8 @@ class Calibration:
 
     Attributes:
         slope, offset: Platt's log-odds are `slope * logit + offset`, `[m]`.
-        logits, probabilities: The knots of the lines, `[m, K]`, rising; empty for tasks with a curve.
-        stepped: Which tasks have lines, `[m]`.
+        logits, probabilities: The knots of the lines, `[m, K]`, rising.
+        stepped: Which tasks have lines, `[m]`; the others have a curve.
     """
 
     slope: Tensor
@@ -52,26 +53,36 @@ def fit_calibration(logits: Tensor, labels: Tensor) -> Calibration:
 
     Each task gets Platt's curve, or the isotonic regression of its labels, whichever has the lower log loss
     on rows that it was not fit to, by cross-validation in five parts. Isotonic regression needs twenty
-    positives and negatives. A task without one of the classes has a constant probability.
+    positives and negatives. A task without one of the classes has a constant probability, and log-odds that
+    rank rows all the same: logits of mean zero and deviation one, plus a constant.
 
     Args:
         logits: `[n, m]`.
         labels: `[n, m]`: 1, 0, or -1 for missing.
     """
     logits, labels = logits.double().cpu(), labels.cpu()
+    if not len(labels):  # a row without labels says as much
+        logits, labels = logits.new_zeros(1, logits.shape[1]), labels.new_full((1, labels.shape[1]), MISSING)
     number = torch.stack([(labels == value).sum(0) for value in (0, 1)])
     slope, offset = _platt(logits, labels)
-    steps = _isotonic(logits, labels, (number >= _FEWEST).all(0))
+    knots, steps = _isotonic(logits, labels, (number >= _FEWEST).all(0))
     stepped = _held_out_gain(logits, labels, (number >= _FEWEST).all(0)) > 0
-    return Calibration(slope, offset, *steps, stepped)
+    constant = (number == 0).any(0)
+    steps = torch.where(constant.unsqueeze(1), _base_odds(labels).sigmoid().unsqueeze(1), steps)
+    return Calibration(slope, offset, knots, steps, stepped | constant)
 
 
 def _platt(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     (slope,), offset = fit_log_odds(logits.unsqueeze(1), labels, torch.ones(len(labels)))
-    number = torch.stack([(labels == value).sum(0) for value in (0, 1)])
-    both = (number > 0).all(0)
-    constant = ((number[1] + 0.5) / (number[0] + 0.5)).log()
-    return torch.where(both, slope, 0.0), torch.where(both, offset, constant)
+    both = torch.stack([(labels == value).any(0) for value in (0, 1)]).all(0)
+    spread, mean = torch.std_mean(logits, dim=0, correction=0)
+    slope = torch.where(both, slope, 1 / torch.where(spread > 0, spread, 1.0))
+    return slope, torch.where(both, offset, _base_odds(labels) - slope * mean)
+
+
+def _base_odds(labels: Tensor) -> Tensor:
+    """Log-odds of the share of positives, `[m]`."""
+    return (((labels == 1).sum(0) + 0.5) / ((labels == 0).sum(0) + 0.5)).log()
 
 
 def _held_out_gain(logits: Tensor, labels: Tensor, tried: Tensor) -> Tensor:

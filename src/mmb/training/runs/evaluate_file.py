@@ -13,7 +13,7 @@ from mmb.data.inputs.label_columns import LabelReader
 from mmb.label_values import MISSING
 from mmb.training.runs.predict import AveragedRuns
 from mmb.training.runs.run import Run
-from mmb.training.runs.scoring import mean_metrics, plain, rates_at, task_metrics
+from mmb.training.runs.scoring import mean_metrics, plain, plain_means, rates_at, task_metrics
 
 
 def evaluate_file(
@@ -67,14 +67,13 @@ def evaluate_file(
     per_task = task_metrics(scored, known, max_fpr, recipe.training.select)
     fpr, tpr = rates_at(scored, known, threshold)
     counts = {name: (known == sign).sum(0) for name, sign in (("positives", 1), ("negatives", 0))}
-    means = mean_metrics(per_task)
     return {
         "input": str(source),
         "runs": [str(run.path) for run in runs],
         "rows": rows,
         "unusable": unusable,
         "max_fpr": max_fpr,
-        "mean": dict(zip(means, plain(torch.tensor([*means.values()], dtype=torch.float64)), strict=True)),
+        "mean": plain_means(mean_metrics(per_task)),
         "tasks": {"name": list(names)}
         | {name: plain(value) for name, value in {**counts, **per_task, "fpr": fpr, "tpr": tpr}.items()},
     }

@@ -40,6 +40,8 @@ class ExportError(Exception):
 def export_run(run: Run | Sequence[Run], folder: Path) -> dict[str, Any]:
     """Export the selected model of a run, or the average of several, and compare with it on validation rows.
 
+    Where these are few, training rows join them.
+
     Writes `model.pt2` (torch.export), `model.onnx` and `predictor.json` (names of the tasks, thresholds, how
     files are read) to a new folder, which then takes the place of an earlier export: a reader never sees
     files of two. If it fails, the earlier one stays. Batches can have any number of rows; of graphs, at least
@@ -64,16 +66,17 @@ def export_run(run: Run | Sequence[Run], folder: Path) -> dict[str, Any]:
     run = run if isinstance(run, Run) else run[0]
     with run.own_data():
         dataset = load_data(run.recipe.data)
-    graphs = isinstance(dataset.batch(dataset.split["valid"][:1]), GraphBatch)
+    rows = torch.cat([dataset.split[part] for part in ("valid", "train")])[: max(_SIZES)]
+    graphs = isinstance(dataset.batch(rows[:1]), GraphBatch)
     names = _GRAPHS if graphs else _ROWS
     network = ExportedModel(averaged, graphs).eval()
     outputs = _OUTPUTS if averaged.calibration else _OUTPUTS[:1]
-    batches = [_tensors(dataset, size) for size in _SIZES]
+    batches = [_tensors(dataset, rows[:size]) for size in _SIZES]
     files = {"torch": folder / "model.pt2", "onnx": folder / "model.onnx"}
     with warnings.catch_warnings(), _quiet("torch.onnx"):
         warnings.simplefilter("ignore")
         try:
-            saved, onnx = _convert(network, _tensors(dataset, _EXAMPLE), names, outputs)
+            saved, onnx = _convert(network, _tensors(dataset, rows[:_EXAMPLE]), names, outputs)
         except (RuntimeError, torch.onnx.errors.OnnxExporterError) as error:
             name = run.recipe.model["name"]
             raise ExportError(f"the network {name!r} cannot be exported: {error}") from error
@@ -98,7 +101,7 @@ def export_run(run: Run | Sequence[Run], folder: Path) -> dict[str, Any]:
         "inputs": list(names),
         "outputs": list(outputs),
         "largest_difference": differences,
-        "rows_compared": sum(min(size, len(dataset.split["valid"])) for size in _SIZES),
+        "rows_compared": sum(min(size, len(rows)) for size in _SIZES),
     }
 
 
@@ -154,9 +157,9 @@ def _compare(folder: Path, model: nn.Module, batches: list[tuple[Tensor, ...]]) 
     return differences
 
 
-def _tensors(dataset: Dataset, size: int) -> tuple[Tensor, ...]:
-    """The first rows of the validation part, as the exported model takes them."""
-    batch = dataset.batch(dataset.split["valid"][:size])
+def _tensors(dataset: Dataset, rows: Tensor) -> tuple[Tensor, ...]:
+    """Some rows, as the exported model takes them."""
+    batch = dataset.batch(rows)
     return tuple(getattr(batch, name) for name in _GRAPHS) if isinstance(batch, GraphBatch) else (batch,)
 
 

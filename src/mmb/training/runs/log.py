@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -122,6 +122,12 @@ class Window:
 def read_log(folder: Path) -> list[dict[str, Any]]:
     """All lines of a run's `metrics.jsonl`; see `read_lines`."""
     return read_lines(folder / "metrics.jsonl")
+
+
+def validation_curve(log: Iterable[Mapping[str, Any]], metric: str) -> list[tuple[int, float]]:
+    """Steps and values of a metric on the validation rows, where it has one."""
+    valid = (record for record in log if record["kind"] == "valid" and record.get(metric) is not None)
+    return [(record["step"], record[metric]) for record in valid]
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:

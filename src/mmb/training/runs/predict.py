@@ -24,6 +24,7 @@ from mmb.training.runs.validation_scores import ValidationScores
 
 _FACTS = ("task_names", "max_fpr", "thresholds", "model", "encoder")
 _CONFIDENCE = 0.95
+_NO_SCORE = "the model gives it no finite score: its inputs may be too large, or not numbers"
 
 
 @dataclass
@@ -96,6 +97,13 @@ class AveragedRuns:
         if self.validation is not None:
             self.calibration = fit_calibration(self.validation.logits, self.validation.labels)
 
+    @property
+    def calibrated(self) -> Tensor:
+        """Tasks with labels of validation rows, by which probabilities are known, bool `[m]`."""
+        if self.validation is None:
+            return torch.zeros(len(self.task_names), dtype=torch.bool)
+        return (self.validation.labels >= 0).any(0)
+
     def _joined(self, run: Run, one: Predictor) -> ValidationScores:
         """The validation scores of a run that can be averaged with the first."""
         first = self.predictors[0].validation
@@ -118,7 +126,13 @@ class AveragedRuns:
         return torch.stack(odds).mean(0)
 
     def batches(self, source: Path) -> Iterator[tuple[NewRows, Tensor]]:
-        """Rows of a file, some at a time, and their scores."""
+        """Rows of a file, some at a time, and their scores; that a score is not finite is a problem."""
+        for batch, scores in self._scored(source):
+            fine = (scores.isfinite() | ~torch.tensor(self.trained)).all(1).tolist()
+            texts = zip(batch.problems, fine, strict=True)
+            yield batch._replace(problems=[text or (not ok) * _NO_SCORE for text, ok in texts]), scores
+
+    def _scored(self, source: Path) -> Iterator[tuple[NewRows, Tensor]]:
         encoders = [one.encoder for one in self.predictors]
         if encoders.count(encoders[0]) == len(encoders):  # one reads for all
             for batch in _read(encoders[0], source):
@@ -144,6 +158,8 @@ class AveragedRuns:
             return self.predictors[0].kept_threshold(rate), None
         scores, labels = self.validation.logits, self.validation.labels
         if tpr is not None or confidence is not None:
+            if not bool(self.calibrated.any()):
+                raise RunError("the run has no labeled validation rows, by which a promise could be made")
             asked = {"min_tpr": tpr} if tpr is not None else {"max_fpr": rate}
             found = operating_points(scores, labels, **asked, confidence=confidence or _CONFIDENCE)
             return found.threshold, found
@@ -165,6 +181,10 @@ def _read(encoder: dict[str, Any] | None, source: Path) -> Iterator[NewRows]:
     except ValueError as error:
         raise RunError(f"the run's way to read new files cannot be opened: {error}") from error
     for batch in found.batches(source):
+        if not isinstance(batch, NewRows):
+            raise RunError(
+                f"the encoder {encoder['kind']} gave a {type(batch).__name__}, expected a mmb.data.NewRows"
+            )
         cells = [len(column) for column in batch.columns.values()]
         if len({len(batch.inputs), len(batch.problems), *cells}) > 1:
             raise RunError(
@@ -193,7 +213,8 @@ def predict_file(
       is better on rows it was not fit to;
     - `TASK:decision`, 1 if the score is above the task's threshold, else 0; blank if that is not known.
 
-    Cells are blank for a task that had no positives or no negatives to train on. A column of the input whose
+    Cells are blank for a task that had no positives or no negatives to train on, and probabilities of a task
+    without labels among the validation rows. A column of the input whose
     name is taken is called `input:NAME`. A task whose name starts with `=`, `+`, `-` or `@` is written with
     a quote in front, so that no spreadsheet takes it for a formula.
 
@@ -233,13 +254,12 @@ def predict_file(
             usable = torch.tensor([not problem for problem in batch.problems], dtype=torch.bool)
             there = usable.unsqueeze(1) & trained
             decided = (scores > threshold) & there
-            calibrated = averaged.calibration is not None
             chance = averaged.calibration(scores) if averaged.calibration else torch.zeros_like(scores)
             columns = []
             for task in range(len(trained)):
                 for values, shown in (
                     (scores[:, task].double().sigmoid(), there[:, task]),
-                    (chance[:, task], there[:, task] & calibrated),
+                    (chance[:, task], there[:, task] & averaged.calibrated[task]),
                     (decided[:, task].long(), there[:, task] & known[task]),
                 ):
                     cells = zip(values.tolist(), shown.tolist(), strict=True)

@@ -184,11 +184,10 @@ class Run:
 
         OSError if it cannot be read, for example without permission, which is not damage.
         """
-        again = command("resume", self.path)
         if not self.finished:
             raise RunError(
                 f"the run in {self.path} is not finished: wait for the process that trains it or, if there "
-                f"is none, finish it with `{again}`"
+                f"is none, finish it with `{command('resume', self.path)}`"
             )
         try:
             content = read_outcome(self.path / name)
@@ -197,11 +196,15 @@ class Run:
         except (OSError, ValueError) as error:
             if is_no_damage(error):
                 raise
-            raise RunError(
-                f"{self.path / name} is damaged ({error}): move {self.path / 'result.json'} elsewhere, and "
-                f"`{again}` makes it again from the checkpoints"
-            ) from error
+            raise self.damaged(name, error) from error
         return content
+
+    def damaged(self, name: str, problem: Exception) -> RunError:
+        """The error about a file that was written when the run was finished."""
+        return RunError(
+            f"{self.path / name} is damaged ({problem}): move {self.path / 'result.json'} elsewhere, and "
+            f"`{command('resume', self.path)}` makes it again from the checkpoints"
+        )
 
     def write_outcome(self, name: str, content: dict[str, Any]) -> None:
         """Write a JSON file that `outcome` reads, with a checksum."""

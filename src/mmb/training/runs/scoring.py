@@ -1,7 +1,7 @@
 """Scores of a model and what they are worth: logits, metrics of each task, thresholds for decisions."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -86,6 +86,11 @@ def task_metrics(
 def mean_metrics(per_task: dict[str, Tensor]) -> dict[str, float]:
     """Mean of each metric over the tasks that have one."""
     return {name: float(values.nanmean()) for name, values in per_task.items()}
+
+
+def plain_means(means: Mapping[str, float]) -> dict[str, float | None]:
+    """Means of metrics for JSON, None where they are not defined."""
+    return {name: value if math.isfinite(value) else None for name, value in means.items()}
 
 
 def decision_thresholds(logits: Tensor, labels: Tensor, max_fprs: Sequence[float]) -> Tensor:

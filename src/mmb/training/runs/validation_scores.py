@@ -12,7 +12,7 @@ from mmb._atomic_files import replacing
 from mmb._checksums import is_no_damage, with_checksum, without_checksum
 from mmb._extras import require
 from mmb.training.runs.fingerprints import fingerprint
-from mmb.training.runs.run import Run, RunError, command
+from mmb.training.runs.run import Run
 
 _FILE = "validation.safetensors"
 
@@ -48,10 +48,7 @@ class ValidationScores(NamedTuple):
         except (OSError, library.SafetensorError, ValueError, KeyError, TypeError) as error:
             if is_no_damage(error):
                 raise
-            raise RunError(
-                f"{path} is damaged ({error}): move {run.path / 'result.json'} elsewhere, and "
-                f"`{command('resume', run.path)}` makes it again from the checkpoints"
-            ) from error
+            raise run.damaged(_FILE, error) from error
         return found
 
     def same_rows(self, other: ValidationScores) -> bool:

@@ -16,7 +16,7 @@ from mmb.training.recipes.nested import Fragment, merge
 from mmb.training.recipes.presets import CONTROL, method_of
 from mmb.training.recipes.recipe import Recipe
 from mmb.training.recipes.resolution import resolve
-from mmb.training.runs.log import read_log
+from mmb.training.runs.log import read_log, validation_curve
 from mmb.training.runs.run import Run, RunError, folder_name
 from mmb.training.runs.tables import make_table, unbranched_note
 from mmb.training.studies.many_runs import PlannedRun
@@ -188,7 +188,8 @@ def plot_curves(runs: Sequence[Run], path: Path) -> None:
     figure, axes = plt.subplots(1, len(shown), figsize=(5.5 * len(shown), 4.2), constrained_layout=True)
     for panel, metric in zip(axes, shown, strict=True):
         for index, method in enumerate(dict.fromkeys(run.recipe.method for run in runs)):
-            curves = [_curve(run, metric) for run in runs if run.recipe.method == method]
+            logs = [read_log(run.path) for run in runs if run.recipe.method == method]
+            curves = [dict(validation_curve(log, metric)) for log in logs]
             # Runs that stopped early are shorter: the mean is over what all have.
             steps = [step for step in curves[0] if all(step in curve for curve in curves)]
             columns = [[curve[step] for curve in curves] for step in steps]
@@ -205,8 +206,3 @@ def plot_curves(runs: Sequence[Run], path: Path) -> None:
     with replacing(path) as place:
         figure.savefig(place, dpi=120, format="png")
     plt.close(figure)
-
-
-def _curve(run: Run, metric: str) -> dict[int, Any]:
-    valid = (record for record in read_log(run.path) if record["kind"] == "valid")
-    return {record["step"]: record[metric] for record in valid if record[metric] is not None}

@@ -10,14 +10,14 @@ from torch import Tensor
 from mmb._atomic_files import whole_file
 from mmb.label_values import MISSING
 from mmb.training.loop.evaluate import part_logits
-from mmb.training.loop.outcome import plain_means, selected_setup
+from mmb.training.loop.outcome import selected_setup
 from mmb.training.recipes.nested import Fragment, merge
 from mmb.training.recipes.resolution import resolve
 from mmb.training.runs.calibrate import fit_calibration
 from mmb.training.runs.prediction_tables import shown_name
 from mmb.training.runs.run import Run
-from mmb.training.runs.scoring import mean_metrics, task_metrics
-from mmb.training.studies.many_runs import PlannedRun
+from mmb.training.runs.scoring import mean_metrics, plain_means, task_metrics
+from mmb.training.studies.many_runs import PlannedRun, plan_runs
 
 
 def plan_folds(fragment: Fragment, folds: int, folder: Path) -> list[PlannedRun]:
@@ -37,11 +37,8 @@ def plan_folds(fragment: Fragment, folds: int, folder: Path) -> list[PlannedRun]
         RecipeError: If a key or a value is wrong; no folder is made then.
         RunError: If a folder has a run of another recipe.
     """
-    recipes = [resolve(merge(fragment, {"data": {"folds": folds, "fold": fold}})) for fold in range(folds)]
-    return [
-        PlannedRun(f"fold-{fold}", Run.find(folder / f"fold-{fold}", recipe))
-        for fold, recipe in enumerate(recipes)
-    ]
+    chosen = {f"fold-{fold}": {"data": {"folds": folds, "fold": fold}} for fold in range(folds)}
+    return plan_runs({name: resolve(merge(fragment, one)) for name, one in chosen.items()}, folder)
 
 
 def predict_out_of_fold(runs: Sequence[Run], target: Path) -> dict[str, float | None]:
@@ -58,16 +55,16 @@ def predict_out_of_fold(runs: Sequence[Run], target: Path) -> dict[str, float | 
     Returns:
         Means over tasks of the metrics of all rows together.
     """
-    found: list[tuple[Tensor, Tensor]] = []  # rows of each fold, and their log-odds
+    scored: list[tuple[Tensor, Tensor]] = []  # rows of each fold, and their log-odds
     for run in runs:
         setup = selected_setup(run)
         scale = fit_calibration(*part_logits(setup, "valid"))
         odds = scale.log_odds(part_logits(setup, "test")[0].cpu())
-        found.append((setup.dataset.split["test"], odds))
+        scored.append((setup.dataset.split["test"], odds))
     names, labels = setup.dataset.task_names, setup.dataset.labels.cpu()
     every = torch.full(labels.shape, torch.nan, dtype=torch.float64)
     fold_of = torch.full((len(labels),), MISSING)
-    for fold, (rows, odds) in enumerate(found):
+    for fold, (rows, odds) in enumerate(scored):
         every[rows], fold_of[rows] = odds, fold
     with whole_file(target) as file:
         writer = csv.writer(file, lineterminator="\n")
@@ -78,6 +75,5 @@ def predict_out_of_fold(runs: Sequence[Run], target: Path) -> dict[str, float | 
             blank = fold == MISSING
             writer.writerow([row, "" if blank else fold, *("" if blank else f"{p:.8g}" for p in chances)])
     settings, there = runs[0].recipe.training, fold_of != MISSING
-    return plain_means(
-        mean_metrics(task_metrics(every[there], labels[there], settings.max_fpr, settings.select))
-    )
+    found = task_metrics(every[there], labels[there], settings.max_fpr, settings.select)
+    return plain_means(mean_metrics(found))

@@ -1,9 +1,10 @@
 """Many runs: trained one after another here, or several at a time in other processes."""
 
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from mmb._atomic_files import write_whole
 from mmb.training.loop.loop import train
@@ -11,6 +12,7 @@ from mmb.training.loop.observer import Observer
 from mmb.training.processes.rendezvous import ProcessError
 from mmb.training.processes.workers import Workers
 from mmb.training.recipes.components import weights_per_task
+from mmb.training.recipes.recipe import Recipe
 from mmb.training.runs.log import read_log
 from mmb.training.runs.run import Run, RunError
 
@@ -33,6 +35,11 @@ class PlannedRun:
     name: str
     run: Run
     after: str | None = None
+
+
+def plan_runs(recipes: Mapping[str, Recipe], folder: Path) -> list[PlannedRun]:
+    """Make, or find again, the folders of runs of some recipes, by name."""
+    return [PlannedRun(name, Run.find(folder / name, recipe)) for name, recipe in recipes.items()]
 
 
 def train_many(

@@ -3,17 +3,16 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from mmb._atomic_files import write_whole
 from mmb.training.loop.evaluate import part_logits
-from mmb.training.loop.outcome import plain_means, selected_setup
+from mmb.training.loop.outcome import selected_setup
 from mmb.training.recipes.nested import Fragment, merge
 from mmb.training.recipes.resolution import resolve
 from mmb.training.runs.predict import AveragedRuns
 from mmb.training.runs.run import Run, RunError
-from mmb.training.runs.scoring import mean_metrics, task_metrics
-from mmb.training.studies.many_runs import PlannedRun
+from mmb.training.runs.scoring import mean_metrics, plain_means, task_metrics
+from mmb.training.studies.many_runs import PlannedRun, plan_runs
 
 _ENSEMBLE = "ensemble.json"
 
@@ -34,10 +33,8 @@ def plan_replicates(fragment: Fragment, number: int, folder: Path) -> list[Plann
         RunError: If a folder has a run of another recipe.
     """
     first = resolve(fragment).seed
-    recipes = {
-        f"seed-{seed}": resolve(merge(fragment, {"seed": seed})) for seed in range(first, first + number)
-    }
-    return [PlannedRun(name, Run.find(folder / name, recipe)) for name, recipe in recipes.items()]
+    chosen = {f"seed-{seed}": {"seed": seed} for seed in range(first, first + number)}
+    return plan_runs({name: resolve(merge(fragment, one)) for name, one in chosen.items()}, folder)
 
 
 def write_ensemble(folder: Path, runs: Sequence[Run]) -> None:
@@ -68,7 +65,6 @@ def averaged_metrics(runs: Sequence[Run], part: str = "test") -> dict[str, float
         scores, labels = part_logits(selected_setup(run), part)
         logits.append(scores.cpu())
     settings = runs[0].recipe.training
-    found: dict[str, Any] = task_metrics(
-        averaged.average(logits), labels.cpu(), settings.max_fpr, settings.select
-    )
+    average = averaged.average(logits)
+    found = task_metrics(average, labels.cpu(), settings.max_fpr, settings.select)
     return plain_means(mean_metrics(found))

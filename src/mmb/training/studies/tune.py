@@ -91,7 +91,7 @@ class TuningStudy:
             sampler=self._optuna.samplers.RandomSampler(),  # not asked: see _propose
             pruner=self._optuna.pruners.MedianPruner(),
         )
-        plain = json.loads(json.dumps(to_plain(self.recipe)))
+        plain = to_plain(self.recipe)
         if "recipe" not in study.user_attrs:
             study.set_user_attr("recipe", plain)
         if study.user_attrs["recipe"] != plain:
@@ -134,12 +134,10 @@ class TuningStudy:
     def _run_many(self, trials: int, jobs: int) -> None:
         """Let some processes work on the study until nothing is left to do."""
         with Workers(partial(_work_on, self.folder, self.recipe), jobs) as workers:
-            for _ in range(jobs):
-                workers.start(trials)
-            while workers.busy:
-                for _, error in workers.wait(60):
-                    if error is not None:
-                        raise RunError(f"{self.folder}: {error}") from error
+            try:
+                workers.do_all([trials] * jobs)
+            except Exception as error:
+                raise RunError(f"{self.folder}: {error}") from error
 
     def trials(self) -> list[dict[str, Any]]:
         """All trials: number, state, value, params, error, folder.
@@ -301,6 +299,8 @@ class _TrialObserver(Observer):
         self._trial, self._metric, self._observer, self._pruned = trial, metric, observer, pruned
         self._known = set(trial.storage.get_trial(trial._trial_id).intermediate_values)
         self._steps = 0
+        for name in ("paced", "stepped", "end", "note", "say"):
+            setattr(self, name, getattr(observer, name))
 
     def begin(self, run: Run, step: int, steps: int) -> None:
         self._steps = steps
@@ -313,18 +313,6 @@ class _TrialObserver(Observer):
             self._trial.report(valid[self._metric], step)
         if _SHARE_BEFORE_PRUNING * self._steps <= step < self._steps and self._trial.should_prune():
             raise self._pruned
-
-    def stepped(self, step: int, numbers: dict[str, float]) -> None:
-        self._observer.stepped(step, numbers)
-
-    def end(self, run: Run, result: dict[str, Any]) -> None:
-        self._observer.end(run, result)
-
-    def note(self, message: str) -> None:
-        self._observer.note(message)
-
-    def say(self, message: str) -> None:
-        self._observer.say(message)
 
 
 def _mend(path: Path, lock: Any) -> None:
