@@ -68,7 +68,7 @@ def test_numbers_with_the_same_sign_or_unit_are_numbers(tmp_path, before, after)
     assert data.encoder.feature_names == ("level",)
     assert torch.corrcoef(torch.stack([data.inputs[:, 0], expected]))[0, 1] > 0.99999
     encoder = encoder_from_json(json.loads(json.dumps(data.encoder.to_json())))
-    assert torch.equal(encoder.read(path)[0], data.inputs)
+    assert torch.equal(read_new(encoder, path)[0], data.inputs)
     path.write_text("level\n7 miles\n")
     [rows] = encoder.batches(path)
     assert "'7 miles' is not a number written like" in rows.problems[0]
