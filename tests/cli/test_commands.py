@@ -15,7 +15,7 @@ import pytest
 
 from mmb.cli import main
 from mmb.cli.parser import COMMANDS, make_parsers
-from mmb.training import train_many
+from mmb.training import Run, train_many
 from mmb.training.processes.rendezvous import ProcessError
 
 TINY = [
@@ -367,6 +367,18 @@ def test_warnings_are_lines_on_stderr(call, tmp_path):
     assert re.search(r"1 of 2 tasks.*training rows.*left out: z\n", err)
     assert err.count("left out") == 1
     assert json.loads(out)["tasks"]["test_auc"][1] is None
+
+
+def test_what_is_chosen_for_a_table_is_used_and_warnings_are_said_once(call, tmp_path):
+    rows = "\n".join(f"{1e9 if k == 7 else k % 5},{int(k in (1, 2, 3))}" for k in range(200))
+    (tmp_path / "d.csv").write_text(f"x,y\n{rows}\n")
+    words = ["training.steps=40", "training.tensorboard=false", "model.hidden=[4]", "--output", "run"]
+    code, _, err = call("train", "d.csv", "--labels", "y", *words)
+    assert code == 0
+    assert "data.split=stratified" in err
+    for path in (tmp_path / "run", tmp_path / "run" / "pretrain"):
+        assert Run.open(path).recipe.data["split"] == "stratified"
+    assert err.count("that far out") == 1  # each phase loads the table
 
 
 def test_what_a_lost_process_leaves_is_not_freed(monkeypatch):

@@ -18,6 +18,7 @@ from sklearn.preprocessing import MinMaxScaler
 from estimators.tables import SMALL, TINY, binary, many
 from mmb.estimators import MultiTaskAUCClassifier
 from mmb.estimators.calibration import Calibration
+from mmb.estimators.network import Network
 
 
 def test_weights_decide_between_contradictions():
@@ -239,7 +240,19 @@ def test_another_default_device_does_not_matter():
         model.promise(x, y)
         model.partial_fit(x, y)
     finally:
-        torch.set_default_device("cpu")
+        torch.set_default_device(None)
+
+
+def test_training_is_not_slowed_down_by_a_device_context(monkeypatch):
+    found, train = [], Network.train
+
+    def watched(self, *given, **options):
+        found.append(torch.overrides._len_torch_function_stack())
+        train(self, *given, **options)
+
+    monkeypatch.setattr(Network, "train", watched)
+    MultiTaskAUCClassifier(**TINY).fit(*binary(100))
+    assert {*found} == {0}
 
 
 @pytest.mark.parametrize("objective", ["soup", "ce", "auc", "ce+auc", "pauc", "pauc-pairwise"])

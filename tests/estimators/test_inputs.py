@@ -9,7 +9,7 @@ import torch
 from sklearn.preprocessing import StandardScaler
 
 from estimators.tables import SMALL, TINY, binary, many
-from mmb.estimators import MultiTaskAUCClassifier
+from mmb.estimators import MultiTaskAUCClassifier, inputs
 from mmb.estimators.inputs import Rows, Standardizer
 
 
@@ -85,6 +85,21 @@ def test_too_large_values_are_named():
     x[3, 2] = 1e300
     with pytest.raises(ValueError, match=r"X: column 2 .*too large"):
         MultiTaskAUCClassifier(**SMALL).fit(x, y)
+
+
+def test_only_what_sparse_rows_hold_is_computed(monkeypatch):
+    x = scipy.sparse.csr_array(
+        ([2.0, 3.0, 4.0], [1, 1, 7], [0, 2, 3, 3]), shape=(3, 50)
+    )  # one entry in parts
+    standardize, counts = Standardizer(sparse=True), []
+    standardize.learn(scipy.sparse.csr_array(x.toarray()), np.ones(3))
+    monkeypatch.setattr(inputs, "squash", lambda values: counts.append(len(values)) or values)
+    found = standardize(x, torch.float64)
+    monkeypatch.undo()
+    assert counts == [2]
+    assert found.nonzero().tolist() == [[0, 1], [1, 7]]
+    np.testing.assert_allclose(found[0, 1] * np.std([5, 0, 0]), 5)
+    assert len(x.data) == 3
 
 
 def test_sparse_rows():

@@ -24,7 +24,7 @@ def facts(flip=False, flat=False, shift=0.0, soft=0.1, dual_error=0.01, positive
         logits["test"][:, 1] *= -1
     scores = SelectedScores(100, ["a", "b", "c"], {}, logits, labels_of, torch.ones(2, 3), {})
     training = SimpleNamespace(select="pauc")
-    recipe = SimpleNamespace(training=training, objective={"max_fpr": 0.1, "margin": 1.0})
+    recipe = SimpleNamespace(training=training, objective={"max_fpr": 0.1, "margin": 1.0}, branches={})
     log = [
         {"kind": "valid", "step": k, "auc": 0.5 + 0.4 * min(k, 1), "pauc": 0.5 + 0.3 * min(k, 1)}
         for k in range(5)
@@ -33,7 +33,7 @@ def facts(flip=False, flat=False, shift=0.0, soft=0.1, dual_error=0.01, positive
     tracked = {90: ThresholdReport(*torch.tensor([[0.0] * 3, [0.0] * 3, [0.1] * 3, [soft] * 3]))}
     areas = area_samples(logits["test"], labels, 0.1)
     run = SimpleNamespace(finished=finished, recipe=recipe)
-    return RunFacts(run, run.finished, log, scores, 0.1, tracked, torch.full((3,), 0.1 + shift), areas)
+    return RunFacts(run, run.finished, log, scores, 0.1, tracked, torch.full((3,), 0.1) + shift, areas)
 
 
 def test_a_good_run_is_said_to_work_with_its_value():
@@ -52,6 +52,7 @@ def test_a_good_run_is_said_to_work_with_its_value():
         ({"soft": 0.4}, "thresholds lag behind", "lr_threshold"),
         ({"dual_error": 0.5}, "duals lag behind", "lr_dual"),
         ({"shift": 0.2}, "decisions shift on test rows", "a, b, c"),
+        ({"shift": torch.tensor([0.2, torch.nan, torch.nan])}, "decisions shift on test rows", ": a."),
         ({"flip": True}, "some tasks are ranked backwards", ": b."),
     ],
 )
@@ -61,6 +62,15 @@ def test_what_stands_out_is_named_with_what_to_do(change, title, words):
     assert title in found["verdict"]
     (said,) = [one["text"] + one["advice"] for one in found["checks"] if one["title"] == title]
     assert words in said
+
+
+def test_the_average_of_branches_is_no_step_of_training():
+    found = facts()
+    for step, area in ((6, 0.7), (7, 0.9)):
+        found.log.append({"kind": "valid", "step": step, "auc": area, "pauc": area - 0.1})
+    assert "still improving" in check_run(found)["verdict"]
+    found.run.recipe.branches = {"ce": {}, "auc": {}}
+    assert "its best" in check_run(found)["verdict"]
 
 
 @pytest.mark.parametrize(("positives", "word"), [(2, "6 positives"), (398, "6 negatives")])

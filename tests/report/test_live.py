@@ -99,6 +99,13 @@ def test_a_run_is_followed_from_nothing_to_its_end(tmp_path):
     assert len(live.content()["runs"]) == 1
 
 
+def test_the_average_of_branches_is_no_step_of_training():
+    values = [0.5, 0.8, 0.7, 0.65, 0.65, 0.65, 0.65, 0.65, 0.65, 0.8]
+    log = [{"kind": "valid", "step": k, "pauc": value} for k, value in enumerate(values)]
+    assert "still improving" in verdict_so_far(log, "pauc", True)["verdict"]
+    assert "improving" not in verdict_so_far(log, "pauc", True, averaged=True)["verdict"]
+
+
 def test_phases_have_their_own_lines(tmp_path):
     recipe = tiny_recipe("soup", branches={"ce": {}, "auc": {}}, soup={"share": 0.5}, training={"steps": 10})
     train(Run.create(tmp_path / "soup", recipe))

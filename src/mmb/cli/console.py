@@ -19,6 +19,7 @@ class Console:
     json = False
 
     def __init__(self) -> None:
+        self._warned: set[str] = set()
         if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
             sys.stdout.reconfigure(errors="replace")  # a terminal that is not UTF-8 shows question marks
 
@@ -46,8 +47,10 @@ class Console:
             self._errors.print(message, style="dim", highlight=False, markup=False, soft_wrap=True)
 
     def warn(self, message: str) -> None:
-        """Warn of something that may be wrong, also with JSON output."""
-        print(f"warning: {message}", file=sys.stderr)
+        """Warn once of something that may be wrong, also with JSON output."""
+        if message not in self._warned:
+            self._warned.add(message)
+            print(f"warning: {message}", file=sys.stderr)
 
     def fail(self, message: str) -> None:
         """Say why the command failed; of processes that train together, only the first prints JSON."""

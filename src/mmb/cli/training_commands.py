@@ -133,7 +133,7 @@ def suited_fragment(
         shown = {key: f"{v:g}" if isinstance(v, float) else v for key, v in flatten(added).items()}
         keys = ", ".join(f"{key}={value}" for key, value in shown.items())
         console.say(f"chosen by the number of rows and positives: {keys}")
-    return merge(added, fragment)
+    return merge(fragment, added)  # nothing that is stated is added
 
 
 def show_data(console: Console, dataset: Dataset) -> None:

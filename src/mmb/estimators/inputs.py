@@ -63,10 +63,20 @@ class Standardizer:
 
     def __call__(self, x: Any, dtype: torch.dtype) -> Tensor:
         """Network inputs `[n, d]` of some rows."""
-        x = x.toarray() if _sparse.issparse(x) else np.asarray(x)
-        mean = self._scaler.mean_ if self._scaler.with_mean else 0.0
-        u = ((x.astype(np.float64) - mean) / self._scaler.scale_ - self._shift) / self._ratio
-        return squash(torch.as_tensor(np.clip(u, -_FARTHEST, _FARTHEST))).to(dtype)
+        if self._scaler.with_mean or not _sparse.issparse(x):
+            x = np.asarray(x.toarray() if _sparse.issparse(x) else x, np.float64)
+            mean = self._scaler.mean_ if self._scaler.with_mean else 0.0
+            return _squashed(((x - mean) / self._scaler.scale_ - self._shift) / self._ratio).to(dtype)
+        x = x.tocsr(copy=True)  # zeros stay zeros: only the others need to be computed
+        x.sum_duplicates()
+        u = x.data.astype(np.float64) / self._scaler.scale_[x.indices] / self._ratio[x.indices]
+        filled = (_squashed(u).to(dtype).numpy(), x.indices, x.indptr)
+        return torch.as_tensor(_sparse.csr_array(filled, shape=x.shape).toarray())
+
+
+def _squashed(u: np.ndarray[Any, Any]) -> Tensor:
+    """Deviations, leveled off."""
+    return squash(torch.as_tensor(np.clip(u, -_FARTHEST, _FARTHEST)))
 
 
 def _zeros_and_ones(x: Any) -> np.ndarray[Any, Any]:

@@ -68,7 +68,7 @@ class LiveRuns:
             if curve
             else None,
             "curves": log_curves(log),
-            **verdict_so_far(log, select, finished),
+            **verdict_so_far(log, select, finished, averaged=bool(run.recipe.branches)),
         }
 
     def _log(self, folder: Path) -> tuple[list[dict[str, Any]], float]:
@@ -132,12 +132,19 @@ def all_left(runs: Sequence[dict[str, Any]]) -> float | None:
     return round(max(max(left), sum(left) / len(training)), 1)
 
 
-def verdict_so_far(log: Sequence[dict[str, Any]], select: MetricName, finished: bool) -> dict[str, Any]:
-    """What the log alone shows, as `verdict_of` gives it; only a report sees training and test rows."""
-    return verdict_of(list(_checks(log, select, finished)), _good(log, select, finished))
+def verdict_so_far(
+    log: Sequence[dict[str, Any]], select: MetricName, finished: bool, averaged: bool = False
+) -> dict[str, Any]:
+    """What the log alone shows, as `verdict_of` gives it; only a report sees training and test rows.
+
+    If the run is `averaged` from branches, its last evaluation is no step of training.
+    """
+    return verdict_of(list(_checks(log, select, finished, averaged)), _good(log, select, finished))
 
 
-def _checks(log: Sequence[dict[str, Any]], select: MetricName, finished: bool) -> Iterator[Check]:
+def _checks(
+    log: Sequence[dict[str, Any]], select: MetricName, finished: bool, averaged: bool
+) -> Iterator[Check]:
     diverged = list(check_divergence(log))
     yield from diverged
     curve = curve_values(log, select)
@@ -156,7 +163,8 @@ def _checks(log: Sequence[dict[str, Any]], select: MetricName, finished: bool) -
         else:
             half = gains[len(gains) // 2 :]
             noise = min(_GAIN, median([abs(b - a) for a, b in pairwise(half)] or [0.0]))
-            yield from check_shape(curve, noise, select, finished)
+            if len(trained := curve[:-1] if averaged else curve) > 1:
+                yield from check_shape(trained, noise, select, finished)
 
 
 def _good(log: Sequence[dict[str, Any]], select: MetricName, finished: bool) -> str:

@@ -55,10 +55,37 @@ def test_decimal_commas_with_commas_between_cells_are_refused_rather_than_one_ho
         mmb.data.load("table", path=path, labels="y", fractions=(1, 0, 0))
 
 
-@pytest.mark.parametrize("cell", ["{}%", "$ {}", "< {}", "{} mg", "{}.5 mmol/l"])
-def test_numbers_with_units_are_refused_and_not_left_out(tmp_path, cell):
+@pytest.mark.parametrize(
+    ("before", "after"), [("", "%"), ("$ ", ""), ("-€", ""), ("", " mg"), ("", ".5 mmol/l"), ("£2,", ".50 m")]
+)
+def test_numbers_with_the_same_sign_or_unit_are_numbers(tmp_path, before, after):
     path = tmp_path / "table.csv"
-    path.write_text("level,x,y\n" + "".join(f"{cell.format(k)},{k},{k % 2}\n" for k in range(60)))
+    cells = [f"{before}{k}{after}" for k in range(100, 160)]
+    path.write_text("level,y\n" + "".join(f'"{c}",{k % 2}\n' for k, c in enumerate(cells)) + "NA,1\n")
+    data = mmb.data.load("table", path=path, labels="y", fractions=(1, 0, 0))
+    expected = torch.arange(60) * (-1.0 if before == "-€" else 1.0)
+    expected = torch.cat([expected, expected.median()[None]])
+    assert data.encoder.feature_names == ("level",)
+    assert torch.corrcoef(torch.stack([data.inputs[:, 0], expected]))[0, 1] > 0.99999
+    encoder = encoder_from_json(json.loads(json.dumps(data.encoder.to_json())))
+    assert torch.equal(read_new(encoder, path)[0], data.inputs)
+    path.write_text("level\n7 miles\n")
+    [rows] = encoder.batches(path)
+    assert "'7 miles' is not a number written like" in rows.problems[0]
+
+
+def test_few_amounts_are_names(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text("term,y\n" + "".join(f"{12 * (k % 3)} months,{k % 2}\n" for k in range(30)))
+    data = mmb.data.load("table", path=path, labels="y", fractions=(1, 0, 0))
+    assert data.encoder.feature_names == ("term=0 months", "term=12 months", "term=24 months")
+
+
+@pytest.mark.parametrize("cell", ["< {}", "{} {}", "1,{} mg"])
+def test_numbers_with_other_units_are_refused_and_not_left_out(tmp_path, cell):
+    path = tmp_path / "table.csv"
+    cells = [cell.format(k, "mg" if k % 2 else "g") for k in range(100, 160)]
+    path.write_text("level,x,y\n" + "".join(f'"{c}",{k},{k % 2}\n' for k, c in enumerate(cells)))
     with pytest.raises(TableError, match=r"'level' has numbers with signs or units"):
         mmb.data.load("table", path=path, labels="y", fractions=(1, 0, 0))
 

@@ -83,3 +83,16 @@ def test_a_stray_cell_among_zeros_and_ones_does_not_say_what_is_positive(stray):
     words = TextTable(Path("t.csv"), {"y": ["a", "b", "b"]}, torch.ones(3, dtype=torch.bool))
     with pytest.raises(TableError, match=r"data\.positive=a"):
         read_labels(words, ["y"])
+
+
+@pytest.mark.parametrize(
+    ("cells", "told"),
+    [
+        (["negative", "positive", "negative", "invalid"], r"data\.positive=positive"),  # not the rarest
+        (["storm", "low", "low", "low", "wave", "wave"], r"'storm', 'low', 'wave'.*(.|\n)*task for each"),
+    ],
+)
+def test_more_than_two_kinds_of_cells(cells, told):
+    table = TextTable(Path("t.csv"), {"y": cells}, torch.ones(len(cells), dtype=torch.bool))
+    with pytest.raises(TableError, match=told):
+        read_labels(table, ["y"])

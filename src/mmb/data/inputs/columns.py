@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -19,6 +20,9 @@ from mmb.data.files.table_formats import read_batches
 from mmb.data.inputs.quartiles import squash
 
 _DAY = 86400.0  # seconds
+_AMOUNT = re.compile(
+    r"([+-]?)\s*([$€£¥]?)\s*((?:\d+|\d{1,3}(?:,\d{3})+)(?:\.\d*)?|\.\d+)\s*([^\s\d.,][^\s\d,]{0,7})?"
+)
 
 
 @dataclass(frozen=True)
@@ -42,18 +46,69 @@ class Number:
 
 
 @dataclass(frozen=True)
-class Date(Number):
-    """A column of dates, as days since 1970; otherwise like numbers."""
+class WrittenNumber(Number):
+    """A column of cells that stand for numbers, but are written otherwise."""
+
+    @property
+    def cell(self) -> str:
+        """What a cell has to be."""
+        raise NotImplementedError
+
+    def read(self, cell: str) -> float:
+        """The number that a cell stands for, infinite if none."""
+        raise NotImplementedError
 
     def values(self, table: Table) -> Tensor:
-        """The column of a table, float64 `[n]`: NaN for gaps, infinite for what is not a date."""
+        """The column of a table, float64 `[n]`: NaN for gaps, infinite for what cannot be read."""
         codes, names = table.names(self.name)
         return self.lookup(names)[codes]
 
-    @staticmethod
-    def lookup(names: Sequence[str]) -> Tensor:
+    def lookup(self, names: Sequence[str]) -> Tensor:
         """The value of each name, and last that of a gap."""
-        return torch.tensor([*map(_day, names), torch.nan], dtype=torch.float64)
+        return torch.tensor([*map(self.read, names), torch.nan], dtype=torch.float64)
+
+
+@dataclass(frozen=True)
+class Date(WrittenNumber):
+    """A column of dates, as days since 1970; otherwise like numbers."""
+
+    @property
+    def cell(self) -> str:
+        """What a cell has to be."""
+        return "a date"
+
+    def read(self, cell: str) -> float:
+        """Days since 1970."""
+        return _day(cell)
+
+
+@dataclass(frozen=True)
+class Amount(WrittenNumber):
+    """A column of numbers that all have the same sign before or unit after them, as in $1,200 or 14 %."""
+
+    before: str = ""
+    after: str = ""
+
+    @property
+    def cell(self) -> str:
+        """What a cell has to be."""
+        return f"a number written like {self.before}12{self.after}"
+
+    @staticmethod
+    def signs(cell: str) -> tuple[str, str] | None:
+        """What is before and after the number in a cell; None if this is not a number with a sign or unit."""
+        found = _AMOUNT.fullmatch(cell)
+        if found is None or not (found[2] or found[4]):
+            return None
+        # a comma in 1,200 could be a decimal one, unless it is in money
+        return (found[2], found[4] or "") if found[2] or "," not in found[3] else None
+
+    def read(self, cell: str) -> float:
+        """The number alone."""
+        found = _AMOUNT.fullmatch(cell)
+        if found is None or self.signs(cell) != (self.before, self.after):
+            return torch.inf
+        return float(found[1] + found[3].replace(",", ""))
 
 
 @dataclass(frozen=True)
@@ -126,7 +181,7 @@ class ColumnEncoder:
 
     @cached_property
     def numeric(self) -> list[Number]:
-        """The columns of numbers and dates."""
+        """The columns of numbers, amounts and dates."""
         return [column for column in self.columns if isinstance(column, Number)]
 
     @property
@@ -151,7 +206,7 @@ class ColumnEncoder:
 
     def _encode(self, table: Table) -> tuple[Tensor, Tensor]:
         """Features of a table, and which of its numeric cells could be read; see `encode_cells`."""
-        if any(isinstance(column, Date) for column in self.numeric):
+        if any(isinstance(column, WrittenNumber) for column in self.numeric):
             matrix = torch.stack([column.values(table) for column in self.numeric], 1)
         else:
             matrix = table.matrix([column.name for column in self.numeric])
@@ -257,7 +312,7 @@ class ColumnEncoder:
 
 def _wrong(column: Number, cell: str) -> str:
     """What is wrong with a cell."""
-    kind = "a date" if isinstance(column, Date) else "a number that can be used"
+    kind = column.cell if isinstance(column, WrittenNumber) else "a number that can be used"
     return f"column {column.name!r}: {cell!r} is not {kind}"
 
 
@@ -269,6 +324,8 @@ def _column_from_json(
         return Category(facts["name"], tuple(categories))
     if "buckets" in facts:
         return Hashed(**facts)
+    if "before" in facts:
+        return Amount(**facts)
     return Date(**facts) if date else Number(**facts)
 
 

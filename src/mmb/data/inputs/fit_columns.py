@@ -5,6 +5,7 @@ import re
 import warnings
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -13,7 +14,7 @@ from mmb._extras import require
 from mmb._threads import one_thread
 from mmb.data.errors import TableError
 from mmb.data.files.table import Table, numbers
-from mmb.data.inputs.columns import Category, ColumnEncoder, Date, Hashed, Number
+from mmb.data.inputs.columns import Amount, Category, ColumnEncoder, Date, Hashed, Number, WrittenNumber
 from mmb.data.inputs.quartiles import REACH, quartile_deviation
 
 _FAR = 1e4  # times the width of the middle half: cells this far out would flatten all others
@@ -57,7 +58,8 @@ def fit_columns(
 
     A column whose filled cells are all numbers is standardized with its mean and standard deviation (by its
     quartiles, and leveling off, where a cell is so far out that nothing would be left of the others), and
-    its median fills gaps. So is a column of many dates. Any other column is one-hot over the names it holds;
+    its median fills gaps. So is a column of many dates, or of many numbers that all have the same sign or
+    unit. Any other column is one-hot over the names it holds;
     very many names are hashed. A cell that could not be encoded is an error, and so is a column that says
     nothing: blank, or with another name in most rows. With `leave_out`, the encoder leaves such columns out.
     Of more than a million training rows, as many are looked at, evenly. Columns of many rows are fitted side
@@ -120,7 +122,7 @@ def _refuse_unreadable(table: Table, column: Number, values: Tensor) -> None:
 
 def _fit_numbers(table: Table, kind: Number, values: Tensor, rows: Tensor) -> Number:
     """Standardize numbers, none of which is a gap."""
-    name, make = kind.name, type(kind)
+    name = kind.name
     # A scale of 1 keeps a constant column at zero.
     mean, spread = float(values.mean()), float(values.std(correction=0))
     if not math.isfinite(spread):
@@ -144,8 +146,8 @@ def _fit_numbers(table: Table, kind: Number, values: Tensor, rows: Tensor) -> Nu
             "blank them if they stand for a gap",
             stacklevel=2,
         )
-        return make(name, middle, middle, quartile_deviation(low, high), REACH)
-    return make(name, middle, mean, spread or 1.0)
+        return replace(kind, fill=middle, mean=middle, scale=quartile_deviation(low, high), reach=REACH)
+    return replace(kind, fill=middle, mean=mean, scale=spread or 1.0)
 
 
 def order_statistics(values: Tensor, places: list[int]) -> list[float]:
@@ -165,11 +167,15 @@ def _fit_names(table: Table, name: str, rows: Tensor) -> Category | Hashed | Num
     cells = table.names(name)
     codes = cells.codes[rows]
     found = [cells.names[code] for code in torch.bincount(codes).nonzero().flatten().tolist()]
-    if len(found) > _DATES and bool(Date.lookup(found)[:-1].isfinite().all()):
-        values = Date(name).values(table)
-        dates = _fit_numbers(table, Date(name), values[rows], rows)
-        _refuse_unreadable(table, dates, values)
-        return dates
+    kinds: list[WrittenNumber] = [Date(name)] if len(found) > _DATES else []
+    if len(found) > _CODES and len(signs := {*map(Amount.signs, found)}) == 1 and (sign := signs.pop()):
+        kinds.append(Amount(name, before=sign[0], after=sign[1]))
+    for kind in kinds:
+        if bool(kind.lookup(found)[:-1].isfinite().all()):
+            values = kind.values(table)
+            column = _fit_numbers(table, kind, values[rows], rows)
+            _refuse_unreadable(table, column, values)
+            return column
     as_number = numbers([*cells.names, ""], table.commas)[codes]
     finite = int(as_number.isfinite().sum())
     if len(found) > _CODES and 2 * finite > len(rows):

@@ -18,7 +18,7 @@ from mmb.label_values import MISSING
 
 _WORDS = {**dict.fromkeys(POSITIVE, 1), **dict.fromkeys(NEGATIVE, 0)}
 _WRONG = -2  # stands for cells that are no labels
-_SHOWN = 5  # different cells of a column, in a message
+_SHOWN = 12  # different cells of a column, in a message
 _OWNER = re.compile(
     r"(^|_|\W)(patient|subject|person|participant|donor|family|household|customer|client|user|member|"
     r"id|identifier)(_?(id|nr|no|number|key))?$|[a-z]ID$",
@@ -175,9 +175,12 @@ class LabelReader:
             counts = torch.bincount(codes[codes != GAP], minlength=len(names)).tolist()
             remedy = "write labels as 1 and 0, and leave a label that is not known blank"
             if not any(number(cell) in (0, 1) for cell in names):  # or the cell is but a stray one
+                signs = [cell for cell in names if _WORDS.get(cell.lower()) == 1]
                 rarest = min(zip(counts, names, strict=True))[1] if few else "CELL"
-                chosen = shlex.quote(f"data.positive={rarest}")
+                chosen = shlex.quote(f"data.positive={signs[0] if signs else rarest}")
                 remedy += f"; or say which cells are positive, all others being negative ({chosen})"
+                if few and len(names) > 2:
+                    remedy += "; or, for a task for each of them, write a column of 1 and 0 for each"
             problem = f"label column {name!r} has {table.cells(name)[row]!r} in data row {place}{cells}"
             raise TableError(path, problem, remedy)
 

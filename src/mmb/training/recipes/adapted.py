@@ -78,9 +78,10 @@ def adapted_to(dataset: Dataset) -> Fragment:
     fingerprints = dataset.details.get("features") in ("fingerprint", "descriptors")
     fewest = _FEWEST_OF_FINGERPRINTS if fingerprints else _FEWEST_STEPS
     steps = min(max(_EPOCHS * rows / batch, fewest), _MOST_STEPS)
+    of_epoch = max(1.0, rows / batch)
     some = positives[positives > 0]
     share = float(some.median()) / rows if len(some) else 0.0
-    training = {"epochs": float(f"{steps * batch / rows:.3g}")}
+    training = {"epochs": float(f"{steps / of_epoch:.3g}")}
     if rows < fewest // _FEWEST_EVALUATIONS * batch:  # else it is once per epoch
         training["evaluate_every"] = fewest // _FEWEST_EVALUATIONS
     return {
