@@ -110,7 +110,7 @@ def _read_column(
         if y.dtype.kind != "U" and np.array_equal(found, [MISSING, 0]):
             warnings.warn(
                 f"y: {MISSING} and 0 are taken for two classes; write gaps as NaN if the only label is 0",
-                stacklevel=6,  # the line that calls `fit`
+                stacklevel=7,  # the line that calls `fit`, past its decorators
             )
     there &= np.isin(y, classes)
     number = torch.full((len(y),), MISSING, dtype=torch.int64)
