@@ -1,7 +1,8 @@
 """Which objective ranks rare positives best, as it comes: those of mmb, those of LibAUC, or cross-entropy?
 
     python benchmarks/peer_objectives.py run [--sets ...]
-    python benchmarks/peer_objectives.py table
+    python benchmarks/peer_objectives.py run --ranges 8 --lrs 1 --log results/peers/with_ranges.jsonl
+    python benchmarks/peer_objectives.py table [LOG]
 
 One task at a time, which is what LibAUC is made for: the rarest class of a table against the rest, with at
 most 40 positives to train on. All have the same perceptron, initial weights, rows, steps and batch size;
@@ -221,12 +222,13 @@ METHODS: dict[str, tuple[Method, tuple[float, float]]] = {
 # -- Training ------------------------------------------------------------------------------------------------
 
 
-def measure(name: str, seed: int, title: str, lr: float) -> dict[str, Any]:
-    """Validation and test metrics of the weights that validation rows select."""
+def measure(name: str, seed: int, title: str, lr: float, ranges: int) -> dict[str, Any]:
+    """Validation and test metrics of the weights that validation rows select; ranges mean a wide network."""
     parts = load(name, seed)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = mmb.models.mlp(parts["train"].inputs.shape[1], [64, 64], 1)
+        hidden = [256, 256] if ranges else [64, 64]
+        model = mmb.models.mlp(parts["train"].inputs.shape[1], hidden, 1, ranges=ranges)
         trainer = METHODS[title][0](model, parts["train"], seed, lr)
         best, weights, best_step = -math.inf, copy.deepcopy(model.state_dict()), 0
         for step in range(1, STEPS + 1):
@@ -260,9 +262,9 @@ def run(options: argparse.Namespace) -> None:
     for seed in range(options.seeds):
         for name in options.sets:
             for title in options.methods:
-                for lr in METHODS[title][1]:
+                for lr in METHODS[title][1][: options.lrs]:
                     if (name, seed, title, lr) not in done:
-                        record = measure(name, seed, title, lr)
+                        record = measure(name, seed, title, lr, options.ranges)
                         with options.log.open("a") as log:
                             log.write(json.dumps(record) + "\n")
             print(f"seed {seed}: {name}", flush=True)
@@ -347,7 +349,9 @@ def main() -> None:
     train.add_argument("--log", type=Path, default=LOG)
     train.add_argument("--sets", nargs="*", choices=TABLES, default=TABLES)
     train.add_argument("--methods", nargs="*", choices=METHODS, default=list(METHODS))
-    train.add_argument("--seeds", type=int, default=2)
+    train.add_argument("--seeds", type=int, default=1)
+    train.add_argument("--lrs", type=int, default=2, help="1: the documented step size alone")
+    train.add_argument("--ranges", type=int, default=0, help="8: the trainer's network for tables")
     commands.add_parser("table").add_argument("log", nargs="?", type=Path, default=LOG)
     options = parser.parse_args()
     if options.command == "run":

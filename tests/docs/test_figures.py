@@ -215,6 +215,9 @@ def test_objectives_beside_those_of_libauc(monkeypatch):
     records = module.read(module.LOG)
     assert page.endswith("\n\n".join(module.tables(records)) + "\n")
     text = " ".join(page.split())
+    wide = list(module.table(module.chosen(module.read(module.LOG.with_name("with_ranges.jsonl")))))
+    assert all(f"\n  {line}\n" in page for line in wide)
+    assert f"a mean partial AUC of {wide[2].split('|')[2].strip()}" in text
     ours, peer = (
         module.gains(module.chosen(module.documented(records)), title)["pauc"]
         for title in ("PartialAUC", "LibAUC pAUC, SOPA")
