@@ -154,6 +154,53 @@ def test_gradients_that_grow_on_the_way_down_are_no_divergence():
     assert float(state.x) == pytest.approx(5.0, abs=0.05)
 
 
+def test_noise_slows_lower_variables_down():
+    """Their own noise averages out, though it is small beside the first gradient of x."""
+    draws, offs = torch.Generator().manual_seed(0), []
+    problem = mmb.Problem(lambda x, a, y, b: 0.5 * y**2, lambda x, y, b: 0.5 * (y - x - b) ** 2, 10)
+    batches = lambda blocks: (torch.zeros(10), torch.randn(10, generator=draws))  # noqa: E731
+    start = {"lower": torch.zeros(10), "batches": batches, "blocks_per_step": 10, "print": None}
+    solver, state = mmb.auto(problem, torch.tensor(1.0), **start)
+    look = lambda state, info: offs.append(float((state.lower - state.x).square().mean()))  # noqa: E731
+    sampler = mmb.BlockSampler(10, 10)
+    mmb.solve(solver, state, sampler=sampler, batches=batches, steps=1500, callbacks=[look])
+    assert sum(offs[-500:]) / 500 < 0.2  # of 1; 0.4 at the step sizes of the start
+
+
+def test_lower_variables_that_become_curved_do_not_diverge():
+    """The curvature of g is x squared, and 16 times as large where x belongs as at the start."""
+    problem = mmb.Problem(
+        lambda x, a, y, b: 0.5 * (x - 4) ** 2 + 0.5 * y**2, lambda x, y, b: 0.5 * (x * y - b) ** 2, 2
+    )
+    batches = lambda blocks: (torch.zeros(2), torch.ones(2))  # noqa: E731
+    start = {"lower": torch.zeros(2), "batches": batches, "blocks_per_step": 2, "print": None}
+    solver, state = mmb.auto(problem, torch.tensor(1.0), **start)
+    mmb.solve(solver, state, sampler=mmb.BlockSampler(2, 2), batches=batches, steps=150)
+    assert float(state.shared["limit"]) < 0.2
+    assert float(state.x) == pytest.approx(4.0, abs=0.05)
+    assert state.lower.tolist() == pytest.approx([0.25, 0.25], abs=0.01)  # 1 / x
+
+
+def test_a_start_near_an_inflection_point():
+    """The curvature of -exp(-x^2 / 2) is small there; a step of one over it would end where all is flat."""
+    problem = mmb.Problem(lambda x, a, y, b: -torch.exp(-0.5 * x**2) * b, None, 1)
+    batches = lambda blocks: (torch.ones(1, dtype=torch.float64), None)  # noqa: E731
+    start = torch.tensor(1.01, dtype=torch.float64)
+    solver, state = mmb.auto(problem, start, batches=batches, blocks_per_step=1, print=None)
+    mmb.solve(solver, state, sampler=mmb.BlockSampler(1, 1), batches=batches, steps=60)
+    assert float(state.x) == pytest.approx(0.0, abs=0.01)
+
+
+def test_one_huge_estimate_does_not_hold_x_back():
+    """The estimates after it agree with each other, and not with it."""
+    problem = mmb.Problem(lambda x, a, y, b: 0.5 * (x - 1).square().sum() + b @ x, None, 1)
+    sizes = iter([0.0] * 20 + [-1000.0] + [0.0] * 100)
+    batches = lambda blocks: (torch.full((1, 3), next(sizes)), None)  # noqa: E731
+    solver, state = mmb.auto(problem, torch.zeros(3), batches=batches, blocks_per_step=1, print=None)
+    mmb.solve(solver, state, sampler=mmb.BlockSampler(1, 1), batches=batches, steps=100)
+    assert state.x.tolist() == pytest.approx([1.0] * 3, abs=0.01)
+
+
 def test_going_back_undoes_at_most_half_of_a_run():
     known = made(Saddle, {}, 4)
     solver, state, batches = automatic(known, 2)
@@ -194,8 +241,12 @@ def test_a_gradient_of_zero_is_said():
     problem = mmb.Problem(lambda x, a, y, b: (b - 1) ** 2 + 0 * x, None, 2)  # does not depend on x
     lines = []
     batches = lambda blocks: (torch.ones(2), None)  # noqa: E731
-    mmb.auto(problem, torch.tensor(0.0), batches=batches, blocks_per_step=2, print=lines.append)
+    arguments = {"batches": batches, "blocks_per_step": 2, "print": lines.append}
+    solver, state = mmb.auto(problem, torch.tensor(0.0), **arguments)
     assert "gradient of zero" in lines[0]
+    mmb.solve(solver, state, sampler=mmb.BlockSampler(2, 2), batches=batches, steps=5)
+    assert float(state.x) == 0.0
+    assert float(state.shared["scale"]) > 0.5  # no NaN
 
 
 def test_step_sizes_that_are_far_too_long_are_survived():

@@ -448,7 +448,7 @@ def test_auto():
     assert all(most in text for text in (page, reference, README, SUMMARY))
     costs = [row["updates"] * (row["ratio"] or 0.5) for row in rows]
     assert f"{sum(cost <= 3 for cost in costs)} problems are within three" in page
-    assert f"needs {max(costs):.2f} times as many" in page
+    assert f"need {max(costs):.2f} times as many" in page
     assert f"On {sum(row['updates'] > 1 for row in rows)} problems" in page
     assert f"On {sum(row['ratio'] is None for row in rows)} problems no point" in page
     assert f"tried on {sum(row['points'] == 50 for row in rows)} problems" in page

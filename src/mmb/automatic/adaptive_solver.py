@@ -8,13 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mmb.automatic.probe import Findings
+from mmb.automatic.probe import Findings, lower_curvature
 from mmb.diagnostics import BrokenStepError, Info
 from mmb.hypergradients import Hypergradient
+from mmb.oracles import Oracles
 from mmb.problem import Problem
+from mmb.schedules import value_at
 from mmb.solver import Solver, StepSizes, Update
 from mmb.state import State
-from mmb.trees import Tree, add_scaled, blend, norm, tree_leaves, tree_map
+from mmb.trees import Tree, add_scaled, blend, gather, norm, tree_leaves, tree_map
 from mmb.variance_reduction.base import Samples
 
 GAIN = 4.0  # how fast step sizes follow the agreement of estimates, relative to the weight of the newest
@@ -24,6 +26,8 @@ LEAP = 3.0  # how many times as long as usual a step of x may be
 GROWTH = 20.0  # of the gradient estimate, since the last copy of the state, that counts as diverging
 SHRINK = 0.3  # what step sizes are multiplied by after going back
 RETRIES = 12
+LONGEST = 1.5  # step size times curvature above which lower variables are about to diverge, at 2
+SAFE = 0.9  # the same of the step size they get then
 
 
 class AdaptiveSolver(Solver):
@@ -36,13 +40,16 @@ class AdaptiveSolver(Solver):
     \omega_t = \min(\omega, 2.5 / t)
     $$
 
-    with $\bar\Delta$ a moving average, with weights $3\omega_t$, of such an average of the estimates. It
-    grows while estimates agree with those before, and falls once they turn against them: at steps that are
-    too long, where `x` swings around what follows it, and where noise is all that is left, there as $1/t$.
+    with $\bar\Delta$ a moving average, with weights $3\omega_t$, of such an average of $\Delta / |\Delta|$.
+    The scale grows while estimates agree with those before, and falls once they turn against them: at steps
+    that are too long, where `x` swings around what follows it, and where noise is all that is left, there as
+    $1/t$.
     Duals, lower variables and the estimator follow more slowly, with $\sqrt{s}$ below one, as in the theory.
     A step of `x` more than three times as long as usual is cut short, and the scale falls. If an estimate
     is not finite or has grown twentyfold, the state goes back to the last copy, which is at most half of the
     run old, and the scale falls; if estimates grow as much with shorter steps, that is the problem's nature.
+    With every copy, before going back, and where gradients of `g` have grown threefold, its curvature is
+    measured again: if it has become too large for the step size of the lower variables, that is what falls.
 
     Args:
         problem: The problem.
@@ -74,7 +81,9 @@ class AdaptiveSolver(Solver):
         self.findings: Findings | None = None
         self._copy: dict[str, Any] | None = None
         self._usual = 0.0  # size of estimates around the copy
-        self._scale, self._first = first_scale, False  # of the step under way: does it have a new block?
+        self._residual = 0.0  # usual size of gradients of g
+        self._scale, self._shorter = first_scale, 1.0  # of the step under way
+        self._first = False  # whether it has a new block
 
     def init(self, x0: Tree, **options: Any) -> State:
         """Make the state before the first step; see `Solver.init`."""
@@ -83,19 +92,23 @@ class AdaptiveSolver(Solver):
         scale = torch.tensor(self.first_scale, dtype=torch.float64, device=like.device)
         means = {name: tree_map(torch.zeros_like, state.x) for name in ("recent", "smooth")}
         state.shared |= {"scale": scale, "length": torch.zeros_like(scale), "means": means}
+        state.shared["limit"] = torch.ones_like(scale)  # what lr_lower is multiplied by
         return state
 
-    def step(self, state: State, blocks: Tensor, *batches: Any, **options: Any) -> Info:
+    def step(
+        self, state: State, blocks: Tensor, upper_batch: Any, lower_batch: Any = None, **options: Any
+    ) -> Info:
         """Make one step; see `Solver.step`. The scale changes after it."""
         if self._copy is None or self._is_due(state.step):
             self._copy, self._usual = state.state_dict(), self._expected if state.step == 0 else 0.0
         self._first = self.first_inner_steps > 1 and self._any_new(state, blocks)
         self.inner_steps = self.first_inner_steps if self._first else self.usual_inner_steps
         before: dict[str, Any] = {}
+        sampled = blocks, upper_batch, lower_batch
         for attempt in range(RETRIES):
-            self._scale = float(state.shared["scale"])
+            self._scale, self._shorter = (float(state.shared[name]) for name in ("scale", "limit"))
             try:
-                info = super().step(state, blocks, *batches, **options)
+                info = super().step(state, blocks, upper_batch, lower_batch, **options)
             except BrokenStepError:
                 if state.step == 0 and not before:
                     raise
@@ -103,17 +116,30 @@ class AdaptiveSolver(Solver):
                 if attempt + 1 == RETRIES:  # shorter steps do not help
                     state.load_state_dict(before)
                     raise
-                self._go_back(state)
+                self._go_back(state, self._limit(state, *sampled))
+                continue
+            if self._falls_behind(state.step, info) and self._limit(state, *sampled):
+                self._go_back(state, True)
                 continue
             size, agreement = float(norm(info.estimate)), self._agreement(state, info.estimate)
             young = state.step - self._copy["step"] <= 1 or self._usual == 0.0
             if young or size <= GROWTH * self._usual:
                 self._usual = max(self._usual, size)
                 self._adapt(state, info.estimate, agreement)
+                if self._is_due(state.step):
+                    self._limit(state, *sampled)
                 return info
             self._usual = size  # with shorter steps it may be as large: then it belongs to the problem
-            self._go_back(state)
+            self._go_back(state, self._limit(state, *sampled))
         return info
+
+    def _falls_behind(self, step: int, info: Info) -> bool:
+        """Whether lower variables are much farther than usual from where they belong."""
+        if info.lower_residual is None:
+            return False
+        size, usual = float(info.lower_residual.mean()), self._residual
+        self._residual += max(0.1, 1 / step) * (size - usual)
+        return size > LEAP * usual > 0
 
     def _any_new(self, state: State, blocks: Tensor) -> bool:
         return bool((state.last_visit[blocks.to(state.last_visit.device)] < 0).any())
@@ -139,7 +165,9 @@ class AdaptiveSolver(Solver):
         newest = min(self.memory, HORIZON / state.step)
         state.shared["scale"].mul_(math.exp(GAIN * newest * (agreement - AGREEMENT)))
         state.shared["scale"].clamp_(max=self.largest_scale)
-        recent = blend(state.shared["means"]["recent"], estimate, min(1.0, 3 * newest))
+        size = float(norm(estimate)) or 1.0
+        direction = tree_map(lambda leaf: leaf / size, estimate)
+        recent = blend(state.shared["means"]["recent"], direction, min(1.0, 3 * newest))
         smooth = blend(state.shared["means"]["smooth"], recent, min(1.0, 3 * newest))
         state.shared["means"] = {"recent": recent, "smooth": smooth}
 
@@ -158,21 +186,46 @@ class AdaptiveSolver(Solver):
         state.shared["length"].fill_(math.sqrt((1 - newest) * usual**2 + newest * length**2))
         super()._write(state, blocks, samples, update)
 
-    def _go_back(self, state: State) -> None:
+    def _go_back(self, state: State, limited: bool) -> None:
+        """To the last copy, with shorter steps: of the lower variables, if it was they that diverged."""
         assert self._copy is not None
-        scale = SHRINK * min(self._scale, float(self._copy["shared"]["scale"]))
+        scale, limit = float(self._copy["shared"]["scale"]), float(state.shared["limit"])
         state.load_state_dict(self._copy)
-        state.shared["scale"].fill_(scale)
-        self._copy["shared"]["scale"].fill_(scale)
+        for shared in (state.shared, self._copy["shared"]):
+            shared["scale"].fill_(scale if limited else SHRINK * min(self._scale, scale))
+            shared["limit"].fill_(limit)
+
+    @torch.no_grad()
+    def _limit(self, state: State, blocks: Tensor, upper_batch: Any, lower_batch: Any) -> bool:
+        """Shorten steps of the lower variables where `g` has become too curved for them, and say so."""
+        if state.lower is None or self.shard is not None:  # processes would not agree
+            return False
+        own = blocks.to(state.last_visit.device)
+        dual, lower = gather(state.dual, own), gather(state.lower, own)
+        at = Oracles(self.problem, state.x, dual, lower, upper_batch, lower_batch)
+        try:
+            _, curvature = lower_curvature(at, torch.Generator().manual_seed(state.step))
+        except ValueError:  # not convex: the step that follows says where
+            return False
+        rate = value_at(self.lr_lower, state.step, "lr_lower")
+        if rate * float(state.shared["limit"]) * curvature <= LONGEST:
+            return False
+        state.shared["limit"].fill_(SAFE / (rate * curvature))
+        return True
 
     def _rates(self, step: int) -> StepSizes:
         rates = super()._rates(step)
         # Noise asks duals and lower variables to slow down with x. Without it, a lower variable that is slow
         # is what makes x swing, and would only become slower.
-        follow = 1.0 if self._first else min(1.0, max(self.first_scale, math.sqrt(self._scale)))
+        noise = 1 / self.first_scale - 1  # relative to the gradient
+        least = 1 / math.sqrt(1 + self.memory * noise * step)
+        follow = 1.0 if self._first else min(1.0, max(least, math.sqrt(self._scale)))
+        below = {
+            name: rate * (self._shorter if name == "lr" else 1.0) for name, rate in rates.estimator.items()
+        }
         return rates._replace(
             x=rates.x * self._scale,
             dual=rates.dual * follow,
-            lower=rates.lower * follow,
-            estimator={name: rate * follow for name, rate in rates.estimator.items()},
+            lower=rates.lower * follow * self._shorter,
+            estimator={name: rate * follow for name, rate in below.items()},
         )

@@ -21,8 +21,7 @@ from mmb.state import State
 from mmb.trees import Tree
 
 SMALL_LOWER = 32  # lower variables of a block up to which a Hessian per block is remembered
-UPDATES = 3  # of a block at each visit, where visits are rare
-FIRST_UPDATES = 10  # of a block at its first visit, at most, where it starts far from where it belongs
+UPDATES = 3  # of a block at each visit where visits are rare; at its first, at most, where it starts far away
 MISLED = 0.75  # relative error of the first estimates above which blocks catch up at their first visit
 RARELY_MISLED = 0.3  # the same where visits are rare, so that such an error stays long
 PATIENCE = 20.0  # how many times slower x may be for blocks to follow it; beyond, they are updated more often
@@ -48,8 +47,8 @@ def auto(
     state instead of diverging. Where much of the gradient passes through lower variables, `x` has to wait for
     them; where blocks are visited too rarely for that, they are updated three times at each visit instead
     (`inner_steps`). Where blocks start so far from where they belong that first estimates mislead, they are
-    updated up to ten times at their first visit. Neither is done with `variance_reduction` or a `shard`. Then
-    run it with [`mmb.solve`][mmb.solve].
+    updated up to three times at their first visit. Neither is done with `variance_reduction` or a `shard`.
+    Then run it with [`mmb.solve`][mmb.solve].
 
     Args:
         problem: The problem.
@@ -125,7 +124,7 @@ def _settings(found: Findings, share: float, once: bool) -> dict[str, Any]:
         else:
             memory, slower = min(memory, following), 1 / waiting
     if found.start_error > (MISLED if updates == 1 else RARELY_MISLED) and not once:
-        first_updates = math.ceil(min(FIRST_UPDATES, 1 + math.log(0.1) / math.log1p(-contraction)))
+        first_updates = math.ceil(min(UPDATES, 1 + math.log(0.1) / math.log1p(-contraction)))
     return {
         "hypergradient": _hypergradient(found),
         "lr": slower / (found.smoothness or found.gradient or 1.0),  # a first step of length 1 if f is linear

@@ -29,6 +29,8 @@ from mmb.trees import (
 
 POWER_ITERATIONS = 8
 SOLVER_ITERATIONS = 15
+SUFFICIENT = 0.1  # least share of what the gradient promises by which F falls; half where F is quadratic
+DOUBLINGS = 20
 _SMALL = 32  # lower variables of a block up to which whole Hessians are looked at
 
 
@@ -41,7 +43,7 @@ class Findings:
         lower_smoothness: Largest curvature of `g` in the lower variable, over the blocks looked at.
         lower_convexity: Least one, where it is known; else a tenth of the largest.
         dual_smoothness: Largest curvature of `f` in the dual; 0 without duals.
-        smoothness: Largest curvature of `F` in `x`.
+        smoothness: Largest curvature of `F` in `x`; more where a step of one over it would be too long.
         indirect: The same of what passes through duals and lower variables, which follow `x` with delay.
         gradient: Norm of `grad F` at the start.
         noise: Standard deviation of an estimate of it, from batches and blocks together.
@@ -93,7 +95,7 @@ class Probe:
         first, *others = (self._at(draw) for draw in self.draws)
         for draw, at in zip(self.draws, (first, *others), strict=True):
             _check_finite(draw, at)
-        least, largest = (0.0, 0.0) if self.lower is None else self._lower_curvature(first)
+        least, largest = (0.0, 0.0) if self.lower is None else lower_curvature(first, self.generator)
         dual_smoothness = 0.0 if self.dual is None else self._dual_curvature(first)
         size = 0 if self.lower is None else ravel_blocks(first.lower).shape[1]
         batches = [_Batch(at, dual_smoothness) for at in (first, *others)]
@@ -113,12 +115,13 @@ class Probe:
             return batches[0].gradient(x, batches[0].solve(x))
 
         size_of_one = float(norm(gradients[0]))
+        smoothness = self._smoothness(total, size_of_one)
         return Findings(
             lower_size=size,
             lower_smoothness=largest,
             lower_convexity=least,
             dual_smoothness=dual_smoothness,
-            smoothness=self._smoothness(total, size_of_one),
+            smoothness=self._until_it_holds(smoothness, batches[0], gradients[0]),
             indirect=self._smoothness(lambda x: add_scaled(total(x), -1, direct(x)), size_of_one),
             gradient=float(norm(mean)),
             noise=math.sqrt(sum(spread) / (len(gradients) - 1)),
@@ -133,24 +136,6 @@ class Probe:
 
         dual, lower = (None if tree is None else pick(tree) for tree in (self.dual, self.lower))
         return Oracles(self.problem, self.x, dual, lower, upper_batch, lower_batch)
-
-    def _lower_curvature(self, at: Oracles) -> tuple[float, float]:
-        """Least and largest curvature of `g`, over blocks."""
-        if ravel_blocks(at.lower).shape[1] <= _SMALL:
-            hessians = at.hessian().double()
-            finite = bool(torch.isfinite(hessians).all())
-            eigenvalues = torch.linalg.eigvalsh(hessians) if finite else hessians.new_full((1,), math.nan)
-            least, largest = float(eigenvalues.min()), float(eigenvalues.max())
-        else:
-            largest = self._power(at.hessian_product, at.lower)
-            least = largest / 10
-        if not 0 < largest < math.inf or least < -1e-4 * largest:
-            raise ValueError(
-                f"lower: expected g strongly convex in the lower variable and differentiable twice, got "
-                f"curvatures from {least:.3g} to {largest:.3g} at the start; add a term such as 0.5 * mu * "
-                "(y ** 2).sum(), and replace what has no second derivatives there (abs, relu, norm at zero)"
-            )
-        return max(least, 1e-4 * largest), largest
 
     def _dual_curvature(self, at: Oracles) -> float:
         """Largest curvature of `f` in the dual, by differences of its gradient."""
@@ -168,7 +153,7 @@ class Probe:
             )
             return tree_map(lambda new, old: (old - new) / step, moved.upper.grad_dual, base)
 
-        largest = self._power(product, at.dual)
+        largest = _power(product, at.dual, self.generator)
         if not 0 < largest < math.inf:
             raise ValueError(
                 f"upper: expected f strongly concave in the dual, got a curvature of {largest:.3g}; add a "
@@ -176,24 +161,12 @@ class Probe:
             )
         return largest
 
-    def _power(self, product: Callable[[Tree], Tree], like: Tree) -> float:
-        """Largest eigenvalue over blocks of one symmetric matrix per block, given by its products.
-
-        Largest by size, so that of a matrix that is not positive may be negative; then the least over blocks.
-        """
-        direction = tree_map(self._normal, like)
-        for _ in range(POWER_ITERATIONS):
-            before = scale_blocks(direction, 1 / block_norm(direction).clamp(min=1e-30))
-            direction = product(before)
-        found = block_norm(direction) * block_dot(before, direction).sign()
-        return float(found.min() if found.min() < 0 else found.max())
-
     def _smoothness(self, gradient: Callable[[Tree], Tree], size: float) -> float:
         """Largest curvature of a function of `x`, by differences of its gradient; 0 if it is all rounding.
 
         `size` is that of what the gradient is computed from.
         """
-        base, direction = gradient(self.x), tree_map(self._normal, self.x)
+        base, direction = gradient(self.x), _normal(self.x, self.generator)
         rounding = torch.finfo(tree_leaves(self.x)[0].dtype).eps
         length, found = float(norm(self.x)), 0.0
         for _ in range(POWER_ITERATIONS // 2):
@@ -204,8 +177,57 @@ class Probe:
             found = float(norm(direction))
         return found if found * step > 10 * rounding * size else 0.0
 
-    def _normal(self, leaf: Tensor) -> Tensor:
-        return torch.randn(leaf.shape, generator=self.generator, dtype=torch.float64).to(leaf)
+    def _until_it_holds(self, smoothness: float, batch: _Batch, gradient: Tree) -> float:
+        """Doubled until a first step of one over it lessens `F`: near an inflection point, it says little.
+
+        As it was if even a much shorter step does not.
+        """
+        value, size = batch.value(self.x), float(norm(gradient))
+        for doubled in range(DOUBLINGS if smoothness > 0 else 0):
+            more = 2**doubled * smoothness
+            gain = value - batch.value(add_scaled(self.x, -1 / more, gradient))
+            if gain >= SUFFICIENT * size**2 / more:
+                return more
+        return smoothness
+
+
+def lower_curvature(at: Oracles, generator: torch.Generator) -> tuple[float, float]:
+    """Least and largest curvature of `g`, over blocks."""
+    if ravel_blocks(at.lower).shape[1] <= _SMALL:
+        hessians = at.hessian().double()
+        finite = bool(torch.isfinite(hessians).all())
+        eigenvalues = torch.linalg.eigvalsh(hessians) if finite else hessians.new_full((1,), math.nan)
+        least, largest = float(eigenvalues.min()), float(eigenvalues.max())
+    else:
+        largest = _power(at.hessian_product, at.lower, generator)
+        least = largest / 10
+    if not 0 < largest < math.inf or least < -1e-4 * largest:
+        raise ValueError(
+            f"lower: expected g strongly convex in the lower variable and differentiable twice, got "
+            f"curvatures from {least:.3g} to {largest:.3g} at the start; add a term such as 0.5 * mu * "
+            "(y ** 2).sum(), and replace what has no second derivatives there (abs, relu, norm at zero)"
+        )
+    return max(least, 1e-4 * largest), largest
+
+
+def _power(product: Callable[[Tree], Tree], like: Tree, generator: torch.Generator) -> float:
+    """Largest eigenvalue over blocks of one symmetric matrix per block, given by its products.
+
+    Largest by size, so that of a matrix that is not positive may be negative; then the least over blocks.
+    """
+    direction = _normal(like, generator)
+    for _ in range(POWER_ITERATIONS):
+        before = scale_blocks(direction, 1 / block_norm(direction).clamp(min=1e-30))
+        direction = product(before)
+    found = block_norm(direction) * block_dot(before, direction).sign()
+    return float(found.min() if found.min() < 0 else found.max())
+
+
+def _normal(like: Tree, generator: torch.Generator) -> Tree:
+    """Normal random numbers, of the shape of a tree."""
+    return tree_map(
+        lambda leaf: torch.randn(leaf.shape, generator=generator, dtype=torch.float64).to(leaf), like
+    )
 
 
 def _repeatable(problem: Problem, x: Tree) -> Problem:
@@ -268,6 +290,11 @@ class _Batch:
             here = self._moved(x, dual, lower)
             v, _ = conjugate_gradient(here, here.upper.grad_lower, SOLVER_ITERATIONS)
         return _Solution(dual, lower, v)
+
+    def value(self, x: Tree) -> float:
+        """The mean of `f` over blocks, with duals and lower variables solved at `x`."""
+        solution = self.solve(x)
+        return float(self._moved(x, solution.dual, solution.lower).upper.values.mean())
 
     def gradient(self, x: Tree, at: _Solution) -> Tree:
         """The mean over blocks of the hypergradient at `x`, with what was solved, perhaps elsewhere."""
