@@ -84,7 +84,7 @@ class Date(WrittenNumber):
 
 @dataclass(frozen=True)
 class Amount(WrittenNumber):
-    """A column of numbers that all have the same sign before or unit after them, as in $1,200 or 14 %."""
+    """A column of numbers that all have the same sign before or unit after them, as in €1,200 or 14 %."""
 
     before: str = ""
     after: str = ""
