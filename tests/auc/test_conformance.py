@@ -189,6 +189,7 @@ def test_low_precision_scores_are_computed_in_state_precision(name):
     assert torch.equal(loss.detach(), exact)
 
 
+@pytest.mark.parametrize("name", OBJECTIVES)
 def test_double_scores_are_computed_in_double_precision(name):
     data = make_data(dtype=torch.float32)
     objective, batch = make(name, data), data.dense()
