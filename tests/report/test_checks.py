@@ -5,7 +5,7 @@ import torch
 
 from mmb.auc import ThresholdReport
 from mmb.report.checks import RunFacts, check_run
-from mmb.report.comparison import area_samples
+from mmb.report.page_values import rounded
 from mmb.report.selected_scores import SelectedScores
 
 
@@ -31,9 +31,9 @@ def facts(flip=False, flat=False, shift=0.0, soft=0.1, dual_error=0.01, positive
     ]
     log.append({"kind": "train", "step": 5, "dual_error": dual_error})
     tracked = {90: ThresholdReport(*torch.tensor([[0.0] * 3, [0.0] * 3, [0.1] * 3, [soft] * 3]))}
-    areas = area_samples(logits["test"], labels, 0.1)
+    decisions = {"fpr": rounded(torch.full((3,), 0.1) + shift)}
     run = SimpleNamespace(finished=finished, recipe=recipe)
-    return RunFacts(run, run.finished, log, scores, 0.1, tracked, torch.full((3,), 0.1) + shift, areas)
+    return RunFacts(run, run.finished, log, scores, 0.1, tracked, decisions)
 
 
 def test_a_good_run_is_said_to_work_with_its_value():

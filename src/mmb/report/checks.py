@@ -1,9 +1,10 @@
 """Is it working? What the log and the scores of a run show, in words, with what to do about it."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -15,10 +16,13 @@ from mmb.metrics import MetricName
 from mmb.report.check import Check, verdict_of
 from mmb.report.comparison import AREAS, area_samples
 from mmb.report.curve_checks import better_step_size, check_divergence, check_shape, curve_values
+from mmb.report.decisions import decided
 from mmb.report.evidence import Evidence, evidence
 from mmb.report.intervals import FEWEST, Sample, UncertainValue
 from mmb.report.selected_scores import SelectedScores
 from mmb.training import Run
+from mmb.training.loop import threshold_log
+from mmb.training.runs.log import read_log
 
 _SMALL_SPREAD = 0.05  # of logits
 _OVERFIT = 0.05  # more than this lost from training to test rows, beyond noise
@@ -33,7 +37,7 @@ _LABELS = (
 
 @dataclass(frozen=True)
 class RunFacts:
-    """All that the checks look at."""
+    """All that the page and the checks know of a run."""
 
     run: Run
     finished: bool  # whether it had its result when its scores were read
@@ -41,8 +45,13 @@ class RunFacts:
     scores: SelectedScores  # scores of its selected weights
     max_fpr: float  # limit of the partial AUC
     tracked: dict[int, ThresholdReport]  # tracked thresholds by step
-    rates: Tensor  # false positive rate on test rows of each task, at the thresholds of the validation rows
-    test_areas: dict[str, Sample]  # the `area_samples` of the test rows
+    decisions: dict[str, Any]  # as `decided` gives them
+
+    @classmethod
+    def read(cls, run: Run, finished: bool, scores: SelectedScores, max_fpr: float) -> Self:
+        """The facts of a run, from its scores and its folder."""
+        tracked = threshold_log.read(run.path) or scores.tracked
+        return cls(run, finished, read_log(run.path), scores, max_fpr, tracked, decided(scores, max_fpr))
 
     @cached_property
     def metric(self) -> MetricName:
@@ -55,23 +64,23 @@ class RunFacts:
         """The mean of that area over tasks, by part of the data."""
         return {
             part: samples[self.metric].mean(self.scores.labels[part]).estimate()
-            for part, samples in self._samples.items()
+            for part, samples in self.samples.items()
         }
 
     @cached_property
-    def _samples(self) -> dict[str, dict[str, Sample]]:
-        found = {
+    def samples(self) -> dict[str, dict[str, Sample]]:
+        """The `area_samples` of each part of the data."""
+        return {
             part: area_samples(self.scores.logits[part], self.scores.labels[part], self.max_fpr)
-            for part in ("train", "valid")
+            for part in _PARTS
         }
-        return {**found, "test": self.test_areas}
 
     @cached_property
     def evidence(self) -> dict[str, tuple[Evidence, Evidence]]:
         """What each part of the data shows, of all tasks and of each."""
         return {
             part: evidence(samples["auc"], self.scores.logits[part], self.scores.labels[part])
-            for part, samples in self._samples.items()
+            for part, samples in self.samples.items()
         }
 
     @cached_property
@@ -272,8 +281,9 @@ def _decisions(facts: RunFacts) -> Iterator[Check]:
     labels, aim = facts.scores.labels, facts.max_fpr
     noise = sum(1 / (labels[part] == 0).sum(0) for part in ("valid", "test"))
     noise = (aim * (1 - aim) * torch.as_tensor(noise)).sqrt()
-    known = facts.rates.isfinite() & noise.isfinite()
-    off = known & ((facts.rates - aim).abs() > 4 * noise)
+    rates = torch.tensor([math.nan if rate is None else rate for rate in facts.decisions["fpr"]])
+    known = rates.isfinite() & noise.isfinite()
+    off = known & ((rates - aim).abs() > 4 * noise)
     count, total = int(off.sum()), int(known.sum())
     text = (
         f"At thresholds set on validation rows, the false positive rate on test rows is within four "
