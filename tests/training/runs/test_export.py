@@ -11,9 +11,9 @@ import torch
 from mmb._atomic_files import WriteError
 from mmb.training import ExportError, Run, export_run, train
 from mmb.training.runs import export
+from mmb.training.runs.averaged_runs import AveragedRuns
 from mmb.training.runs.calibrate import fit_calibration
 from mmb.training.runs.exported_model import Probability
-from mmb.training.runs.predict import AveragedRuns
 from tiny_runs import molecule_recipe, small_files, tiny_recipe
 
 

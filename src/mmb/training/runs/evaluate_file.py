@@ -11,7 +11,7 @@ from mmb.data import TableError
 from mmb.data.files.table import TextTable
 from mmb.data.inputs.label_columns import LabelReader
 from mmb.label_values import MISSING
-from mmb.training.runs.predict import AveragedRuns
+from mmb.training.runs.averaged_runs import AveragedRuns
 from mmb.training.runs.run import Run
 from mmb.training.runs.scoring import mean_metrics, plain, plain_means, rates_at, task_metrics
 

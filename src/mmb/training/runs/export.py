@@ -18,8 +18,8 @@ from mmb._extras import require
 from mmb.data import Dataset
 from mmb.data.inputs.graphs import GraphBatch
 from mmb.training.recipes.components import load_data
+from mmb.training.runs.averaged_runs import AveragedRuns
 from mmb.training.runs.exported_model import ExportedModel
-from mmb.training.runs.predict import AveragedRuns
 from mmb.training.runs.run import Run
 
 TOLERANCE = 1e-5

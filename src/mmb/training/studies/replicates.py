@@ -9,7 +9,7 @@ from mmb.training.loop.evaluate import part_logits
 from mmb.training.loop.outcome import selected_setup
 from mmb.training.recipes.nested import Fragment, merge
 from mmb.training.recipes.resolution import resolve
-from mmb.training.runs.predict import AveragedRuns
+from mmb.training.runs.averaged_runs import AveragedRuns
 from mmb.training.runs.run import Run, RunError
 from mmb.training.runs.scoring import mean_metrics, plain_means, task_metrics
 from mmb.training.studies.many_runs import PlannedRun, plan_runs
