@@ -16,7 +16,7 @@ from mmb._extras import require
 from mmb.auc import ThresholdReport
 from mmb.training import Run, RunError
 from mmb.training.loop.evaluate import part_logits
-from mmb.training.loop.outcome import load_weights, put_weights, stored_setup
+from mmb.training.loop.selected_weights import load_weights, put_weights, stored_setup
 from mmb.training.loop.threshold_log import training_scores
 from mmb.training.runs import checkpoint
 from mmb.training.runs.fingerprints import as_bytes, fingerprint

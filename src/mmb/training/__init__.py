@@ -5,7 +5,7 @@ from mmb.training.given import fit
 from mmb.training.loop.evaluate import TrainingError
 from mmb.training.loop.loop import train
 from mmb.training.loop.observer import Observer
-from mmb.training.loop.outcome import evaluate_run
+from mmb.training.loop.selected_weights import evaluate_run
 from mmb.training.recipes.nested import merge
 from mmb.training.recipes.overrides import with_overrides
 from mmb.training.recipes.presets import METHODS, Method

@@ -10,7 +10,7 @@ import torch
 from mmb.data import load
 from mmb.metrics import operating_points
 from mmb.training import Run, RunError, resolve, train
-from mmb.training.loop.outcome import load_weights
+from mmb.training.loop.selected_weights import load_weights
 from mmb.training.loop.setup import make_setup
 from mmb.training.runs import checkpoint, prediction_tables
 from mmb.training.runs.averaged_runs import Predictor

@@ -10,7 +10,7 @@ from torch import Tensor
 from mmb._atomic_files import whole_file
 from mmb.label_values import MISSING
 from mmb.training.loop.evaluate import part_logits
-from mmb.training.loop.outcome import selected_setup
+from mmb.training.loop.selected_weights import selected_setup
 from mmb.training.recipes.nested import Fragment, merge
 from mmb.training.recipes.resolution import resolve
 from mmb.training.runs.calibrate import fit_calibration

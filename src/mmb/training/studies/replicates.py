@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mmb._atomic_files import write_whole
 from mmb.training.loop.evaluate import part_logits
-from mmb.training.loop.outcome import selected_setup
+from mmb.training.loop.selected_weights import selected_setup
 from mmb.training.recipes.nested import Fragment, merge
 from mmb.training.recipes.resolution import resolve
 from mmb.training.runs.averaged_runs import AveragedRuns
