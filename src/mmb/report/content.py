@@ -23,6 +23,7 @@ from mmb.report.selected_scores import SelectedScores, run_scores
 from mmb.training import Run, RunError
 from mmb.training.recipes.presets import method_of
 from mmb.training.recipes.resolution import to_plain
+from mmb.training.runs.log import planned_steps
 from mmb.training.runs.scoring import task_metrics
 from mmb.training.runs.tables import unbranched_note
 
@@ -138,7 +139,7 @@ def run_lines(found: RunFacts) -> dict[str, str]:
         "seed": str(recipe.seed),
         "folder": str(run.path),
     }
-    planned = next((record.get("steps") for record in log if record["kind"] == "start"), None)
+    planned = planned_steps(log)
     done = log[-1]["step"] if log else 0
     lines["steps"] = f"{done} of {planned}" if planned else str(done)
     lines["weights"] = (

@@ -130,6 +130,11 @@ def validation_curve(log: Iterable[Mapping[str, Any]], metric: str) -> list[tupl
     return [(record["step"], record[metric]) for record in valid]
 
 
+def planned_steps(log: Iterable[Mapping[str, Any]]) -> int | None:
+    """Steps of the whole run; None before its log says so."""
+    return next((record.get("steps") for record in log if record["kind"] == "start"), None)
+
+
 def read_lines(path: Path) -> list[dict[str, Any]]:
     """The records in a file with a JSON object on each line; none if there is no file.
 

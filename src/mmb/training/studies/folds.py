@@ -11,8 +11,7 @@ from mmb._atomic_files import whole_file
 from mmb.label_values import MISSING
 from mmb.training.loop.evaluate import part_logits
 from mmb.training.loop.selected_weights import selected_setup
-from mmb.training.recipes.nested import Fragment, merge
-from mmb.training.recipes.resolution import resolve
+from mmb.training.recipes.nested import Fragment
 from mmb.training.runs.calibrate import fit_calibration
 from mmb.training.runs.prediction_tables import shown_name
 from mmb.training.runs.run import Run
@@ -37,8 +36,8 @@ def plan_folds(fragment: Fragment, folds: int, folder: Path) -> list[PlannedRun]
         RecipeError: If a key or a value is wrong; no folder is made then.
         RunError: If a folder has a run of another recipe.
     """
-    chosen = {f"fold-{fold}": {"data": {"folds": folds, "fold": fold}} for fold in range(folds)}
-    return plan_runs({name: resolve(merge(fragment, one)) for name, one in chosen.items()}, folder)
+    changes = {f"fold-{fold}": {"data": {"folds": folds, "fold": fold}} for fold in range(folds)}
+    return plan_runs(fragment, changes, folder)
 
 
 def predict_out_of_fold(runs: Sequence[Run], target: Path) -> dict[str, float | None]:
