@@ -192,7 +192,7 @@ def test_a_run_nearby_is_named(folder):
     (folder / "runs" / "digits-pauc-0" / "branches" / "ce" / "recipe.yaml").touch()
     for words, answer in (
         ("resume runs/digits-pauc-1", "did you mean 'runs/digits-pauc-0'"),
-        ("resume runs", "inside of it are runs/digits-pauc-0|"),
+        ("resume runs", "inside it are runs/digits-pauc-0|"),
         ("export t.csv", "is a file"),
         ("train nowhere.csv --labels a", "no file nowhere.csv"),
         ("train T2.csv --labels a", "did you mean t.csv"),

@@ -16,7 +16,7 @@ __all__ = ["main"]
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 _TOO_MANY_FILES = (errno.EMFILE, errno.ENFILE)
-_lost: list[Exception] = []  # their frames have what gloo would wait for, without end, if it were freed
+_lost: list[Exception] = []  # their frames hold what gloo would wait for forever if it were freed
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

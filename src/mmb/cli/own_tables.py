@@ -32,7 +32,7 @@ def data_of(word: str) -> str | None:
 
 
 def columns_of(data: str, given: Mapping[str, str]) -> dict[str, str]:
-    """Columns that are found by their names or cells, where none are given: of SMILES and of image files.
+    """Columns of SMILES and of image files, found by their names or cells where none are given.
 
     Args:
         data: One of `OWN_DATA`.

@@ -63,7 +63,7 @@ def _as_option(key: str, keys: dict[str, Entry]) -> str:
 
 
 def understand(command: str, options: argparse.Namespace) -> None:
-    """Sort the words of a command out, in place, and refuse what cannot be meant."""
+    """Sort out the words of a command, in place, and refuse what makes no sense."""
     if command == "data":
         _understand_data(options)
     elif hasattr(options, "recipe"):
@@ -107,7 +107,7 @@ def _understand_recipe(command: str, options: argparse.Namespace) -> None:
     words = [word for word in (options.recipe, *options.overrides) if word is not None]
     options.recipe, options.overrides = None, [_as_meant(word) for word in words if "=" in word]
     plain = [word for word in words if "=" not in word]
-    for word in sorted(plain, key=is_import_path):  # what it is follows from what the others leave open
+    for word in sorted(plain, key=is_import_path):  # last: what they are depends on the others
         _place(word, options)
     given = dict(word.partition("=")[::2] for word in options.overrides)
     data = options.data or given.get("data.name")
@@ -135,7 +135,7 @@ def _understand_recipe(command: str, options: argparse.Namespace) -> None:
 
 
 def _as_meant(word: str, section: str = "") -> str:
-    """`key=value` with the home folder for a `~`, which a shell leaves there, and with brackets for lists."""
+    """`key=value` with the home folder in place of `~`, which shells leave there, and brackets for lists."""
     key, _, value = word.partition("=")
     if section + key in _PATHS and value.startswith("~"):
         return f"{key}={Path(value).expanduser()}"
@@ -188,7 +188,7 @@ def _place(word: str, options: argparse.Namespace) -> None:
 
 
 def _place_import_path(word: str, options: argparse.Namespace) -> None:
-    """The first one is the data set, unless that is given; the next one the method."""
+    """The first import path is the data set, unless that is given; the next one is the method."""
     given = [override.partition("=")[0] for override in options.overrides]
     if options.data is None and options.recipe is None and "data.name" not in given:
         options.data = word
@@ -221,7 +221,7 @@ def _check_name(kind: str, name: str) -> None:
 
 
 def _check_keys(given: dict[str, str], recipe: str | None, data: str | None, method: str | None) -> None:
-    """Refuse keys that no recipe with this data set, network and method has, and values that cannot be."""
+    """Refuse keys that no recipe with this data set, network and method has, and impossible values."""
     model = given.get("model.name")
     known = keys_of() if recipe is not None else keys_of(data, model, method)
     parts = {"data": data, "model": model, "objective": method, "sampler": given.get("sampler.kind")}
@@ -236,7 +236,7 @@ def _check_keys(given: dict[str, str], recipe: str | None, data: str | None, met
 
 
 def _check_value(key: str, value: str, entry: Entry | None) -> None:
-    """Refuse a value that is none of a key's choices, or not a number where one is needed."""
+    """Refuse a value that is not among a key's choices, or not a number where one is needed."""
     if entry is None:
         return
     if entry["choices"] and ":" not in value and value not in [*map(str, entry["choices"]), "null"]:
@@ -250,7 +250,7 @@ def _check_value(key: str, value: str, entry: Entry | None) -> None:
 
 
 def check_files(options: argparse.Namespace) -> None:
-    """Refuse recipes and tables that are not there, and folders without a run; names a run nearby."""
+    """Refuse recipes and tables that do not exist, and folders without a run; the error names one nearby."""
     if getattr(options, "recipe", None):
         options.recipe = str(_shipped(Path(options.recipe)))
     if hasattr(options, "recipes"):
@@ -281,13 +281,13 @@ def _no_run(path: Path) -> str:
         return f"{path} is a file: expected the folder of a run"
     inside = _runs_in(path)
     if inside:
-        return f"there is no run in {path} itself; inside of it are {first_few(inside)}"
+        return f"there is no run in {path} itself; inside it are {first_few(inside)}"
     near = _runs_in(Path("runs"))
     hint = nearest(str(path), near) if near else ": it has no recipe.yaml"
     return f"there is no run in {path}{hint}"
 
 
 def _runs_in(path: Path) -> list[str]:
-    """The runs in a folder, without the phases of each, as far as a message needs them."""
+    """The first two hundred runs in a folder, without their phases."""
     files = (file.parent for file in path.glob("**/recipe.yaml"))
     return sorted(str(run) for run in files if not {"branches", "pretrain"} & {*run.parts})[:200]

@@ -1,4 +1,4 @@
-"""Runs in training, as their logs show them: curves, a verdict so far, the time that is left."""
+"""Runs in training, as their logs show them: curves, a verdict so far, the time left."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -112,7 +112,7 @@ def seconds_left(log: Sequence[dict[str, Any]]) -> float | None:
 def all_left(runs: Sequence[dict[str, Any]]) -> float | None:
     """Time until all runs are finished, if as many train at a time as now; None if it is not known.
 
-    A run that has not begun takes as long as those of its method, or of all.
+    A run that has not begun is expected to take as long as those of its method, or else of all methods.
     """
     training = [run for run in runs if run["state"] == "training"]
     if not training or any(run["seconds_left"] is None for run in training):
@@ -137,7 +137,7 @@ def verdict_so_far(
 ) -> dict[str, Any]:
     """What the log alone shows, as `verdict_of` gives it; only a report sees training and test rows.
 
-    If the run is `averaged` from branches, its last evaluation is no step of training.
+    If the run is `averaged` from branches, its last evaluation is that of the average.
     """
     return verdict_of(list(_checks(log, select, finished, averaged)), _good(log, select, finished))
 

@@ -62,8 +62,8 @@ def fit_columns(
     unit. Any other column is one-hot over the names it holds;
     very many names are hashed. A cell that could not be encoded is an error, and so is a column that says
     nothing: blank, or with another name in most rows. With `leave_out`, the encoder leaves such columns out.
-    Of more than a million training rows, as many are looked at, evenly. Columns of many rows are fitted side
-    by side by some threads.
+    Of more than a million training rows, a million are looked at, evenly spaced. Threads fit columns of many
+    rows side by side.
     """
     if len(rows) > _LOOKED_AT:
         table = table.take(rows[:: -(-len(rows) // _LOOKED_AT)])

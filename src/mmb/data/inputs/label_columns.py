@@ -78,8 +78,8 @@ def choose_labels(
 ) -> tuple[list[str], dict[str, str]]:
     """The label columns, and the columns that were left out, with the reason.
 
-    If no columns are named, those that are not reserved are labels, but for those that mostly hold something
-    else, such as identifiers and measurements.
+    If no columns are named, those that are not reserved are labels, except for those that mostly hold
+    something else, such as identifiers and measurements.
     """
     chosen = choose_columns(table, "labels", names, reserved)
     if names is not None or positive is not None:
@@ -90,7 +90,7 @@ def choose_labels(
 
 
 def _no_label(table: Table, name: str) -> str:
-    """Why a column is not one of labels: most of its cells are something else; empty if it may be one."""
+    """Why a column is not a label: most of its cells are something else; empty if it may be one."""
     codes, names = table.names(name)
     signs = torch.tensor([cell.lower() in _WORDS or number(cell) in (0, 1, MISSING) for cell in names])
     codes = codes[codes != GAP]
@@ -174,7 +174,7 @@ class LabelReader:
             cells = f"; its cells are {', '.join(map(repr, names))}" if few else ""
             counts = torch.bincount(codes[codes != GAP], minlength=len(names)).tolist()
             remedy = "write labels as 1 and 0, and leave a label that is not known blank"
-            if not any(number(cell) in (0, 1) for cell in names):  # or the cell is but a stray one
+            if not any(number(cell) in (0, 1) for cell in names):  # else one cell is wrong, not all
                 signs = [cell for cell in names if _WORDS.get(cell.lower()) == 1]
                 rarest = min(zip(counts, names, strict=True))[1] if few else "CELL"
                 chosen = shlex.quote(f"data.positive={signs[0] if signs else rarest}")

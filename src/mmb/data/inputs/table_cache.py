@@ -91,7 +91,7 @@ class PreparedTable(Table):
         return columns
 
     def names(self, name: str) -> Names:
-        """A column as names; of numbers, as they are written shortest."""
+        """A column as names; numbers with 17 digits, so that different ones have different names."""
         if name in self.facts["names"]:
             place = list(self.facts["names"]).index(name)
             return Names(self.codes[:, place].long(), self.facts["names"][name])

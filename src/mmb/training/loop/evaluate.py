@@ -51,7 +51,7 @@ def part_logits(setup: Setup, part: str) -> tuple[Tensor, Tensor]:
 
 
 def row_logits(setup: Setup, rows: Tensor, model: nn.Module | None = None) -> tuple[Tensor, Tensor]:
-    """Logits and labels `[n, m]` of some rows, with a run's current weights, or by another network."""
+    """Logits and labels `[n, m]` of some rows, by the run's network or another one."""
     model, size = setup.model if model is None else model, setup.recipe.training.evaluation_batch_size
     logits = predict_logits(model, setup.dataset, rows, size, setup.precision, setup.ranks)
     return logits, setup.dataset.labels[rows.to(setup.dataset.device)]
@@ -64,7 +64,7 @@ def recalibrate(setup: Setup) -> None:
 
 
 class CalibrationInputs:
-    """Inputs of uniformly drawn training rows in batches, always the same, as often as they are iterated.
+    """Inputs of uniformly drawn training rows in batches, the same in every iteration.
 
     Batches that are rich in positives have other statistics than new rows. Where training augments, so does
     this: rows that a network has learned by heart have other statistics, too.

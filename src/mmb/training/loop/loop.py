@@ -41,9 +41,9 @@ def train(
     Args:
         run: The run.
         observer: Follows the training.
-        at_once: Number of runs that share this machine at the time; part of the result if it is not one.
+        at_once: Number of runs that share this machine; the result has it if it is more than one.
         only_best: Whether the finished run keeps only the checkpoint of its selected weights.
-        jobs: Branches at a time, each in its own process, if the run has branches.
+        jobs: Branches that are trained at a time, each in its own process.
 
     Returns:
         The result, as in `result.json`.
@@ -118,7 +118,7 @@ def _take_steps(
     observer: Observer,
     in_average: bool,
 ) -> None:
-    """Take the steps that are left, and log, evaluate and save now and then."""
+    """Take the remaining steps, and log, evaluate and save now and then."""
     settings = setup.recipe.training
     evaluate_every = settings.evaluate_every or setup.steps_per_epoch
     checkpoint_every = settings.checkpoint_every or evaluate_every

@@ -58,7 +58,8 @@ class CapturedStep(Step):
         setup: The parts of the run.
         compile: Whether kernels are compiled, too: the network for batches of rows; the whole estimate in
             compositional training, which differentiates the network twice.
-        failed: Called with the error if the step cannot be captured; plain steps follow. None raises it.
+        failed: Called with the error if the step cannot be captured; plain steps follow. By default the
+            error is raised.
         recorder: Makes what records on the device.
     """
 
@@ -112,7 +113,7 @@ def make_step(
     steps: int | None = None,
     recorder: Callable[[torch.device], Recorder] = CudaGraph,
 ) -> Step:
-    """The step that the recipe chooses, for a number of steps; all of the run by default.
+    """The step that the recipe chooses, for `steps` steps, by default all of the run.
 
     With `training.capture` of "auto", kernels are compiled if that saves more time than it takes. If a step
     cannot be captured after all, one line says so, and it is computed kernel by kernel.

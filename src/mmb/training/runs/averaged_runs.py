@@ -99,7 +99,7 @@ class AveragedRuns:
 
     @property
     def calibrated(self) -> Tensor:
-        """Tasks with labels of validation rows, by which probabilities are known, bool `[m]`."""
+        """Tasks with labels of validation rows, which have probabilities, bool `[m]`."""
         if self.validation is None:
             return torch.zeros(len(self.task_names), dtype=torch.bool)
         return (self.validation.labels >= 0).any(0)
@@ -126,7 +126,7 @@ class AveragedRuns:
         return torch.stack(odds).mean(0)
 
     def batches(self, source: Path) -> Iterator[tuple[NewRows, Tensor]]:
-        """Rows of a file, some at a time, and their scores; that a score is not finite is a problem."""
+        """Rows of a file, some at a time, and their scores; a score that is not finite is a problem."""
         for batch, scores in self._scored(source):
             fine = (scores.isfinite() | ~torch.tensor(self.trained)).all(1).tolist()
             texts = zip(batch.problems, fine, strict=True)
@@ -148,7 +148,7 @@ class AveragedRuns:
     def thresholds(
         self, fpr: float | None, tpr: float | None, confidence: float | None
     ) -> tuple[Tensor, OperatingPoints | None]:
-        """Thresholds of scores `[m]`, and what is promised of them, if anything; see `predict_file`."""
+        """Thresholds of scores `[m]`, and their promise, if one is asked for; see `predict_file`."""
         if fpr is not None and tpr is not None:
             raise ValueError(f"fpr, tpr: expected one of them, got {fpr} and {tpr}")
         rate = self.max_fpr if fpr is None else fpr

@@ -21,8 +21,8 @@ def evaluate_file(
 ) -> dict[str, Any]:
     """Metrics of finished runs on a file with new rows and their labels, such as one of another hospital.
 
-    Rows that cannot be scored are left out. Labels are read as in training; tasks of which the file has no
-    column have no metrics.
+    Rows that cannot be scored are left out. Labels are read as in training; a task without a column in the
+    file has no metrics.
 
     Args:
         runs: A finished run; or several of the same data and split, whose scores are averaged.

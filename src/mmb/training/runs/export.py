@@ -40,7 +40,7 @@ class ExportError(Exception):
 def export_run(run: Run | Sequence[Run], folder: Path) -> dict[str, Any]:
     """Export the selected model of a run, or the average of several, and compare with it on validation rows.
 
-    Where these are few, training rows join them.
+    If there are few of these, training rows are added.
 
     Writes `model.pt2` (torch.export), `model.onnx` and `predictor.json` (names of the tasks, thresholds, how
     files are read) to a new folder, which then takes the place of an earlier export: a reader never sees

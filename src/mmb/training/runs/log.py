@@ -45,7 +45,7 @@ class RunLog:
             self._events.close()
 
     def write(self, kind: str, step: int, numbers: Mapping[str, float | None]) -> None:
-        """Write one line: its kind ("train", "valid"), the step, and the numbers; None for none."""
+        """Write one line: its kind ("train", "valid"), the step, and the numbers, None if not defined."""
         record: dict[str, Any] = {"kind": kind, "step": step}
         record |= {k: v if v is not None and math.isfinite(v) else None for k, v in numbers.items()}
         self._append(record)
@@ -107,7 +107,7 @@ class Window:
         return dict(zip(names, means, strict=True))
 
     def loss(self) -> float:
-        """Mean loss since the last call of `take`, zero right after it; waits for the device."""
+        """Mean loss since the last call of `take`, zero if nothing was added; waits for the device."""
         return float(self._sums["loss"]) / self._count if self._count else 0.0
 
     def state_dict(self) -> dict[str, Any]:

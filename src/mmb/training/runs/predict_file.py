@@ -33,32 +33,32 @@ def predict_file(
       is better on rows it was not fit to;
     - `TASK:decision`, 1 if the score is above the task's threshold, else 0; blank if that is not known.
 
-    Cells are blank for a task that had no positives or no negatives to train on, and probabilities of a task
-    without labels among the validation rows. A column of the input whose
-    name is taken is called `input:NAME`. A task whose name starts with `=`, `+`, `-` or `@` is written with
-    a quote in front, so that no spreadsheet takes it for a formula.
+    Cells are blank for a task that had no positives or no negatives to train on, and so are the probabilities
+    of a task without labels among the validation rows. A column of the input whose name is taken is called
+    `input:NAME`. A task whose name starts with `=`, `+`, `-` or `@` is written with a quote in front, so that
+    no spreadsheet takes it for a formula.
 
     Args:
         runs: A finished run; or several of the same data and split, whose scores are averaged.
         source: The file with new rows: a table with the feature columns of the training data, in any format
             that is read for training, or images.
         target: The file to write: CSV, or by its name `.tsv` or `.parquet`.
-        fpr: False positive rate of the decisions; that of the recipe by default. It is that of the
-            validation rows, or with `confidence` the most that new rows have.
+        fpr: False positive rate of the decisions; that of the recipe by default. It holds on the validation
+            rows or, with `confidence`, bounds that of new rows.
         tpr: Instead, the least true positive rate that new rows have.
         confidence: Probability with which the rate is kept on new rows, for each task; see
             `mmb.metrics.operating_points`. By default 0.95 with `tpr`, and no promise with `fpr`.
 
     Returns:
-        How many rows there were, how many were not usable and why, how many were called positive for each
-        task, the names of the tasks that were not trained, columns with names that no training row has, tasks
-        of which the input has labels, and what is promised.
+        How many rows there are, how many are not usable and why, how many are called positive for each task,
+        the names of the tasks that were not trained, columns with names that no training row has, tasks of
+        which the input has labels, and what is promised.
 
     Raises:
         RunError: If a run is not finished, its data does not define how to read new files, runs cannot be
             averaged, or names of tasks clash with those of other columns.
-        ValueError: If a rate is out of range, source and target are the same file, or the target is named
-            like something else than a table.
+        ValueError: If a rate is out of range, source and target are the same file, or the name of the target
+            is not that of a table.
         DataError: If the file is missing or lacks a column.
     """
     if target.exists() and target.samefile(source):

@@ -137,7 +137,7 @@ class Run:
         Args:
             name: Its name in the recipe.
             start: The run it begins at or, if it is fresh, is measured by.
-            more: What to add to its length, as a share of it.
+            more: By what share of its length it is trained longer.
 
         Returns:
             The run, made or found again.
@@ -157,7 +157,7 @@ class Run:
         recipe = replace(recipe, init_from=str(start.path.resolve()), training=training)
         if not (path / _RECIPE).exists():
             return Run.create(path, recipe)
-        known = Run.open(path).recipe  # in its time, the start may have had another place
+        known = Run.open(path).recipe  # the start may have been moved since
         if replace(known, init_from=recipe.init_from) != recipe:
             raise RunError(f"{path} has a run of another recipe than that branch of {self.path}")
         return Run(path, recipe)

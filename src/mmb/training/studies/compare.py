@@ -64,7 +64,7 @@ def plan_comparison(
 
 
 def _of_method(fragment: Fragment, method: str) -> Fragment:
-    """The fragment with a method; branches that it states are for methods that have some."""
+    """The fragment with a method; branches that it states go to methods that have branches."""
     chosen = merge(fragment, {"method": method})
     if "branches" not in method_of(method).defaults:
         chosen.pop("branches", None)
@@ -72,7 +72,7 @@ def _of_method(fragment: Fragment, method: str) -> Fragment:
 
 
 def _controls(recipe: Recipe, fragment: Fragment) -> dict[str, Fragment]:
-    """CE with as many steps as a recipe with branches: the average of as many, and one that is as long.
+    """CE with as many steps as a recipe with branches: an average of as many branches, and one long branch.
 
     They branch, and are averaged with the start, under the same conditions.
     """

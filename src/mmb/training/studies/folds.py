@@ -45,7 +45,7 @@ def predict_out_of_fold(runs: Sequence[Run], target: Path) -> dict[str, float | 
 
     Scores are probabilities, by the curve of Platt that each run's validation rows give: rows of different
     folds can be ranked together. There is a line for each row of the data, in its order: `row` (from 1),
-    `fold` (blank, as all that follows, for a row in no fold), and the probability of each task.
+    `fold` (blank, like all that follows, for a row in no fold), and the probability of each task.
 
     Args:
         runs: The finished runs of `plan_folds`, in its order.

@@ -176,7 +176,7 @@ class TuningStudy:
         return sorted(complete, key=lambda record: -gain(record["value"]))
 
     def _ask(self, limit: int) -> tuple[Any, AbstractContextManager[object]] | None:
-        """Ask for a trial, rather one that was cut off than a new one, and lock it; None if all are done."""
+        """Ask for a trial, first for one that was cut off, and lock it; None if all are done."""
         with self._alone():
             trials = self._study.get_trials(deepcopy=False)
             for trial in trials:
