@@ -25,7 +25,7 @@ ALIASES = {"csv": "table"}
 _ENCODERS = {
     "columns": ("mmb.data.inputs.columns", "ColumnEncoder"),
     "molecules": ("mmb.data.inputs.molecule_cache", "MoleculeEncoder"),
-    "images": ("mmb.data.inputs.image_files", "ImageEncoder"),
+    "images": ("mmb.data.inputs.image_encoder", "ImageEncoder"),
 }
 
 

@@ -26,7 +26,7 @@ from mmb.data.files.table_formats import read_training_table
 from mmb.data.inputs.augmentation import check_names
 from mmb.data.inputs.image_cache import CachedImages, build_cache
 from mmb.data.inputs.image_decoder import Decoder, Fit
-from mmb.data.inputs.image_files import ImageEncoder
+from mmb.data.inputs.image_encoder import ImageEncoder
 from mmb.data.inputs.images import Pixels
 from mmb.data.inputs.label_columns import (
     check_columns,
