@@ -27,6 +27,7 @@ from mmb.training.loop import threshold_log
 from mmb.training.recipes.presets import method_of
 from mmb.training.recipes.resolution import to_plain
 from mmb.training.runs.log import read_log
+from mmb.training.runs.run import data_title
 from mmb.training.runs.scoring import task_metrics
 from mmb.training.runs.tables import unbranched_note
 
@@ -66,13 +67,10 @@ def page_content(runs: Sequence[Run], max_fpr: float | None, say: Callable[[str]
             runs, finished, scores, areas, names, member, strict=True
         )
     ]
-    kinds = [
-        {"name": name, **facts, "runs": member.count(k)}
-        for k, (name, facts) in enumerate(zip(methods, compared["methods"], strict=True))
-    ]
+    kinds = _method_facts(methods, member, compared)
     return {
         "answer": answer(kinds, compared["pairs"], shown, main, max_fpr),
-        "data": runs[0].recipe.data["name"],
+        "data": data_title(runs[0].recipe.data),
         "version": mmb.__version__,
         "written": _time(datetime.datetime.now().timestamp()),
         "max_fpr": max_fpr,
@@ -127,16 +125,45 @@ def run_content(
     }
 
 
-def run_verdict(run: Run) -> str:
-    """Whether a finished run works, and what to do if not, in a sentence or two."""
-    scores, max_fpr = run_scores(run), run.recipe.training.max_fpr
-    logits, labels = scores.logits["test"], scores.labels["test"]
-    if not bool((labels >= 0).any()):
-        return "Cannot tell: there are no labeled test rows."
+def _method_facts(
+    names: Sequence[str], member: Sequence[int], compared: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """What is known of each method: its name, its metrics, its number of runs."""
+    return [
+        {"name": name, **facts, "runs": member.count(k)}
+        for k, (name, facts) in enumerate(zip(names, compared["methods"], strict=True))
+    ]
+
+
+def best_of(runs: Sequence[Run]) -> str:
+    """Which method of finished runs on the same data is best, and how certain that is, in some sentences."""
+    settings = runs[0].recipe.training
+    main: MetricName = settings.select if settings.select in AREAS else "pauc"
+    methods, member = methods_of(runs)
+    facts = [_finished_facts(run, run_scores(run)) for run in runs]
+    compared = compare_methods(
+        [one.test_areas for one in facts], member, facts[0].scores.labels["test"], main
+    )
+    shown = [{"method": kind, **check_run(one)} for kind, one in zip(member, facts, strict=True)]
+    kinds = _method_facts(methods, member, compared)
+    return " ".join(answer(kinds, compared["pairs"], shown, main, settings.max_fpr).values())
+
+
+def _finished_facts(run: Run, scores: SelectedScores) -> RunFacts:
+    """What the checks of a finished run look at."""
+    max_fpr = run.recipe.training.max_fpr
     rates = torch.tensor([math.nan if rate is None else rate for rate in decided(scores, max_fpr)["fpr"]])
     tracked = threshold_log.read(run.path) or scores.tracked
-    areas = area_samples(logits, labels, max_fpr)
-    facts = RunFacts(run, True, read_log(run.path), scores, max_fpr, tracked, rates, areas)
+    areas = area_samples(scores.logits["test"], scores.labels["test"], max_fpr)
+    return RunFacts(run, True, read_log(run.path), scores, max_fpr, tracked, rates, areas)
+
+
+def run_verdict(run: Run) -> str:
+    """Whether a finished run works, and what to do if not, in a sentence or two."""
+    scores = run_scores(run)
+    if not bool((scores.labels["test"] >= 0).any()):
+        return "Cannot tell: there are no labeled test rows."
+    facts = _finished_facts(run, scores)
     found = check_run(facts)
     why = next((check["text"] for check in found["checks"] if check["status"] == found["status"]), "")
     why = {"good": "", "remark": f"{facts.said('test')} on test rows."}.get(found["status"], why)
