@@ -13,10 +13,11 @@ from mmb._cores import available_cores
 from mmb._extras import require
 from mmb.cli.chosen_recipe import suited_fragment
 from mmb.cli.console import Console
-from mmb.cli.training_commands import default_folder, next_steps
+from mmb.cli.training_commands import default_folder, next_steps, show_judgment
 from mmb.cli.usage import UsageError
 from mmb.cli.watching import ProgressObserver, train_and_show
 from mmb.metrics import METRICS
+from mmb.report.content import best_of
 from mmb.training import (
     METHODS,
     PlannedRun,
@@ -50,7 +51,8 @@ def run_compare(options: argparse.Namespace, console: Console) -> None:
     planned = plan_comparison(fragment, methods, options.seeds, folder, options.controls)
     runs = [one.run for one in planned]
     recipe = runs[0].recipe
-    console.say(f"{len(planned) // options.seeds} methods, {options.seeds} seeds, in {folder}")
+    counts = {"method": len(planned) // options.seeds, "seed": options.seeds}
+    console.say(", ".join(f"{n} {what}{'s' * (n > 1)}" for what, n in counts.items()) + f", in {folder}")
     jobs = options.jobs
     if jobs is None:
         jobs = 1 if find_device(recipe.training.device).type == "cuda" else available_cores()
@@ -61,6 +63,8 @@ def run_compare(options: argparse.Namespace, console: Console) -> None:
     write_whole(folder / "summary.json", json.dumps(summary, indent=1))
     plot_curves(runs, folder / "curves.png")
     console.show(table)
+    if len(summary) > 1:
+        show_judgment(console, lambda: best_of(runs))
     best = max(runs, key=_validation_gain)
     console.show(
         f"Curves: {folder / 'curves.png'}\n"

@@ -3,7 +3,7 @@
 import argparse
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import count, takewhile
 from pathlib import Path
@@ -93,15 +93,19 @@ def train_one(run: Run, console: Console, ranks: Ranks, jobs: int, judged: bool 
             error.add_note(f"continue with `{command('resume', run.path)}`")
         raise
     console.show(result_table(result, MOST_ROWS, str(run.path / "table.txt")))
-    if judged and "test" in result and ranks.size == 1 and not console.json:
-        with (
-            suppress(OSError, ValueError, RunError),
-            warnings.catch_warnings(),
-        ):  # the run is there in any case
-            warnings.simplefilter("ignore")  # training has said the same
-            console.show(run_verdict(run))
+    if judged and "test" in result and ranks.size == 1:
+        show_judgment(console, lambda: run_verdict(run))
     console.say(f"the run is in {run.path}; next: {', '.join(f'`{text}`' for text in next_steps(run))}")
     console.result({"run": str(run.path), **result})
+
+
+def show_judgment(console: Console, judge: Callable[[], str]) -> None:
+    """Show what a report would say about runs, unless the output is JSON or this cannot be said."""
+    if console.json:
+        return
+    with suppress(OSError, ValueError, RunError), warnings.catch_warnings():  # the runs are there in any case
+        warnings.simplefilter("ignore")  # training has said the same
+        console.show(judge())
 
 
 def next_steps(run: Run, *folders: Path) -> list[str]:

@@ -24,6 +24,7 @@ from mmb.training import Run, RunError
 from mmb.training.recipes.presets import method_of
 from mmb.training.recipes.resolution import to_plain
 from mmb.training.runs.log import planned_steps
+from mmb.training.runs.run import data_title
 from mmb.training.runs.scoring import task_metrics
 from mmb.training.runs.tables import unbranched_note
 
@@ -64,13 +65,10 @@ def page_content(runs: Sequence[Run], max_fpr: float | None, say: Callable[[str]
         {"name": name, "method": kind, **run_content(one, select)}
         for one, name, kind in zip(facts, names, member, strict=True)
     ]
-    kinds = [
-        {"name": name, **areas, "runs": member.count(k)}
-        for k, (name, areas) in enumerate(zip(methods, compared["methods"], strict=True))
-    ]
+    kinds = _method_facts(methods, member, compared)
     return {
         "answer": answer(kinds, compared["pairs"], shown, main, max_fpr),
-        "data": runs[0].recipe.data["name"],
+        "data": data_title(runs[0].recipe.data),
         "version": mmb.__version__,
         "written": _time(datetime.datetime.now().timestamp()),
         "max_fpr": max_fpr,
@@ -113,6 +111,29 @@ def run_content(facts: RunFacts, select: MetricName) -> dict[str, Any]:
         "branches": _branches(run, found) if facts.finished else [],
         **check_run(facts),
     }
+
+
+def _method_facts(
+    names: Sequence[str], member: Sequence[int], compared: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """What is known of each method: its name, its metrics, its number of runs."""
+    return [
+        {"name": name, **facts, "runs": member.count(k)}
+        for k, (name, facts) in enumerate(zip(names, compared["methods"], strict=True))
+    ]
+
+
+def best_of(runs: Sequence[Run]) -> str:
+    """Which method of finished runs on the same data is best, and how certain that is, in some sentences."""
+    settings = runs[0].recipe.training
+    main: MetricName = settings.select if settings.select in AREAS else "pauc"
+    methods, member = methods_of(runs)
+    facts = [RunFacts.read(run, True, run_scores(run), run.recipe.training.max_fpr) for run in runs]
+    labels = facts[0].scores.labels["test"]
+    compared = compare_methods([one.samples["test"] for one in facts], member, labels, main)
+    shown = [{"method": kind, **check_run(one)} for kind, one in zip(member, facts, strict=True)]
+    kinds = _method_facts(methods, member, compared)
+    return " ".join(answer(kinds, compared["pairs"], shown, main, settings.max_fpr).values())
 
 
 def run_verdict(run: Run) -> str:

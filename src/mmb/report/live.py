@@ -15,6 +15,7 @@ from mmb.report.curves import log_curves
 from mmb.report.run_groups import find_runs, methods_of, phases_of, run_names
 from mmb.training import Run
 from mmb.training.runs.log import planned_steps, read_log
+from mmb.training.runs.run import data_title
 
 _SILENT = 60.0  # seconds without a line, or three times the longest pause so far
 _GAIN = 0.02  # of a validation metric, from which on a run has learned something
@@ -42,7 +43,7 @@ class LiveRuns:
             shown.append({"name": name, "method": kind, **self._run(run)})
         settings = runs[0].recipe.training
         return {
-            "title": f"{runs[0].recipe.data['name']}: {len(runs)} run{'s' * (len(runs) != 1)}",
+            "title": f"{data_title(runs[0].recipe.data)}: {len(runs)} run{'s' * (len(runs) != 1)}",
             "select": settings.select,
             "titles": {metric: METRICS[metric].title for metric in shown_metrics(settings.select)},
             "methods": methods,

@@ -18,7 +18,7 @@ from mmb._checksums import check_signed, is_no_damage, signed, with_checksum, wi
 from mmb._extras import require
 from mmb._import_paths import is_import_path
 from mmb.data import MissingDataError
-from mmb.training.recipes.nested import Fragment
+from mmb.training.recipes.nested import Fragment, told_apart
 from mmb.training.recipes.reading import read_recipe
 from mmb.training.recipes.recipe import Recipe, RecipeError
 from mmb.training.recipes.renamed import translate
@@ -72,8 +72,10 @@ class Run:
             return cls.create(path, recipe)
         run = cls.open(path)
         if run.recipe != recipe:
+            what = told_apart(to_plain(run.recipe), to_plain(recipe))
             raise RunError(
-                f"{path} has a run of another recipe: choose another folder with --output, or move it away"
+                f"{path} has a run of another recipe, which differs in {what}: choose another folder with "
+                "--output, or move it away"
             )
         return run
 
