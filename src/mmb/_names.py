@@ -19,6 +19,11 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]!r}?" if near else f"; expected one of: {', '.join(known) or 'none'}"
 
 
+def shown(cell: str, most: int = 60) -> str:
+    """A cell as a message quotes it: of a long one the start."""
+    return repr(cell) if len(cell) <= most else f"{cell[:most]!r}... ({len(cell):,} characters)"
+
+
 def first_few(names: Sequence[object], most: int = 5) -> str:
     """The first of some names or numbers, and how many more there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""

@@ -79,6 +79,11 @@ def _message(error: Exception) -> str:
             f"{error.filename}: {error.strerror}: change its permissions, or choose another place (--output; "
             "for data sets, the variable MMB_DATA), and run the command again; what is there is unchanged"
         )
+    if isinstance(error, NotADirectoryError) and error.filename is not None:
+        text = (
+            f"{error.filename}: a part of this path is a file, not a folder: choose another place (--output; "
+            "for data sets, the variable MMB_DATA), and run the command again"
+        )
     if isinstance(error, OSError) and error.errno in _TOO_MANY_FILES:
         text += ": raise the limit (see `ulimit -n`), or lower --jobs, and run the command again"
     return text if expected else f"{type(error).__name__}: {text} (use --debug to see where)"

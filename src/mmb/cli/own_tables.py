@@ -64,14 +64,17 @@ def columns_of(data: str, given: Mapping[str, str]) -> dict[str, str]:
     return {}
 
 
-def nearest_file(path: Path) -> str:
-    """The end of a message about a file that is not there: one beside it with nearly the same name."""
+def no_such_file(key: str, path: Path) -> str:
+    """A message about a file that is not there; it names one beside it with nearly the same name."""
+    message = f"{key}: there is no file {path} (from {Path.cwd()})"
+    if path.is_symlink():
+        return f"{message}: it is a link to {path.readlink()}, where there is none"
     try:
         beside = {file.name.lower(): file.name for file in path.parent.iterdir()}
     except OSError:
-        return ""
+        return message
     near = difflib.get_close_matches(path.name.lower(), beside, 1, 0.7)
-    return f"; did you mean {path.with_name(beside[near[0]])}?" if near else ""
+    return f"{message}; did you mean {path.with_name(beside[near[0]])}?" if near else message
 
 
 def _pattern(chosen: list[str], names: list[str]) -> str:

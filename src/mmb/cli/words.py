@@ -13,7 +13,7 @@ from mmb._import_paths import import_path_hint, is_import_path
 from mmb._key_meanings import key_of, meant_key, no_such_key
 from mmb._names import OWN_DATA, first_few, nearest
 from mmb.cli.known_keys import Entry, keys_of, table
-from mmb.cli.own_tables import columns_of, data_of, nearest_file
+from mmb.cli.own_tables import columns_of, data_of, no_such_file
 from mmb.cli.table_head import is_table
 from mmb.cli.usage import UsageError
 
@@ -81,6 +81,8 @@ def _understand_data(options: argparse.Namespace) -> None:
     words = words[:2]
     if words and words[0] not in _ACTIONS:
         if words[0] not in table()["data"] and not is_import_path(words[0]):
+            if Path(words[0]).exists():
+                raise UsageError(_no_table(words[0]))
             raise UsageError(f"there is no action {words[0]!r}{nearest(words[0], _ACTIONS)}")
         words.insert(0, "describe")
     options.action, options.name = [*words, None, None][:2] if words else ("list", None)
@@ -89,6 +91,8 @@ def _understand_data(options: argparse.Namespace) -> None:
             raise UsageError(f"{word!r} is not understood: expected key=value")
     if options.name is None or is_import_path(options.name):
         return
+    if options.name not in table()["data"] and Path(options.name).exists():
+        raise UsageError(_no_table(options.name))
     _check_name("data", options.name)
     known = {f"data.{name}" for name in table()["prepare"][options.name]} | {
         key for key in keys_of(data=options.name) if key.startswith("data.") and key != "data.name"
@@ -176,15 +180,24 @@ def _place(word: str, options: argparse.Namespace) -> None:
         options.data = options.data or kind
         options.overrides.append(f"data.path={path}")
     elif path.exists():
-        what = "a folder of tables" if path.is_dir() else "a recipe (.yaml)"
-        raise UsageError(
-            f"{word} is neither {what} nor a table by its name: expected CSV, TSV, TXT, Parquet or Arrow; "
-            "for another name, --data table --path FILE"
-        )
+        raise UsageError(_no_table(word))
     elif is_import_path(word):
         _place_import_path(word, options)
     else:
         raise UsageError(f"{word!r} is not {_nearest_word(word, options)}")
+
+
+def _no_table(word: str) -> str:
+    """A message about a file or folder that is no table by its name."""
+    path = Path(word)
+    others = [] if not path.is_dir() else sorted(file.name for file in path.iterdir() if not is_table(file))
+    if path.is_dir():
+        what = f"it has {first_few(others, 3)} in it" if others else "it is empty"
+        return f"{word} is not a folder of tables: {what}; give a file, or a folder of nothing but tables"
+    return (
+        f"{word} is neither a recipe (.yaml) nor a table by its name: expected CSV, TSV, TXT, Parquet or "
+        "Arrow; for another name, --data table --path FILE"
+    )
 
 
 def _place_import_path(word: str, options: argparse.Namespace) -> None:
@@ -259,10 +272,12 @@ def check_files(options: argparse.Namespace) -> None:
         raise UsageError(f"there is no recipe {options.recipe}")
     for word in getattr(options, "overrides", []):
         key, _, value = word.partition("=")
-        if key in ("data.path", "path") and is_table(Path(value)) and not Path(value).exists():
-            raise UsageError(
-                f"data.path: there is no file {value} (from {Path.cwd()}){nearest_file(Path(value))}"
-            )
+        key = key.removeprefix("data.")
+        if key in ("path", "valid_path", "test_path") and is_table(Path(value)) and not Path(value).exists():
+            raise UsageError(no_such_file(f"data.{key}", Path(value)))
+    new_rows = getattr(options, "input", None)
+    if new_rows is not None and not Path(new_rows).exists():
+        raise UsageError(no_such_file("--input", Path(new_rows)))
     given = getattr(options, "run", [])
     for path in given if isinstance(given, list) else [given]:
         ensemble = isinstance(given, list) and (path / "ensemble.json").exists()

@@ -73,6 +73,31 @@ def test_a_name_with_a_comma_is_one_column_if_there_is_such_a_column():
     assert choose_columns(table, "labels", "p*,a") == ["pain, chronic", "a"]
 
 
+def test_a_choice_that_makes_no_sense_names_the_key_and_the_column(table):
+    for names, reserved, told in (
+        ("id,id", [], "twice"),
+        ("id", ["id"], "another use"),
+        ([], [], "no column"),
+    ):
+        with pytest.raises(TableError, match=rf"data\.features names .*{told}"):
+            choose_columns(table, "features", names, reserved)
+
+
+@pytest.mark.parametrize(("cells", "positive"), [(["1", "2", "1"], "2"), (["0", "300", "300"], "300")])
+def test_two_numbers_may_be_said_to_be_positive_and_negative(cells, positive):
+    codes = TextTable(Path("t.csv"), {"y": cells}, torch.ones(3, dtype=torch.bool))
+    with pytest.raises(TableError, match=rf"data\.positive={positive}\)"):
+        read_labels(codes, ["y"])
+    assert read_labels(codes, ["y"], positive).flatten().tolist() == [int(c == positive) for c in cells]
+
+
+def test_of_a_long_cell_the_start_is_shown():
+    words = TextTable(Path("t.csv"), {"y": ["0", "z" * 10_000]}, torch.ones(2, dtype=torch.bool))
+    with pytest.raises(TableError, match=r"'zzz.*10,000 characters") as error:
+        read_labels(words, ["y"])
+    assert len(str(error.value)) < 1000
+
+
 @pytest.mark.parametrize("stray", ["2", "0.5", "x"])
 def test_a_stray_cell_among_zeros_and_ones_does_not_say_what_is_positive(stray):
     cells = ["0", "1", "1", stray, "0"]

@@ -262,6 +262,21 @@ def test_columns_that_say_nothing_are_left_out_unless_they_are_named(tmp_path):
             mmb.data.load("table", path=path, labels="y", features=["x", name])
 
 
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"labels": "sick", "features": "age,sick"}, r"data\.features names 'sick'"),
+        ({"labels": "sick", "group": "sick"}, r"data\.labels names 'sick'"),
+        ({"labels": "nobody", "features": "age"}, r"no column 'nobody'.*(.|\n)*data\.labels"),
+        ({"labels": "*", "drop": "x"}, r"no column 'x'.*(.|\n)*data\.drop"),
+        ({"labels": "*"}, "no columns are left for features"),
+    ],
+)
+def test_a_column_has_one_use(path, options, told):
+    with pytest.raises(TableError, match=told):
+        mmb.data.load("table", path=path, **options)
+
+
 def test_patterns_stand_for_columns(path):
     data = mmb.data.load("table", path=path, labels="?ic*", drop="i?", split_column="part")
     assert data.task_names == ("sick", "rich")

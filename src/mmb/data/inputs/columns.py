@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from mmb._names import shown
 from mmb.data.dataset import NewRows
 from mmb.data.files.table import GAP, Table
 from mmb.data.files.table_formats import read_batches
@@ -313,7 +314,7 @@ class ColumnEncoder:
 def _wrong(column: Number, cell: str) -> str:
     """What is wrong with a cell."""
     kind = column.cell if isinstance(column, WrittenNumber) else "a number that can be used"
-    return f"column {column.name!r}: {cell!r} is not {kind}"
+    return f"column {column.name!r}: {shown(cell)} is not {kind}"
 
 
 def _column_from_json(

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from mmb._cell_words import NEGATIVE, POSITIVE
-from mmb._names import first_few
+from mmb._names import first_few, shown
 from mmb.data.errors import TableError
 from mmb.data.files.table import GAP, Table, number
 from mmb.label_values import MISSING
@@ -55,17 +55,22 @@ def choose_columns(
     if names is None:
         chosen = [name for name in table.column_names if name not in reserved]
         if not chosen:
+            used = first_few([*reserved], _SHOWN)
             raise TableError(
                 table.path,
-                f"no columns are left for {argument}: all are used otherwise ({', '.join(reserved)})",
+                f"no columns are left for {argument}: all are used otherwise ({used})",
                 f"add columns to the file, or name other columns for other uses than {argument}",
             )
         return chosen
     chosen = find_columns(table, names, reserved)
-    if not chosen or len({*chosen}) < len(chosen) or not {*chosen}.isdisjoint(reserved):
-        raise ValueError(
-            f"{argument} must name at least one column, none twice, and none that is used otherwise "
-            f"({', '.join(sorted(reserved)) or 'none is'}), got {chosen}"
+    twice = [name for place, name in enumerate(chosen) if name in chosen[:place]]
+    taken = [name for name in chosen if name in reserved]
+    if not chosen or twice or taken:
+        problem = f"{taken[0]!r}, which has another use" if taken else "no column"
+        raise TableError(
+            table.path,
+            f"data.{argument} names {f'{twice[0]!r} twice' if twice else problem}",
+            f"name at least one column, none twice, and none with another use (data.{argument}=NAME)",
         )
     return chosen
 
@@ -96,7 +101,7 @@ def _no_label(table: Table, name: str) -> str:
     codes = codes[codes != GAP]
     if not len(codes) or 2 * int(signs[codes].sum()) >= len(codes):
         return ""
-    return f"cells such as {names[int((~signs).nonzero()[0])]!r} are no labels"
+    return f"cells such as {shown(names[int((~signs).nonzero()[0])])} are no labels"
 
 
 def may_be_owner(name: str, different: int, rows: int) -> bool:
@@ -171,17 +176,19 @@ class LabelReader:
             row = int((labels == _WRONG).nonzero()[0])
             path, place = table.locate(row)
             few = 2 <= len(names) <= _SHOWN
-            cells = f"; its cells are {', '.join(map(repr, names))}" if few else ""
+            cells = f"; its cells are {', '.join(map(shown, names))}" if few else ""
             counts = torch.bincount(codes[codes != GAP], minlength=len(names)).tolist()
             remedy = "write labels as 1 and 0, and leave a label that is not known blank"
-            if not any(number(cell) in (0, 1) for cell in names):  # else one cell is wrong, not all
+            coded = len(names) == 2 and all(math.isfinite(number(cell)) for cell in names)  # such as 1 and 2
+            if coded or not any(number(cell) in (0, 1) for cell in names):  # else one cell is wrong, not all
                 signs = [cell for cell in names if _WORDS.get(cell.lower()) == 1]
-                rarest = min(zip(counts, names, strict=True))[1] if few else "CELL"
+                found = [pair for pair in zip(counts, names, strict=True) if number(pair[1]) != 0]
+                rarest = min(found)[1] if few else "CELL"
                 chosen = shlex.quote(f"data.positive={signs[0] if signs else rarest}")
                 remedy += f"; or say which cells are positive, all others being negative ({chosen})"
                 if few and len(names) > 2:
                     remedy += "; or, for a task for each of them, write a column of 1 and 0 for each"
-            problem = f"label column {name!r} has {table.cells(name)[row]!r} in data row {place}{cells}"
+            problem = f"label column {name!r} has {shown(table.cells(name)[row])} in data row {place}{cells}"
             raise TableError(path, problem, remedy)
 
     def finish(self) -> None:
@@ -209,7 +216,7 @@ def check_positive(
         raise TableError(
             table.path,
             f"label column {task!r} has no cell that is positive by data.positive={positive}"
-            + (f", but {first_few(found, _SHOWN)}" if found else ""),
+            + (f", but {first_few([*map(shown, found[:_SHOWN]), *found[_SHOWN:]], _SHOWN)}" if found else ""),
             "name cells of this column (data.positive=CELL), or leave it out of the labels",
         )
 

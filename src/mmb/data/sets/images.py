@@ -134,6 +134,8 @@ def load(
             which then belong to no part of the split.
         workers: Number of decoding processes; by default one per core.
     """
+    if workers is not None and workers < 0:
+        raise ValueError(f"workers: expected at least 0 processes, got {workers}")
     tables = _read(path, valid_path, test_path)
     table = joined(tables, tables[0].column_names)
     changes = check_names(name_list(augment))

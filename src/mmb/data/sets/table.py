@@ -223,11 +223,12 @@ def _roles(
     """What each column is for."""
     others = list(how.columns.values())
     dropped = find_columns(table, drop)
-    tasks = choose_columns(table, "labels", find_columns(table, labels, [*dropped, *others]))
+    check_columns(table, **{option: [name] for option, name in how.columns.items()})
+    tasks = choose_columns(table, "labels", find_columns(table, labels, [*dropped, *others]), others)
+    check_columns(table, labels=tasks, drop=dropped)
     aside = [*tasks, *dropped, *others, *(_unusable(table) if features is None else ())]
     columns = choose_columns(table, "features", features, aside)
-    check_columns(table, labels=tasks, features=columns, drop=dropped)
-    check_columns(table, **{option: [name] for option, name in how.columns.items()})
+    check_columns(table, features=columns)
     return tasks, columns, others
 
 
