@@ -279,7 +279,7 @@ class Solver:
         grad_x, measures = (None, {}) if count else (tree_map(torch.zeros_like, x), _no_blocks(x))
         at: Oracles | None = None
         for _ in range(self.inner_steps if count else 0):  # once, except in the naive double loop
-            at = self._oracles(x, dual, lower, upper_batch, lower_batch, weights, past)
+            at = self._oracles(x, dual, lower, upper_batch, lower_batch, weights, past, draw)
             grad_x = at.upper.grad_x
             measures = {"values": at.upper.values}
             if lower is not None:
@@ -323,13 +323,14 @@ class Solver:
         lower_batch: Any,
         weights: Tensor | None,
         past: Any,
+        draw: Tensor | None,
     ) -> Oracles:
         if self.variance_reduction is None:
             return Oracles(self.problem, x, dual, lower, upper_batch, lower_batch, weights)
         count = len(past["first"])
         own_x = tree_map(lambda leaf: leaf.unsqueeze(0).expand(count, *leaf.shape), x)
         raw = Oracles(self.problem, own_x, dual, lower, upper_batch, lower_batch, own_x=True)
-        return ReducedOracles(raw, self.variance_reduction, past)
+        return ReducedOracles(raw, self.variance_reduction, past, self.hypergradient, draw)
 
     def _past(self, state: State, blocks: Tensor, samples: Samples | None) -> Any:
         if self.variance_reduction is None:

@@ -25,6 +25,8 @@ class Saga(VarianceReduction):
     and two lower variables; per block three times `x`, a dual and three lower variables.
 
     Noise fades as derivatives settle, so lower variables need no decay: let only the step size of `x` fall.
+    Remembered derivatives answer late, so step sizes of lower variables and of the estimator above one over
+    the largest curvature of a batch of `g`, which may work without this, diverge here: keep to half of that.
 
     Args:
         upper_batches: Into how many batches the data of `f` are cut in every block.
