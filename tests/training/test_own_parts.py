@@ -221,6 +221,7 @@ def test_options_of_a_preset_go_with_its_sampler():
         ({"data": {"name": "my_project.data"}}, "import path.*my_project.data:"),
         ({"model": {"name": "own_parts:build_untyped"}}, "'depth'.*build_untyped.*type.*depth: int"),
         ({"sampler": {"kind": "own_parts:build"}}, r"own_parts:build.*Sampler"),
+        ({"sampler": {"kind": "mmb.auc:Sampler"}}, r"mmb\.auc:Sampler lacks draw"),
         ({"sampler": {"kind": "own_parts:EveryRow", "batch_size": 4}}, r"sampler\.batch_size"),
         ({"sampler": {"kind": "row"}}, r"sampler\.kind"),
     ],
