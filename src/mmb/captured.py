@@ -9,8 +9,9 @@ from torch import Tensor
 
 from mmb import validation
 from mmb.cuda_graphs import WARM_UP, CudaGraph
-from mmb.solver import Solver, StepSizes
+from mmb.solver import Solver
 from mmb.state import State
+from mmb.step_values import StepSizes
 from mmb.trees import tree_leaves
 
 AT_A_TIME = 10_000  # steps whose blocks and step sizes lie on the device

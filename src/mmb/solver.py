@@ -1,8 +1,7 @@
 """The paper's two single-loop algorithms."""
 
-import copy
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -10,13 +9,15 @@ from torch import Tensor
 from mmb import validation
 from mmb._compile import compile_alone
 from mmb._renamed import renamed_arguments
-from mmb.diagnostics import Info, any_bad, check_moved
+from mmb.diagnostics import Info, any_bad
 from mmb.distributed import Shard
 from mmb.hypergradients import Hypergradient
 from mmb.oracles import Oracles
 from mmb.problem import Problem
 from mmb.schedules import Schedule, value_at
 from mmb.state import State
+from mmb.step_values import Rate, StepSizes, Update
+from mmb.torch_optimizers import move_with
 from mmb.trees import (
     Tree,
     add_scaled,
@@ -34,32 +35,6 @@ from mmb.variance_reduction import ReducedOracles, VarianceReduction, by_name
 from mmb.variance_reduction.base import Samples
 
 _TINY = 1e-30  # keeps 0 / 0 out of the dual residual when a schedule has reached zero
-
-
-Rate = float | Tensor  # a tensor in a compiled step, which would be compiled again for every new number
-
-
-class StepSizes(NamedTuple):
-    """The step sizes of one step."""
-
-    x: Rate  # eta_0
-    beta: Rate  # beta_0
-    dual: Rate  # eta_1
-    lower: Rate  # eta_2
-    estimator: dict[str, Rate]  # the estimator's own: beta_1 of Algorithm 1, eta_3 of Algorithm 2
-
-
-class Update(NamedTuple):
-    """What one step computes before anything is written."""
-
-    dual: Tree
-    lower: Tree
-    memory: dict[str, Tree]
-    estimate: Tree  # Delta
-    z: Tree
-    x: Tree
-    measures: dict[str, Tensor]
-    reduction: Any  # what variance reduction is to remember
 
 
 class Solver:
@@ -132,6 +107,10 @@ class Solver:
         self.optimizer = optimizer
         self.variance_reduction = by_name(variance_reduction)
         validation.check_reduction(self.variance_reduction, inner_steps, shard)
+        one = torch.zeros(1, 1)  # stands for what a block has
+        self._reduced = validation.described(
+            self.variance_reduction and self.variance_reduction.init(self._calls, 1, one, one, one), 1
+        )
         self.inner_steps = inner_steps
         self.check_every = check_every
         self.shard = shard
@@ -215,9 +194,8 @@ class Solver:
         """
         if self._remembered is None and state.lower is not None:  # made by another solver
             self._remembered = list(self._memory(state.lower))
-        validation.check_state(
-            self.problem, state, self.optimizer, self.lr_dual, self._num_own, self._remembered or ()
-        )
+        remembered = (self._remembered or (), self._reduced)
+        validation.check_state(self.problem, state, self.optimizer, self.lr_dual, self._num_own, *remembered)
         validation.check_step(self.problem, self.shard, state, blocks, upper_batch, lower_batch, weights)
         validation.check_samples(self.variance_reduction, samples, weights, len(blocks))
         blocks = blocks.to(state.last_visit.device)
@@ -237,7 +215,7 @@ class Solver:
         if checked:
             info.check(unwritten=True, upper_batch=upper_batch, lower_batch=lower_batch)
         if state.optimizer is not None:  # first: it is the user's, and may raise
-            _move_with(state.optimizer, state.x, update.estimate, state.step, checked)
+            move_with(state.optimizer, state.x, update.estimate, state.step, checked)
         self._write(state, own, samples, update)
         state.last_visit.index_fill_(0, own, state.step)
         state.step += 1
@@ -342,9 +320,15 @@ class Solver:
         """What is remembered of all blocks together, before the first step."""
         if self.variance_reduction is None:
             return {}
-        own = () if self.hypergradient is None or lower is None else self.hypergradient.calls
-        gradient = () if lower is None or "lower" in own else ("lower_gradient",)
-        return {"reduction": self.variance_reduction.init(("upper", *gradient, *own), x, dual, lower)}
+        return {"reduction": self.variance_reduction.init(self._calls, self._num_own, x, dual, lower)}
+
+    @property
+    def _calls(self) -> tuple[str, ...]:
+        """Names of the derivatives that a step asks for."""
+        if self.hypergradient is None or self.problem.lower is None:
+            return ("upper",)
+        own = self.hypergradient.calls
+        return ("upper", *own) if "lower" in own else ("upper", "lower_gradient", *own)
 
     @property
     def _num_own(self) -> int:
@@ -392,22 +376,6 @@ def project_dual(problem: Problem, dual: Tree) -> Tree:
 def _no_blocks(x: Tree) -> dict[str, Tensor]:
     """The measures of a step in which none of this process's blocks were drawn."""
     return {"values": tree_leaves(x)[0].new_zeros(0)}
-
-
-def _move_with(optimizer: torch.optim.Optimizer, x: Tree, gradient: Tree, step: int, checked: bool) -> None:
-    """Let an optimizer move x; in a checked step, both are put back if it raises or x overflows."""
-    tree_map(lambda leaf, part: setattr(leaf, "grad", part), x, gradient)
-    if not checked:
-        optimizer.step()
-        return
-    before, memory = tree_map(torch.clone, x), copy.deepcopy(optimizer.state_dict())
-    try:
-        optimizer.step()
-        check_moved(x, step)
-    except BaseException:
-        tree_map(lambda leaf, old: leaf.copy_(old), x, before)
-        optimizer.load_state_dict(memory)
-        raise
 
 
 def _scalar(rate: float) -> Tensor:

@@ -138,3 +138,14 @@ def test_min_max_problems_without_lower_level(reduction, kind):
     sampler = mmb.BlockSampler(3, 1)
     mmb.solve(solver, state, sampler=sampler, batches=lambda blocks: (places[blocks], None), steps=200)
     torch.testing.assert_close(pick(state.x), places.mean(), atol=1e-6, rtol=0)
+
+
+def test_a_plain_finite_sum(reduction):
+    """Neither duals nor lower variables: with one batch per block, single blocks lead to the mean."""
+    places = torch.tensor([[1.0, 2.0], [2.0, 0.0], [6.0, 1.0]], dtype=torch.float64)
+    problem = mmb.Problem(lambda x, a, y, c: 0.5 * (x - c).square().sum(), None, 3)
+    solver = mmb.Solver(problem, lr=0.1, variance_reduction=reduction())
+    state = solver.init(torch.zeros(2, dtype=torch.float64))
+    draws = mmb.BlockSampler(3, 1)
+    mmb.solve(solver, state, sampler=draws, batches=lambda blocks: (places[blocks], None), steps=250)
+    torch.testing.assert_close(state.x, places.mean(0), atol=1e-5, rtol=0)

@@ -14,8 +14,9 @@ from mmb.hypergradients import Hypergradient
 from mmb.oracles import Oracles
 from mmb.problem import Problem
 from mmb.schedules import value_at
-from mmb.solver import Solver, StepSizes, Update
+from mmb.solver import Solver
 from mmb.state import State
+from mmb.step_values import StepSizes, Update
 from mmb.trees import Tree, add_scaled, blend, gather, norm, tree_leaves, tree_map
 from mmb.variance_reduction.base import Samples
 
