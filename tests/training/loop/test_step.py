@@ -1,14 +1,22 @@
 """Steps captured in a CUDA graph: the same training as without."""
 
+from contextlib import nullcontext
 from functools import partial
 from itertools import islice
 
 import pytest
 import torch
 
-from mmb.auc import CompositionalAUC, CrossEntropy, Labels, RichRowSampler, TaskSampler
+from mmb.auc import (
+    CompositionalAUC,
+    CrossEntropy,
+    Labels,
+    PairwisePartialAUC,
+    RichRowSampler,
+    TaskSampler,
+)
 from mmb.models.graph_isomorphism import gin
-from mmb.training import Observer, Run, merge, resolve, train
+from mmb.training import METHODS, Observer, Run, merge, resolve, train
 from mmb.training.loop.feed import Feed
 from mmb.training.loop.optimizer import make_optimizer
 from mmb.training.loop.setup import Setup, make_setup
@@ -16,6 +24,7 @@ from mmb.training.loop.step import WORTH_COMPILING, CapturedStep, Step, compiled
 from mmb.training.recipes.recipe import OptimizerSettings
 from mmb.training.recipes.resolution import to_plain
 from mmb.training.runs.log import Window
+from mmb.trees import map_tensors
 from on_host import HostRecorder
 from random_graphs import random_molecules
 from tiny_runs import tiny_recipe
@@ -90,6 +99,99 @@ def test_what_cannot_be_recorded_is_said_once_and_trains_the_same(fails_at, monk
     assert "kernel by kernel" in said[0]
     assert said[0].endswith("no graphs today")
     torch.testing.assert_close(found, plain, rtol=1e-4, atol=1e-5)
+
+
+def test_what_cannot_be_compiled_is_captured_without(monkeypatch, tmp_path):
+    monkeypatch.setenv("MMB_DATA", str(tmp_path))
+    monkeypatch.setattr("mmb.training.loop.setup.decide_capture", lambda *_: (True, None))
+    results = []
+    for broken in (False, True):
+        torch.manual_seed(0)
+        recipe = tiny_recipe(
+            "pauc",
+            model={"dropout": 0.0},
+            optimizer={"name": "sgd", "momentum": 0.0},
+            training={"capture": "auto"},
+        )
+        setup, said = make_setup(recipe), []
+        if broken:
+            monkeypatch.setattr(torch, "compile", lambda model, **_: Broken())
+
+        def state(setup=setup):
+            return (*setup.model.state_dict().values(), *setup.objective.state_dict().values())
+
+        step = make_step(
+            setup, said.append, WORTH_COMPILING if broken else 0, recorder=lambda _: HostRecorder(state)
+        )
+        losses = [step(batch)["loss"] for _, batch in zip(range(12), setup.feed, strict=False)]
+        assert step.captured.recorded
+        assert said == (["steps are captured, but not compiled: no compiler here"] if broken else [])
+        results.append([torch.stack(losses), *state()])
+    torch.testing.assert_close(*results, rtol=0, atol=0)
+
+
+class Broken(torch.nn.Module):
+    def forward(self, inputs):
+        raise RuntimeError("no compiler here\nand more lines")
+
+
+def test_a_compiled_step_that_waits_is_not_tried_again_without(monkeypatch, tmp_path):
+    monkeypatch.setenv("MMB_DATA", str(tmp_path))
+    monkeypatch.setattr("mmb.training.loop.setup.decide_capture", lambda *_: (True, None))
+    monkeypatch.setattr(torch, "compile", lambda model, **_: model)
+    setup, said = make_setup(tiny_recipe("ce", optimizer={"name": "sgd"})), []
+    step = make_step(setup, said.append, WORTH_COMPILING, lambda _: HostRecorder(list, waits=True))
+    for batch, _ in zip(setup.feed, range(8), strict=False):
+        step(batch)
+    assert step.captured.impossible
+    assert len(said) == 1
+    assert "waits for the device" in said[0]
+
+
+CAPTURED_METHODS = [name for name in METHODS if name not in ("soup", "ce-average", "ce-longer", "sum")]
+CASES = [*((name, "rows") for name in CAPTURED_METHODS), *((name, "tasks") for name in CAPTURED_METHODS)]
+
+
+@pytest.mark.parametrize(("method", "kind"), CASES)
+def test_a_step_asks_no_tensor_of_a_device_what_it_holds(method, kind, monkeypatch):
+    """Meta tensors hold nothing: whatever would make a GPU wait, or mixes devices, is an error."""
+    monkeypatch.setattr("mmb.training.loop.setup.decide_capture", lambda *_: (True, None))
+    monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # does not know them
+    recipe = tiny_recipe(
+        method,
+        sampler={"kind": kind},
+        optimizer={"name": "momentum", "lr": 0.1, "clip": 1.0},
+        schedule={"name": "cosine", "decay_blocks": True},
+    )
+    setup = make_setup(recipe)
+    for module in (setup.model, setup.objective):
+        as_meta(module)
+    setup.optimizer = make_optimizer(recipe.optimizer, setup.model, setup.objective)
+    step = Step(setup)
+    for batch, _ in zip(setup.feed, range(2), strict=False):
+        numbers = step(map_tensors(lambda part: part.to("meta"), batch))
+        assert {number.device.type for number in numbers.values()} == {"meta"}
+
+
+def test_meta_tensors_tell_what_waits(monkeypatch):
+    """That is, the test above can fail: without `reserve`, positives of a batch are counted."""
+    monkeypatch.setattr(PairwisePartialAUC, "reserve", lambda *_: None)
+    with pytest.raises((RuntimeError, NotImplementedError), match="nonzero"):
+        test_a_step_asks_no_tensor_of_a_device_what_it_holds("pauc-pairwise", "rows", monkeypatch)
+
+
+def as_meta(module):
+    """Put a module and what it keeps in attributes on the meta device; ties between weights stay."""
+    made = {}
+    for part in module.modules():
+        for name, parameter in part._parameters.items():
+            if parameter is not None:
+                made.setdefault(parameter, torch.nn.Parameter(parameter.detach().to("meta")))
+                part._parameters[name] = made[parameter]
+        for names in (part._buffers, part.__dict__):
+            for name, value in names.items():
+                if isinstance(value, torch.Tensor | list):
+                    names[name] = map_tensors(lambda tensor: tensor.detach().to("meta"), value)
 
 
 def test_only_long_runs_are_compiled(monkeypatch):

@@ -7,8 +7,11 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
+import torch
+
 from mmb._renamed import renamed_arguments
 from mmb.auc import BadValueError
+from mmb.cuda_graphs import WARM_UP
 from mmb.data.registry import check_encoder
 from mmb.training.loop.branches import train_branches
 from mmb.training.loop.evaluate import diverged
@@ -122,7 +125,9 @@ def _take_steps(
     settings = setup.recipe.training
     evaluate_every = settings.evaluate_every or setup.steps_per_epoch
     checkpoint_every = settings.checkpoint_every or evaluate_every
-    pace = Pace(evaluate_every)
+    device = setup.dataset.device
+    wait = partial(torch.cuda.synchronize, device) if device.type == "cuda" else lambda: None
+    pace = Pace(evaluate_every, wait, warm_up=WARM_UP + 1 if setup.captured else 1)
     if progress.best_step is None:  # nothing was evaluated yet
         size = {"steps": setup.steps, "steps_per_epoch": setup.steps_per_epoch}
         log.write("start", 0, {**size, "block_bytes": setup.objective.memory_bytes()})
