@@ -12,7 +12,7 @@ import torch
 from mmb._renamed import renamed_arguments
 from mmb.auc import BadValueError
 from mmb.cuda_graphs import WARM_UP
-from mmb.data.registry import check_encoder
+from mmb.data.encoders import check_encoder
 from mmb.training.loop.branches import train_branches
 from mmb.training.loop.evaluate import diverged
 from mmb.training.loop.initial_weights import prepare_start
