@@ -20,6 +20,7 @@ from mmb.training.runs.kept_tensors import read_tensors, write_tensors
 from mmb.training.runs.run import command
 
 _FILE = "report.safetensors"
+_KEPT = b"without labels of tasks that were not trained"  # which files of earlier versions have
 _ATTEMPTS = 10  # to read a checkpoint of a run in training
 
 
@@ -103,7 +104,7 @@ def _compute(run: Run, selected: Path, state: dict[str, Any], mark: str) -> Sele
 def _mark(selected: Path) -> str:
     """A digest that identifies the weights of a checkpoint; empty if the checkpoint is lost."""
     manifest = selected / "manifest.json"
-    return hashlib.sha256(manifest.read_bytes()).hexdigest() if manifest.exists() else ""
+    return hashlib.sha256(manifest.read_bytes() + _KEPT).hexdigest() if manifest.exists() else ""
 
 
 def _write(path: Path, mark: str, scores: SelectedScores) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from mmb import soup
 from mmb.metrics import METRICS, MetricName
-from mmb.training.loop.evaluate import CalibrationInputs, evaluate_part, recalibrate, row_logits
+from mmb.training.loop.evaluate import CalibrationInputs, evaluate_part, measured_logits, recalibrate
 from mmb.training.loop.observer import Observer
 from mmb.training.loop.outcome import finish
 from mmb.training.loop.progress import Progress, evaluate, save
@@ -179,7 +179,7 @@ def validation_values(setup: Setup, *also: MetricName) -> Callable[[nn.Module], 
         return torch.stack(signed)
 
     def values(model: nn.Module) -> Tensor:
-        logits, labels = row_logits(setup, rows, model)
+        logits, labels = measured_logits(setup, rows, model)
         folds = labels.numel() <= _MOST_LABELS
         found = soup.jackknife(metrics, logits, labels) if folds else metrics(logits, labels)
         return setup.ranks.from_main(found)

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mmb.label_values import MISSING
 from mmb.models.batch_norm import recalibrate_batch_norm
 from mmb.training.loop.randomness import derive_seed
 from mmb.training.loop.setup import Setup
@@ -43,11 +44,21 @@ def training_metrics(setup: Setup) -> dict[str, float]:
 
 
 def part_logits(setup: Setup, part: str) -> tuple[Tensor, Tensor]:
-    """Logits and labels `[n, m]` of a part of the data; raises `TrainingError` if a score is not finite."""
-    logits, labels = row_logits(setup, setup.dataset.split[part])
+    """Logits and labels `[n, m]` of a part of the data, as `measured_logits` gives them.
+
+    Raises:
+        TrainingError: If a score is not finite.
+    """
+    logits, labels = measured_logits(setup, setup.dataset.split[part])
     if not bool(logits.isfinite().all()):
         raise diverged("the network's scores are not finite", setup)
     return logits, labels
+
+
+def measured_logits(setup: Setup, rows: Tensor, model: nn.Module | None = None) -> tuple[Tensor, Tensor]:
+    """As `row_logits`, without the labels of tasks that cannot be trained on: their scores are random."""
+    logits, labels = row_logits(setup, rows, model)
+    return logits, labels.where(setup.trained, MISSING)
 
 
 def row_logits(setup: Setup, rows: Tensor, model: nn.Module | None = None) -> tuple[Tensor, Tensor]:

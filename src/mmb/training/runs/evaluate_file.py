@@ -64,6 +64,7 @@ def evaluate_file(
     if reader is not None:
         reader.finish()
     scored, known = torch.cat(logits), torch.cat(labels)
+    known = known.where(torch.tensor(averaged.trained), MISSING)
     per_task = task_metrics(scored, known, max_fpr, recipe.training.select)
     fpr, tpr = rates_at(scored, known, threshold)
     counts = {name: (known == sign).sum(0) for name, sign in (("positives", 1), ("negatives", 0))}
