@@ -12,6 +12,7 @@ from mmb._renamed import renamed_arguments
 from mmb.diagnostics import Info, any_bad
 from mmb.distributed import Shard
 from mmb.hypergradients import Hypergradient
+from mmb.modules import as_variable
 from mmb.oracles import Oracles
 from mmb.problem import Problem
 from mmb.schedules import Schedule, value_at
@@ -129,7 +130,8 @@ class Solver:
         """Make the state before the first step; the tensors passed are copied.
 
         Args:
-            x0: The shared variable: a tensor or a dict of tensors.
+            x0: The shared variable: a tensor, a dict of tensors, or a module, whose trainable parameters are
+                taken.
             dual: Duals of all blocks, leading axis `m`; None for a problem without duals. With a
                 shard: of its blocks alone.
             lower: Lower variables of all blocks, likewise; None without lower level.
@@ -138,6 +140,7 @@ class Solver:
         Returns:
             The state, to be passed to `step`, which changes it in place.
         """
+        x0 = as_variable(x0)
         validation.check_start(self.problem, x0, dual, lower, self.lr_dual, self._num_own)
         x, dual, lower = (tree_map(_copy, tree) for tree in (x0, dual, lower))
         device = tree_leaves(x)[0].device
