@@ -34,6 +34,7 @@ from mmb.trees import (
 )
 from mmb.variance_reduction import ReducedOracles, VarianceReduction, by_name
 from mmb.variance_reduction.base import Samples
+from mmb.variance_reduction.room import check_room
 
 _TINY = 1e-30  # keeps 0 / 0 out of the dual residual when a schedule has reached zero
 
@@ -139,6 +140,11 @@ class Solver:
 
         Returns:
             The state, to be passed to `step`, which changes it in place.
+
+        Raises:
+            TypeError: If an argument is of the wrong kind.
+            ValueError: If an argument does not go with the problem.
+            mmb.memory.NoRoomError: If what variance reduction remembers does not fit in memory.
         """
         x0 = as_variable(x0)
         validation.check_start(self.problem, x0, dual, lower, self.lr_dual, self._num_own)
@@ -323,7 +329,9 @@ class Solver:
         """What is remembered of all blocks together, before the first step."""
         if self.variance_reduction is None:
             return {}
-        return {"reduction": self.variance_reduction.init(self._calls, self._num_own, x, dual, lower)}
+        sizes = (self._calls, self._num_own, x, dual, lower)
+        check_room(self.variance_reduction, *sizes)
+        return {"reduction": self.variance_reduction.init(*sizes)}
 
     @property
     def _calls(self) -> tuple[str, ...]:
