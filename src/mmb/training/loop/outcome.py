@@ -13,7 +13,6 @@ import torch
 import mmb
 from mmb._atomic_files import write_whole
 from mmb._cores import available_cores
-from mmb._import_paths import is_import_path, version_at
 from mmb.training.loop.evaluate import part_logits
 from mmb.training.loop.progress import Progress
 from mmb.training.loop.randomness import own_randomness
@@ -22,7 +21,8 @@ from mmb.training.recipes.components import complete_model
 from mmb.training.recipes.recipe import Recipe
 from mmb.training.runs import checkpoint
 from mmb.training.runs.fingerprints import changed
-from mmb.training.runs.run import Run
+from mmb.training.runs.own_versions import own_versions
+from mmb.training.runs.run import Run, RunError
 from mmb.training.runs.scoring import (
     decision_thresholds,
     mean_metrics,
@@ -126,7 +126,11 @@ def put_weights(setup: Setup, saved: dict[str, Any], run: Path) -> None:
     if problem := changed(saved.get("data", {}), setup.data_facts):
         warnings.warn(f"{run}: {problem}", stacklevel=3)
     state = saved["job"]
-    setup.model.load_state_dict(state["model"])
+    try:
+        setup.model.load_state_dict(state["model"])
+    except RuntimeError as error:
+        name = setup.recipe.model["name"]
+        raise RunError(f"{run}: the network {name} does not fit the weights of the run: {error}") from error
     setup.objective.load_state_dict(setup.division.own_blocks(state["objective"]))
 
 
@@ -160,8 +164,6 @@ def provenance_of(device: torch.device, recipe: Recipe) -> dict[str, Any]:
     Versions include those of the user's own parts, by import path: of the package, or the checksum of a
     module whose package states none.
     """
-    parts = [part["method"] for part in recipe.objective.get("parts", {}).values()]
-    named = (recipe.method, *parts, recipe.data["name"], recipe.model["name"], recipe.sampler.kind)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{available_cores()} CPU cores"
     return {
         "device": str(device),
@@ -171,7 +173,7 @@ def provenance_of(device: torch.device, recipe: Recipe) -> dict[str, Any]:
             "commit": commit(),
             "torch": torch.__version__,
             "python": platform.python_version(),
-            **{path: version_at(path) for path in named if is_import_path(path)},
+            **own_versions(recipe),
         },
     }
 
