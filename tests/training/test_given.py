@@ -116,6 +116,8 @@ def test_an_objective_may_be_given_as_its_class(tmp_path):
 
 def test_one_task_may_have_logits_without_a_second_axis():
     x = torch.randn(200, 4, generator=torch.Generator().manual_seed(0))
-    plain = nn.Sequential(nn.Linear(4, 1), nn.Flatten(0))
+    with torch.random.fork_rng():
+        torch.default_generator.manual_seed(0)
+        plain = nn.Sequential(nn.Linear(4, 1), nn.Flatten(0))
     result = fit(plain, make_dataset(x, x[:, 0] > 1), "pauc", training=SHORT, optimizer={"lr": 0.03})
     assert result["test"]["auc"] > 0.7
