@@ -20,20 +20,15 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from mmb._names import name_list
 from mmb.data.dataset import SPLITS, Dataset, Progress
 from mmb.data.errors import TableError
 from mmb.data.files import cache
 from mmb.data.files.archives import checksum_of
 from mmb.data.files.table import TextTable, joined
 from mmb.data.files.table_formats import read_training_table
+from mmb.data.inputs.column_roles import check_columns, choose_labels, find_columns, find_owners
 from mmb.data.inputs.featurize import Features, Featurizer
-from mmb.data.inputs.label_columns import (
-    check_columns,
-    choose_labels,
-    find_columns,
-    find_owners,
-    name_list,
-)
 from mmb.data.inputs.molecule_cache import build_cache, open_dataset, usable_rows
 from mmb.data.inputs.table_split import TableSplit, own_parts
 
