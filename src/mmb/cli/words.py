@@ -187,7 +187,7 @@ def _place(word: str, options: argparse.Namespace) -> None:
 
 
 def _no_table(word: str) -> str:
-    """A message about a file or folder that is no table by its name."""
+    """A message about a file or folder that is not a table by its name."""
     path = Path(word)
     others = [] if not path.is_dir() else sorted(file.name for file in path.iterdir() if not is_table(file))
     if path.is_dir():

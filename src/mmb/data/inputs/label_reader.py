@@ -15,7 +15,7 @@ from mmb.data.files.table import GAP, Table, number
 from mmb.label_values import MISSING
 
 _WORDS = {**dict.fromkeys(POSITIVE, 1), **dict.fromkeys(NEGATIVE, 0)}
-_WRONG = -2  # stands for cells that are no labels
+_WRONG = -2  # stands for cells that are not labels
 _SHOWN = 12  # different cells of a column, in a message
 
 
@@ -26,7 +26,7 @@ def no_label(table: Table, name: str) -> str:
     codes = codes[codes != GAP]
     if not len(codes) or 2 * int(signs[codes].sum()) >= len(codes):
         return ""
-    return f"cells such as {shown(names[int((~signs).nonzero()[0])])} are no labels"
+    return f"cells such as {shown(names[int((~signs).nonzero()[0])])} are not labels"
 
 
 def read_labels(table: Table, tasks: Sequence[str], positive: str | Sequence[str] | None = None) -> Tensor:
@@ -68,7 +68,7 @@ class LabelReader:
         return labels
 
     def _read_chosen(self, table: Table, name: str, positive: Collection[str]) -> Tensor:
-        """The labels `[n]` of a column of which it is said what is positive."""
+        """The labels `[n]` of a column, given which of its cells are positive."""
         codes, names = table.names(name)
         signs = [*(int(_canonical(cell) in positive) for cell in names), MISSING]
         return torch.tensor(signs, dtype=torch.int8)[codes]

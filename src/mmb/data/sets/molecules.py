@@ -63,7 +63,7 @@ class _Prepared(NamedTuple):
     folder: Path  # of the cache
     table: TextTable  # all files, one below the other
     sizes: list[int]  # rows of each file
-    left_out: dict[str, str]  # columns that are no labels, with the reason
+    left_out: dict[str, str]  # columns that are not labels, with the reason
     owners: dict[str, int]  # those of them that may say whom a row belongs to
 
 
