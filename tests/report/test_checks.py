@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from mmb.auc import ThresholdReport
-from mmb.report.checks import RunFacts, check_run
+from mmb.report.checks import check_run
 from mmb.report.page_values import rounded
+from mmb.report.run_facts import RunFacts
 from mmb.report.selected_scores import SelectedScores
 
 
