@@ -14,9 +14,10 @@ from mmb import _key_meanings
 from mmb._key_meanings import key_of, meant_key
 from mmb.cli.known_keys import FILE, keys_of, table
 from mmb.cli.make_keys import make_table
+from mmb.cli.named_files import check_files
 from mmb.cli.parser import parse
 from mmb.cli.usage import UsageError
-from mmb.cli.words import DEFAULT_METHOD, check_files
+from mmb.cli.words import DEFAULT_METHOD
 
 HOME = Path.home()
 

@@ -98,7 +98,7 @@ class MSVRAveragePrecision(AveragePrecision):
         with torch.no_grad():
             before = before.reshape(entries.logits.shape) if tasks is None else before.T
             before = before.to(entries.logits.dtype)
-            # where these are no numbers to compute with, nothing counts as changed
+            # where these cannot be computed with, nothing counts as changed
             self._before = usable_or(before, entries.logits)
             try:
                 value, gradients = self.adjusted_estimate(entries)

@@ -15,7 +15,8 @@ from mmb._names import shown
 from mmb._threads import one_thread
 from mmb.data.errors import TableError
 from mmb.data.files.table import Table, numbers
-from mmb.data.inputs.columns import Amount, Category, ColumnEncoder, Date, Hashed, Number, WrittenNumber
+from mmb.data.inputs.column_kinds import Amount, Category, Date, Hashed, Number, WrittenNumber
+from mmb.data.inputs.columns import ColumnEncoder
 from mmb.data.inputs.quartiles import REACH, quartile_deviation
 
 _FAR = 1e4  # times the width of the middle half: cells this far out would flatten all others
