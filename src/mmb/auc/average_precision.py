@@ -103,7 +103,7 @@ class AveragePrecision(PerPositiveObjective):
         """Pair losses of scores `[rows, k]`, and `P` and `Q` of the batch with their slopes, `[2, e]`."""
         losses = rivals.pairs.losses(score, self.margin, self.surrogate, itself=False, spread=self.spread)
         above, slope = losses.of_positives(rivals.weight)
-        above[0] += rivals.itself
+        above[0].add_(rivals.itself)
         return losses, above, slope
 
     def follow(self, old: Tensor, now: Tensor, rivals: Rivals) -> Tensor:

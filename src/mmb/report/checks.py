@@ -27,7 +27,7 @@ def check_run(facts: RunFacts) -> dict[str, Any]:
     """A `"verdict"` of one sentence, its `"status"`, the `"advice"` and the `"checks"` as dicts."""
     checks = list(check_divergence(facts.log))
     if not checks:
-        checks = [*_learning(facts), *_thresholds(facts), *_duals(facts)]
+        checks = [*_learning(facts), *_thresholds(facts), *_duals(facts), *_bounds(facts)]
         if not any(check.status == "bad" for check in checks):
             checks += [*_tasks(facts), *_decisions(facts)]
     if not facts.finished:
@@ -149,7 +149,7 @@ def _thresholds(facts: RunFacts) -> Iterator[Check]:
     if not facts.tracked:
         return
     step = min(facts.tracked, key=lambda one: abs(one - facts.scores.step))
-    aim = facts.run.recipe.objective.get("max_fpr", facts.max_fpr)
+    aim = _stated_rate(facts)
     found = facts.tracked[step]
     soft, hard = (float(rate.double().nanmedian()) for rate in (found.soft_rate, found.rate))
     text = (
@@ -177,6 +177,28 @@ def _duals(facts: RunFacts) -> Iterator[Check]:
     else:
         advice = "Raise objective.lr_dual, or lower optimizer.lr."
         yield Check("remark", "duals lag behind", text, advice)
+
+
+def _bounds(facts: RunFacts) -> Iterator[Check]:
+    """Whether the tasks keep a bound on their false positive rates."""
+    shares = [record["feasible"] for record in facts.log if record.get("feasible") is not None]
+    if not shares:
+        return
+    text = (
+        f"At the end, the decision `logit > 0` keeps the bound of {_stated_rate(facts):.1%} on the false "
+        f"positive rate of training rows in {shares[-1]:.0%} of the tasks."
+    )
+    if shares[-1] >= 0.5:
+        yield Check("good", "bounds are kept", text)
+    else:
+        yield Check("remark", "bounds are not kept", text, "Train longer, or raise objective.lr_dual.")
+
+
+def _stated_rate(facts: RunFacts) -> float:
+    """The false positive rate that the objective is for, or the first part of it that says."""
+    options = facts.run.recipe.objective
+    stated = (one.get("max_fpr", one.get("fpr")) for one in (options, *options.get("parts", {}).values()))
+    return next((rate for rate in stated if rate is not None), facts.max_fpr)
 
 
 def _tasks(facts: RunFacts) -> Iterator[Check]:

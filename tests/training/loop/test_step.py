@@ -3,6 +3,7 @@
 from contextlib import nullcontext
 from functools import partial
 from itertools import islice
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -15,17 +16,19 @@ from mmb.auc import (
     RichRowSampler,
     TaskSampler,
 )
+from mmb.auc.compositional.weight_copies import WeightCopies
 from mmb.models.graph_isomorphism import gin
 from mmb.training import METHODS, Observer, Run, merge, resolve, train
 from mmb.training.loop.feed import Feed
 from mmb.training.loop.optimizer import make_optimizer
+from mmb.training.loop.randomness import own_randomness
 from mmb.training.loop.setup import Setup, make_setup
 from mmb.training.loop.step import WORTH_COMPILING, CapturedStep, Step, compiled_encoder, make_step
 from mmb.training.recipes.recipe import OptimizerSettings
 from mmb.training.recipes.resolution import to_plain
 from mmb.training.runs.log import Window
-from mmb.trees import map_tensors
-from on_host import HostRecorder
+from mmb.trees import map_tensors, tensors
+from on_host import HostRecorder, TracingRecorder
 from random_graphs import random_molecules
 from tiny_runs import tiny_recipe
 
@@ -56,44 +59,74 @@ HOST_CASES = [
 ]
 
 
-def losses_on_the_host(monkeypatch, method, kind, captured, **failures):
+def losses_on_the_host(monkeypatch, method, kind, captured, make_recorder=HostRecorder, momentum=0.5):
     """Losses and state of some steps, plain or recorded; what was said; and the step."""
     recipe = tiny_recipe(
         method,
         model={"dropout": 0.0},
         sampler={"kind": kind},
-        optimizer={"name": "sgd", "momentum": 0.0},
+        optimizer={"name": "momentum", "lr": 0.1, "momentum": momentum, "clip": 1.0},
         schedule={"name": "cosine", "decay_blocks": True},
         training={"capture": "auto"},
     )
     monkeypatch.setattr("mmb.training.loop.setup.decide_capture", lambda *_: (captured, None))
     torch.manual_seed(0)
     setup, said = make_setup(recipe), []
+    setup.objective.can_raise = False  # as on a GPU
+    for group in setup.optimizer.param_groups:
+        group["fused"] = True
 
     def state():
         return (*setup.model.state_dict().values(), *setup.objective.state_dict().values())
 
-    step = make_step(setup, said.append, recorder=lambda _: HostRecorder(state, **failures))
+    def changed():
+        return (*state(), *tensors([dict(part) for part in setup.optimizer.state.values()]))
+
+    step = make_step(setup, said.append, recorder=lambda _: make_recorder(changed))
     losses = []
-    for number, batch in zip(range(25), setup.feed, strict=False):
+    for number, batch in zip(range(12), setup.feed, strict=False):
         setup.set_step_sizes(number)
         losses.append(step(batch)["loss"])
     return [torch.stack(losses), *state()], said, step
 
 
-@pytest.mark.parametrize(("method", "kind"), HOST_CASES)
+CAPTURED_METHODS = [name for name in METHODS if name not in ("soup", "ce-average", "ce-longer", "sum")]
+CASES = [*((name, "rows") for name in CAPTURED_METHODS), *((name, "tasks") for name in CAPTURED_METHODS)]
+
+
+class RowsOnDevice(NamedTuple):
+    """Weight copies as they are moved on a GPU."""
+
+    matrix: torch.Tensor
+
+    def prefetch(self, numbers):
+        pass
+
+    def gather(self, numbers):
+        return self.matrix.index_select(0, numbers)
+
+    def scatter_(self, numbers, rows):
+        self.matrix.index_copy_(0, numbers, rows)
+
+    def wait(self):
+        pass
+
+
+@pytest.mark.parametrize(("method", "kind"), CASES)
 def test_recorded_steps_follow_batches_and_decaying_step_sizes(method, kind, monkeypatch):
+    monkeypatch.setattr(WeightCopies, "_rows_for", lambda copies, _: RowsOnDevice(copies.stacked))
     plain, *_ = losses_on_the_host(monkeypatch, method, kind, captured=False)
-    found, said, step = losses_on_the_host(monkeypatch, method, kind, captured=True)
-    assert step.captured.recorded
+    found, said, step = losses_on_the_host(monkeypatch, method, kind, True, TracingRecorder)
     assert not said
+    assert step.captured.recorded
     torch.testing.assert_close(found, plain, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("fails_at", [1, 4])
 def test_what_cannot_be_recorded_is_said_once_and_trains_the_same(fails_at, monkeypatch):
-    plain, *_ = losses_on_the_host(monkeypatch, "pauc", "rows", captured=False)
-    found, said, step = losses_on_the_host(monkeypatch, "pauc", "rows", captured=True, fails_at=fails_at)
+    plain, *_ = losses_on_the_host(monkeypatch, "pauc", "rows", captured=False, momentum=0.0)
+    recorder = partial(HostRecorder, fails_at=fails_at)
+    found, said, step = losses_on_the_host(monkeypatch, "pauc", "rows", True, recorder, momentum=0.0)
     assert step.captured.impossible
     assert len(said) == 1
     assert "kernel by kernel" in said[0]
@@ -146,10 +179,6 @@ def test_a_compiled_step_that_waits_is_not_tried_again_without(monkeypatch, tmp_
     assert step.captured.impossible
     assert len(said) == 1
     assert "waits for the device" in said[0]
-
-
-CAPTURED_METHODS = [name for name in METHODS if name not in ("soup", "ce-average", "ce-longer", "sum")]
-CASES = [*((name, "rows") for name in CAPTURED_METHODS), *((name, "tasks") for name in CAPTURED_METHODS)]
 
 
 @pytest.mark.parametrize(("method", "kind"), CASES)
@@ -240,6 +269,30 @@ def test_same_training_as_without(method, kind, optimizer):
         found.append([torch.stack(losses), *setup.model.parameters(), *setup.objective.state_dict().values()])
     for captured in found[1:]:
         torch.testing.assert_close(captured, found[0], rtol=1e-4, atol=1e-5)
+
+
+@needs_gpu
+@pytest.mark.parametrize(("method", "kind"), CASES)
+def test_every_method_is_captured_on_a_gpu(method, kind):
+    found = []
+    for capture in (False, "auto"):
+        recipe = tiny_recipe(
+            method,
+            model={"dropout": 0.0},
+            sampler={"kind": kind},
+            optimizer={"name": "momentum", "lr": 0.1, "clip": 1.0},
+            schedule={"name": "cosine", "decay_blocks": True},
+            training={"capture": capture, "device": "cuda"},
+        )
+        with own_randomness(0, torch.device("cuda")):
+            setup = make_setup(recipe)
+        step, losses = make_step(setup, pytest.fail), []
+        for number, batch in zip(range(12), setup.feed, strict=False):
+            setup.set_step_sizes(number)
+            losses.append(step(batch)["loss"])
+        assert not capture or step.captured.recorded
+        found.append([torch.stack(losses), *setup.model.parameters(), *setup.objective.state_dict().values()])
+    torch.testing.assert_close(*found, rtol=1e-3, atol=1e-4)
 
 
 @needs_gpu

@@ -6,6 +6,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -262,7 +263,8 @@ def fitted_columns(
         return ColumnEncoder.from_json(without_checksum(json.loads(kept.read_text(encoding="utf-8"))))
     except (OSError, ValueError, KeyError, TypeError):
         encoder = fit_columns(table, names, rows, leave_out=leave_out)
-        write_whole(kept, json.dumps(with_checksum(encoder.to_json())))
+        with suppress(OSError):  # a cache that others may read only: fitted again next time
+            write_whole(kept, json.dumps(with_checksum(encoder.to_json())))
         return encoder
 
 
