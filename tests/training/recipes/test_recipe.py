@@ -69,6 +69,7 @@ def test_values_are_typed():
         ("sampler.max_weight=fast", r'"sampler\.max_weight": expected float or null, got fast$'),
         ("sampler.max_weight=[1, 2]", r'"sampler\.max_weight": expected float or null, got \[1, 2\]$'),
         ("optimizer.lr=null", r"optimizer\.lr.*null"),
+        ("model.sha256=abc", r"model\.sha256.*model\.weights=FILE"),
         ("method=[ce]", "no method"),
         ("data.name=[digits]", r"data\.name"),
         ("data=digits", r"data\.name.*'digits'"),
