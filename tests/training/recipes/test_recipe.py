@@ -203,6 +203,19 @@ def test_unreadable_files_are_named(tmp_path, text):
         read_recipe(tmp_path / "bad.yaml")
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("method: ce\nseed: 1\nmethod: pauc\n", "'method' is there twice, in lines 1 and 3"),
+        ("data: {name: digits, seed: 1, seed: 2}\n", "'seed' is there twice, in lines 1 and 1"),
+    ],
+)
+def test_a_key_may_be_there_once(tmp_path, text, told):
+    (tmp_path / "twice.yaml").write_text(text)
+    with pytest.raises(RecipeError, match=rf"twice\.yaml.*{told}"):
+        read_recipe(tmp_path / "twice.yaml")
+
+
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", ["digits", "csv", "synthetic", "tox21"])
 def test_every_key_has_help(name, method):
