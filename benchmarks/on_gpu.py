@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[1]
 TESTS = (
     *("tests/test_cuda_graphs.py", "tests/test_gpu.py", "tests/test_captured.py", "tests/test_soup.py"),
     *("tests/auc/test_gpu.py", "tests/auc/compositional", "tests/models/test_message_operators.py"),
-    *("tests/training/loop/test_step.py", "tests/training/loop/test_kept_kernels.py"),
+    *("tests/training/loop/test_step_on_gpu.py", "tests/training/loop/test_kept_kernels.py"),
     *("tests/training/loop/test_loop.py", "tests/training/loop/test_branch_average.py"),
 )
 
