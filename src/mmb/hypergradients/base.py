@@ -31,7 +31,8 @@ class Hypergradient(ABC):
     """
 
     calls: tuple[str, ...] = ("products",)
-    """Which derivatives an estimate asks for, beside those of `f`: see `mmb.variance_reduction`."""
+    """Which derivatives an estimate asks for, beside those of `f`: see `mmb.variance_reduction`. What it asks
+    for twice is named twice, the second time with `_2` after it."""
 
     def init(self, lower: Tree) -> Memory:
         """Memory of all blocks before the first step.
@@ -69,6 +70,18 @@ class Hypergradient(ABC):
             Step sizes by name; empty for an estimator without any.
         """
         return {}
+
+    def vector(self, at: Oracles, draw: Tensor | None) -> Tree | None:
+        """The `v_i` of an estimator that solves on the batch; `Storm` asks for it at the last point too.
+
+        Args:
+            at: Derivatives at the sampled blocks.
+            draw: What `draw` gave for this step.
+
+        Returns:
+            One vector per block, shaped as the lower variables; None if it comes from memory.
+        """
+        return None
 
     @abstractmethod
     def estimate(self, at: Oracles, memory: Memory, draw: Tensor | None, rates: Rates) -> Estimate:

@@ -34,9 +34,16 @@ class ConjugateGradient(Hypergradient):
 
     def estimate(self, at: Oracles, memory: Memory, draw: Tensor | None, rates: Rates) -> Estimate:
         """Estimate with the approximate solution; see `Hypergradient`."""
-        v, indefinite = conjugate_gradient(at, at.upper.grad_lower, self.iterations, self.tolerance)
+        v, indefinite = self._solve(at)
         grad_x, slope, _ = implicit_gradient(at, v)
         return Estimate(grad_x, memory, block_norm(slope), indefinite)
+
+    def vector(self, at: Oracles, draw: Tensor | None) -> Tree:
+        """The approximate solution."""
+        return self._solve(at)[0]
+
+    def _solve(self, at: Oracles) -> tuple[Tree, Tensor]:
+        return conjugate_gradient(at, at.upper.grad_lower, self.iterations, self.tolerance)
 
 
 def conjugate_gradient(

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from mmb.hypergradients.base import Estimate, Hypergradient, Memory, Rates, implicit_gradient
 from mmb.oracles import Oracles
-from mmb.trees import block_norm, ravel_blocks, unravel_blocks
+from mmb.trees import Tree, block_norm, ravel_blocks, unravel_blocks
 
 
 class Exact(Hypergradient):
@@ -13,9 +13,17 @@ class Exact(Hypergradient):
 
     def estimate(self, at: Oracles, memory: Memory, draw: Tensor | None, rates: Rates) -> Estimate:
         """Estimate with the exact solution; see [`Hypergradient`][mmb.hypergradients.base.Hypergradient]."""
-        flat, indefinite = solve_positive_definite(at.hessian(), ravel_blocks(at.upper.grad_lower))
-        grad_x, slope, _ = implicit_gradient(at, unravel_blocks(flat, at.lower))
+        v, indefinite = self._solve(at)
+        grad_x, slope, _ = implicit_gradient(at, v)
         return Estimate(grad_x, memory, block_norm(slope), indefinite)
+
+    def vector(self, at: Oracles, draw: Tensor | None) -> Tree:
+        """The exact solution."""
+        return self._solve(at)[0]
+
+    def _solve(self, at: Oracles) -> tuple[Tree, Tensor]:
+        flat, indefinite = solve_positive_definite(at.hessian(), ravel_blocks(at.upper.grad_lower))
+        return unravel_blocks(flat, at.lower), indefinite
 
 
 def solve_positive_definite(matrices: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:

@@ -15,7 +15,7 @@ from mmb.hypergradients.base import (
     implicit_gradient,
 )
 from mmb.oracles import Oracles
-from mmb.trees import add_scaled, block_norm, tree_leaves, tree_map, where_blocks
+from mmb.trees import Tree, add_scaled, block_norm, tree_leaves, tree_map, where_blocks
 
 
 class Neumann(Hypergradient):
@@ -54,6 +54,16 @@ class Neumann(Hypergradient):
 
     def estimate(self, at: Oracles, memory: Memory, draw: Tensor | None, rates: Rates) -> Estimate:
         """Estimate with one draw of the series; see `Hypergradient`."""
+        v, indefinite = self._series(at, draw)
+        grad_x, slope, _ = implicit_gradient(at, v)
+        return Estimate(grad_x, memory, block_norm(slope), indefinite)
+
+    def vector(self, at: Oracles, draw: Tensor | None) -> Tree:
+        """One draw of the series."""
+        return self._series(at, draw)[0]
+
+    def _series(self, at: Oracles, draw: Tensor | None) -> tuple[Tree, Tensor]:
+        """The vector, and whether negative curvature was met, per block."""
         assert draw is not None
         power = total = at.upper.grad_lower  # (I - A/C)^0 grad_y f
         indefinite = torch.zeros_like(draw, dtype=torch.bool)
@@ -64,8 +74,7 @@ class Neumann(Hypergradient):
             power = add_scaled(power, -1 / self.smoothness, product)
             total = where_blocks(draw >= j, power, total) if self.randomize else add_scaled(total, 1, power)
         scale = (self.terms if self.randomize else 1) / self.smoothness
-        grad_x, slope, _ = implicit_gradient(at, tree_map(lambda leaf: scale * leaf, total))
-        return Estimate(grad_x, memory, block_norm(slope), indefinite)
+        return tree_map(lambda leaf: scale * leaf, total), indefinite
 
     def _factors(self, at: Oracles) -> list[Oracles]:
         if not self.split_batch:

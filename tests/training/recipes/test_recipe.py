@@ -66,6 +66,8 @@ def test_values_are_typed():
         ("optimizer", "key=value"),
         ("data.path=2020-99-99", r"data\.path.*'2020-99-99'.*quotes"),
         ("seed=null", "seed.*null.*0"),
+        ("sampler.max_weight=fast", r'"sampler\.max_weight": expected float or null, got fast$'),
+        ("sampler.max_weight=[1, 2]", r'"sampler\.max_weight": expected float or null, got \[1, 2\]$'),
         ("optimizer.lr=null", r"optimizer\.lr.*null"),
         ("method=[ce]", "no method"),
         ("data.name=[digits]", r"data\.name"),

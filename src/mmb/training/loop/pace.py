@@ -1,15 +1,15 @@
-"""How long a training takes, by its first steps and evaluations."""
+"""How long training takes, judged by its first steps and evaluations."""
 
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-_STEPS = 10  # that are timed, after the first ones, in which things are compiled and allocated
+_STEPS = 10  # timed, after the first ones, which compile and allocate
 _SECONDS = 5.0  # fewer are enough if they take this long
 
 
 class Pace:
-    """Times the first steps of a training, and its evaluations after every few.
+    """Times the first steps of training, and the evaluations between them.
 
     Args:
         evaluate_every: Steps from one evaluation to the next.
@@ -30,7 +30,7 @@ class Pace:
         self._evaluations, self._evaluating, self._before = 0, 0.0, 0.0
 
     def after_step(self, left: int) -> float | None:
-        """Seconds that the steps that are left take: once, when that is known; else None."""
+        """Seconds that the remaining steps take, as soon as that is known, and only once; None otherwise."""
         if self._known:
             return None
         self._done += 1

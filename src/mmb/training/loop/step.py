@@ -144,7 +144,7 @@ def make_step(
     steps: int | None = None,
     recorder: Callable[[torch.device], Recorder] = CudaGraph,
 ) -> Step:
-    """The step that the recipe chooses, for a number of steps; all of the run by default.
+    """The step that the recipe chooses, for `steps` steps, by default all of the run.
 
     With `training.capture` of "auto", kernels are compiled if that saves more time than it takes. If that
     fails, a step is captured without; if it cannot be captured after all, it is computed kernel by kernel. A
