@@ -1,4 +1,4 @@
-"""Everything that only a GPU can tell, in ten minutes: its tests, first steps, speeds, the solver's loop.
+"""Everything that only a GPU can tell, in ten minutes: tests, first steps, speeds, and the solver's loop.
 
     python benchmarks/on_gpu.py --output results/gpu
 
@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[1]
 TESTS = (
     *("tests/test_cuda_graphs.py", "tests/test_gpu.py", "tests/test_captured.py", "tests/test_soup.py"),
     *("tests/auc/test_gpu.py", "tests/auc/compositional", "tests/models/test_message_operators.py"),
-    *("tests/training/loop/test_step.py", "tests/training/loop/test_kept_kernels.py"),
+    *("tests/training/loop/test_step_on_gpu.py", "tests/training/loop/test_kept_kernels.py"),
     *("tests/training/loop/test_loop.py", "tests/training/loop/test_branch_average.py"),
 )
 
@@ -45,17 +45,19 @@ def parts(data: str, small: bool) -> list[Part]:
     workers = () if importlib.util.find_spec("xdist") is None else ("-n", "6", "--dist", "worksteal")
     shown = ("-q", "-rfE", "--durations=15", "-p", "no:cacheprovider")
     speed, first = "benchmarks/training_speed.py", "benchmarks/first_step.py"
+    stack = "benchmarks/stacked_runs.py"
     blocks = ("--blocks", "100", "--steps", "20") if small else ()
     return [
         Part("tests", 220, ("-m", "pytest", *shown, *workers, *TESTS)),
-        Part("first_step", 120, (first, "--data", data, *tiny)),
+        Part("first_step", 110, (first, "--data", data, *tiny)),
         Part(
             "graphs",
-            150,
+            130,
             (speed, "--parts", "graphs", "--data", data, "--kernels", "{output}/kernels", *tiny),
         ),
-        Part("resnet18", 60, (speed, "--parts", "resnet18", *tiny)),
-        Part("solver", 50, ("benchmarks/solve_on_gpu.py", *blocks)),
+        Part("resnet18", 50, (speed, "--parts", "resnet18", *tiny)),
+        Part("stacked", 45, (stack, "--runs", "8", "--networks", "table", "graphs", *tiny)),
+        Part("solver", 45, ("benchmarks/solve_on_gpu.py", *blocks)),
     ]
 
 
