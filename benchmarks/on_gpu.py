@@ -1,4 +1,4 @@
-"""Everything that only a GPU can tell, in ten minutes: its tests, first steps, speeds, the solver's loop.
+"""Everything that only a GPU can tell, in ten minutes: tests, first steps, speeds, and the solver's loop.
 
     python benchmarks/on_gpu.py --output results/gpu
 
@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[1]
 TESTS = (
     *("tests/test_cuda_graphs.py", "tests/test_gpu.py", "tests/test_captured.py", "tests/test_soup.py"),
     *("tests/auc/test_gpu.py", "tests/auc/compositional", "tests/models/test_message_operators.py"),
-    *("tests/training/loop/test_step.py", "tests/training/loop/test_kept_kernels.py"),
+    *("tests/training/loop/test_step_on_gpu.py", "tests/training/loop/test_kept_kernels.py"),
     *("tests/training/loop/test_loop.py", "tests/training/loop/test_branch_average.py"),
 )
 
@@ -45,30 +45,29 @@ def parts(data: str, small: bool) -> list[Part]:
     workers = () if importlib.util.find_spec("xdist") is None else ("-n", "6", "--dist", "worksteal")
     shown = ("-q", "-rfE", "--durations=15", "-p", "no:cacheprovider")
     speed, first = "benchmarks/training_speed.py", "benchmarks/first_step.py"
+    stack = "benchmarks/stacked_runs.py"
+    graphs = ("--parts", "graphs")
     blocks = ("--blocks", "100", "--steps", "20") if small else ()
+    slow = "mAUC-CT, exact"
     return [
-        Part("tests", 220, ("-m", "pytest", *shown, *workers, *TESTS)),
-        Part("first_step", 120, (first, "--data", data, *tiny)),
-        Part(
-            "graphs",
-            150,
-            (speed, "--parts", "graphs", "--data", data, "--kernels", "{output}/kernels", *tiny),
-        ),
-        Part("resnet18", 60, (speed, "--parts", "resnet18", *tiny)),
-        Part("solver", 50, ("benchmarks/solve_on_gpu.py", *blocks)),
+        Part("tests", 200, ("-m", "pytest", *shown, *workers, *TESTS)),
+        Part("first_step", 130, (first, "--data", data, "--cases", "CE", slow, *tiny)),
+        Part("graphs", 150, (speed, *graphs, "--data", data, "--cases", "CE", "MMB-pAUC", slow, *tiny)),
+        Part("resnet18", 40, (speed, "--parts", "resnet18", *tiny)),
+        Part("stacked", 40, (stack, "--runs", "8", "--networks", "table", "graphs", *tiny)),
+        Part("solver", 40, ("benchmarks/solve_on_gpu.py", *blocks)),
     ]
 
 
 def run(part: Part, output: Path, seconds: float) -> str:
     """Run a part, with its output in a file; how it ended."""
-    words = [word.format(output=output) for word in part.words]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "2"}
     environment["PYTHONPATH"] = os.pathsep.join(
         filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")])
     )
     with open(output / f"{part.name}.txt", "w") as file:
         process = subprocess.Popen(
-            [sys.executable, *words],
+            [sys.executable, *part.words],
             cwd=ROOT,
             env=environment,
             stdout=file,

@@ -1,5 +1,6 @@
 """One command runs all that needs a GPU, and says how every part of it ended."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -44,3 +45,13 @@ def test_a_part_that_fails_or_hangs_keeps_no_other_from_running(on_gpu, monkeypa
         assert line in logs["summary"]
     assert on_gpu.main(["--output", str(tmp_path / "few"), "--only", "good", "last"]) == 0
     assert not (tmp_path / "few" / "bad.txt").exists()
+
+
+def test_stacked_runs_are_the_runs(monkeypatch, capsys):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    import stacked_runs
+
+    stacked_runs.main(["--small", "--networks", "table", "graphs", "--runs", "3"])
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])["rows"]
+    assert [row["objective"] for row in found] == ["CE", "MMB-pAUC"] * 2
+    assert max(row["apart"] for row in found) < 1e-9

@@ -87,7 +87,7 @@ class AveragePrecision(PerPositiveObjective):
         p, q = torch.where(met, new, 1.0)
         share = torch.where(met, pairs.weight * pairs.of_task(entries.scale), 0.0) / (p + q)
         value = (share * q).sum()
-        of_both = torch.stack([-q, p]) * (share / (p + q))  # the derivatives by P and Q
+        of_both = torch.stack([-q, p]) / (p + q) * share  # the derivatives by P and Q
         d_score = (losses.slope_of_entries(of_both) * rivals.weight).sum(0)
         d_score = pairs.add_own(d_score, -(of_both * d_own).sum(0))
         return self.held(entries, value, d_score, slope)

@@ -11,7 +11,7 @@ from mmb._numbers import check_nonnegative
 from mmb.auc.average_precision import AveragePrecision, Rivals
 from mmb.auc.batches import Batch, TaskBatch
 from mmb.auc.labels import Labels
-from mmb.auc.objective import model_scores
+from mmb.auc.model_scores import model_scores
 from mmb.auc.parts.autograd import with_gradient
 from mmb.auc.parts.bad_values import usable_or
 from mmb.auc.parts.pairs import Pairs, Surrogate

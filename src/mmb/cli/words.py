@@ -170,6 +170,11 @@ def _place(word: str, options: argparse.Namespace) -> None:
     elif word in known["data"]:
         options.data = word
     elif word in known["method"] and hasattr(options, "method"):
+        if options.method is not None and options.method != word:
+            raise UsageError(
+                f"two methods were given: {options.method} and {word}; to compare several, mmb compare "
+                f"--methods {options.method},{word}"
+            )
         options.method = word
     elif word in known["method"] and hasattr(options, "methods"):
         raise UsageError(f"methods are joined by commas, as in --methods {options.methods},{word}")
@@ -177,6 +182,12 @@ def _place(word: str, options: argparse.Namespace) -> None:
         raise UsageError(f"{word} is the folder of a run: continue it with `mmb resume {word}`")
     elif kind := data_of(word):
         options.data = options.data or kind
+        key = "data.path="
+        if given := [text for text in options.overrides if text.startswith(key)]:
+            raise UsageError(
+                f"two tables were given: {given[-1].removeprefix(key)} and {word}; rows for validation "
+                "and test are in --valid-path and --test-path, and a folder of tables is one table"
+            )
         options.overrides.append(f"data.path={path}")
     elif path.exists():
         raise UsageError(_no_table(word))
