@@ -170,8 +170,8 @@ class LabelReader:
                 both = shlex.quote(f"data.positive={','.join(sorted({*positive, cell}))}")
                 raise TableError(
                     path,
-                    f"label column {name!r} has {shown(cell)} in data row {row}, which differs from a positive "
-                    "cell only in its case, and would be negative",
+                    f"label column {name!r} has {shown(cell)} in data row {row}, which differs from a "
+                    "positive cell only in its case, and would be negative",
                     f"write such cells alike, or name each of them ({both})",
                 )
         signs = [*(int(_canonical(cell) in positive) for cell in names), MISSING]
