@@ -13,6 +13,7 @@ from typing import Any
 from mmb._atomic_files import write_whole
 from mmb._cores import available_cores
 from mmb._extras import require
+from mmb._names import OWN_DATA
 from mmb.cli.console import Console
 from mmb.cli.training_commands import default_folder, next_steps, suited_fragment
 from mmb.cli.usage import UsageError
@@ -34,6 +35,7 @@ from mmb.training import (
     summarize,
 )
 from mmb.training.loop.setup import find_device
+from mmb.training.recipes.components import load_data
 from mmb.training.runs.run import command, data_title, folder_name
 from mmb.training.runs.tables import as_text, make_table
 from mmb.training.studies import reproduce
@@ -119,6 +121,8 @@ def run_folds(options: argparse.Namespace, console: Console) -> None:
     """Train a run for each fold, and score every row by the run that has not seen it."""
     fragment = suited_fragment(options, console)
     recipe = resolve(fragment)
+    if recipe.data["name"] in OWN_DATA:  # what they cannot be divided into is said before folders are made
+        load_data({**recipe.data, "folds": options.folds})
     folder = options.output or default_folder(recipe, "folds")
     planned = plan_folds(fragment, options.folds, folder)
     console.say(f"{options.folds} runs in {folder}")
