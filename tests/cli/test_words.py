@@ -14,9 +14,10 @@ from mmb import _key_meanings
 from mmb._key_meanings import key_of, meant_key
 from mmb.cli.known_keys import FILE, keys_of, table
 from mmb.cli.make_keys import make_table
+from mmb.cli.named_files import check_files
 from mmb.cli.parser import parse
 from mmb.cli.usage import UsageError
-from mmb.cli.words import DEFAULT_METHOD, check_files
+from mmb.cli.words import DEFAULT_METHOD
 
 HOME = Path.home()
 
@@ -201,7 +202,7 @@ def test_a_run_nearby_is_named(folder):
     (folder / "lost.csv").symlink_to("gone.csv")
     for words, answer in (
         ("resume runs/digits-pauc-1", "did you mean 'runs/digits-pauc-0'"),
-        ("resume runs", "inside of it are runs/digits-pauc-0|"),
+        ("resume runs", "inside it are runs/digits-pauc-0|"),
         ("export t.csv", "is a file"),
         ("train nowhere.csv --labels a", "no file nowhere.csv"),
         ("train T2.csv --labels a", "did you mean t.csv"),

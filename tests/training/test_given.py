@@ -19,10 +19,15 @@ SHORT = {"steps": 20, "evaluate_every": 10, "device": "cpu"}
 DATA = synthetic.load(rows=300, tasks=3, features=6, positive_rate=0.1)
 
 
-def make_model(seed=0):
+def seeded(make, *arguments):
+    """A network that is always the same."""
     with torch.random.fork_rng():
-        torch.default_generator.manual_seed(seed)
-        return mlp(6, [8], 3)
+        torch.default_generator.manual_seed(0)
+        return make(*arguments)
+
+
+def make_model():
+    return seeded(mlp, 6, [8], 3)
 
 
 def test_it_starts_from_the_weights_of_the_model(tmp_path):
@@ -54,7 +59,7 @@ def test_a_plain_module_on_tensors_without_a_folder():
     x = torch.randn(200, 4, generator=torch.Generator().manual_seed(0))
     labels = (x[:, :2] > 1).float()
     labels[::7, 0] = torch.nan
-    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    model = seeded(lambda: nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)))
     changes = {"training": {**SHORT, "steps": 40}, "optimizer": {"lr": 0.03}}
     result = fit(model, make_dataset(x, labels), soup={"still_rising": 1, "still_gaining": 1}, **changes)
     assert set(result["branches"]) >= {"ce", "auc"}
@@ -116,8 +121,6 @@ def test_an_objective_may_be_given_as_its_class(tmp_path):
 
 def test_one_task_may_have_logits_without_a_second_axis():
     x = torch.randn(200, 4, generator=torch.Generator().manual_seed(0))
-    with torch.random.fork_rng():
-        torch.default_generator.manual_seed(0)
-        plain = nn.Sequential(nn.Linear(4, 1), nn.Flatten(0))
+    plain = nn.Sequential(seeded(nn.Linear, 4, 1), nn.Flatten(0))
     result = fit(plain, make_dataset(x, x[:, 0] > 1), "pauc", training=SHORT, optimizer={"lr": 0.03})
     assert result["test"]["auc"] > 0.7

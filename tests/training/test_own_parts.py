@@ -34,7 +34,7 @@ from mmb.training.recipes.key_help import key_help
 from mmb.training.recipes.resolution import to_plain
 from mmb.training.runs import checkpoint
 from mmb.training.runs.export import export_run
-from mmb.training.runs.predict import predict_file
+from mmb.training.runs.predict_file import predict_file
 
 OWN = {
     "method": "own_parts:HalfCrossEntropy",

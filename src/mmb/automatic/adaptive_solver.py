@@ -14,8 +14,9 @@ from mmb.hypergradients import Hypergradient
 from mmb.oracles import Oracles
 from mmb.problem import Problem
 from mmb.schedules import value_at
-from mmb.solver import Solver, StepSizes, Update
+from mmb.solver import Solver
 from mmb.state import State
+from mmb.step_values import StepSizes, Update
 from mmb.trees import Tree, add_scaled, blend, gather, norm, tree_leaves, tree_map
 from mmb.variance_reduction.base import Samples
 
@@ -172,7 +173,7 @@ class AdaptiveSolver(Solver):
         state.shared["means"] = {"recent": recent, "smooth": smooth}
 
     def _write(self, state: State, blocks: Tensor, samples: Samples | None, update: Update) -> None:
-        """Write what a step found, but for a leap of `x`: it is cut short, and the scale falls."""
+        """Write what a step found, except for a leap of `x`: it is cut short, and the scale falls."""
         length, usual = float(norm(add_scaled(update.x, -1, state.x))), float(state.shared["length"])
         if usual == 0.0:  # no step was made
             found = self.findings

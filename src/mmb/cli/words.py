@@ -5,7 +5,6 @@ Everything is answered from the table of keys, before anything slow is imported.
 
 import argparse
 import difflib
-import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from mmb._import_paths import import_path_hint, is_import_path
 from mmb._key_meanings import key_of, meant_key, no_such_key
 from mmb._names import OWN_DATA, first_few, nearest
 from mmb.cli.known_keys import Entry, keys_of, table
-from mmb.cli.own_tables import columns_of, data_of, no_such_file
+from mmb.cli.own_tables import columns_of, data_of
 from mmb.cli.table_head import is_table
 from mmb.cli.usage import UsageError
 
@@ -63,7 +62,7 @@ def _as_option(key: str, keys: dict[str, Entry]) -> str:
 
 
 def understand(command: str, options: argparse.Namespace) -> None:
-    """Sort the words of a command out, in place, and refuse what cannot be meant."""
+    """Sort out the words of a command, in place, and refuse what makes no sense."""
     if command == "data":
         _understand_data(options)
     elif hasattr(options, "recipe"):
@@ -111,7 +110,7 @@ def _understand_recipe(command: str, options: argparse.Namespace) -> None:
     words = [word for word in (options.recipe, *options.overrides) if word is not None]
     options.recipe, options.overrides = None, [_as_meant(word) for word in words if "=" in word]
     plain = [word for word in words if "=" not in word]
-    for word in sorted(plain, key=is_import_path):  # what it is follows from what the others leave open
+    for word in sorted(plain, key=is_import_path):  # last: what they are depends on the others
         _place(word, options)
     given = dict(word.partition("=")[::2] for word in options.overrides)
     data = options.data or given.get("data.name")
@@ -139,7 +138,7 @@ def _understand_recipe(command: str, options: argparse.Namespace) -> None:
 
 
 def _as_meant(word: str, section: str = "") -> str:
-    """`key=value` with the home folder for a `~`, which a shell leaves there, and with brackets for lists."""
+    """`key=value` with the home folder in place of `~`, which shells leave there, and brackets for lists."""
     key, _, value = word.partition("=")
     if section + key in _PATHS and value.startswith("~"):
         return f"{key}={Path(value).expanduser()}"
@@ -199,7 +198,7 @@ def _place(word: str, options: argparse.Namespace) -> None:
 
 
 def _no_table(word: str) -> str:
-    """A message about a file or folder that is no table by its name."""
+    """A message about a file or folder that is not a table by its name."""
     path = Path(word)
     others = [] if not path.is_dir() else sorted(file.name for file in path.iterdir() if not is_table(file))
     if path.is_dir():
@@ -212,7 +211,7 @@ def _no_table(word: str) -> str:
 
 
 def _place_import_path(word: str, options: argparse.Namespace) -> None:
-    """The first one is the data set, unless that is given; the next one the method."""
+    """The first import path is the data set, unless that is given; the next one is the method."""
     given = [override.partition("=")[0] for override in options.overrides]
     if options.data is None and options.recipe is None and "data.name" not in given:
         options.data = word
@@ -245,7 +244,7 @@ def _check_name(kind: str, name: str) -> None:
 
 
 def _check_keys(given: dict[str, str], recipe: str | None, data: str | None, method: str | None) -> None:
-    """Refuse keys that no recipe with this data set, network and method has, and values that cannot be."""
+    """Refuse keys that no recipe with this data set, network and method has, and impossible values."""
     model = given.get("model.name")
     known = keys_of() if recipe is not None else keys_of(data, model, method)
     parts = {"data": data, "model": model, "objective": method, "sampler": given.get("sampler.kind")}
@@ -260,7 +259,7 @@ def _check_keys(given: dict[str, str], recipe: str | None, data: str | None, met
 
 
 def _check_value(key: str, value: str, entry: Entry | None) -> None:
-    """Refuse a value that is none of a key's choices, or not a number where one is needed."""
+    """Refuse a value that is not among a key's choices, or not a number where one is needed."""
     if entry is None:
         return
     if entry["choices"] and ":" not in value and value not in [*map(str, entry["choices"]), "null"]:
@@ -271,49 +270,3 @@ def _check_value(key: str, value: str, entry: Entry | None) -> None:
         return
     if not _is_number(value) or (kind == "whole number" and not float(value).is_integer()):
         raise UsageError(f"{key}: expected a {kind}, got {value!r}")
-
-
-def check_files(options: argparse.Namespace) -> None:
-    """Refuse recipes and tables that are not there, and folders without a run; names a run nearby."""
-    if getattr(options, "recipe", None):
-        options.recipe = str(_shipped(Path(options.recipe)))
-    if hasattr(options, "recipes"):
-        options.recipes = _shipped(options.recipes)
-    if getattr(options, "recipe", None) and not Path(options.recipe).exists():
-        raise UsageError(f"there is no recipe {options.recipe}")
-    for word in getattr(options, "overrides", []):
-        key, _, value = word.partition("=")
-        key = key.removeprefix("data.")
-        if key in ("path", "valid_path", "test_path") and is_table(Path(value)) and not Path(value).exists():
-            raise UsageError(no_such_file(f"data.{key}", Path(value)))
-    new_rows = getattr(options, "input", None)
-    if new_rows is not None and not Path(new_rows).exists():
-        raise UsageError(no_such_file("--input", Path(new_rows)))
-    given = getattr(options, "run", [])
-    for path in given if isinstance(given, list) else [given]:
-        ensemble = isinstance(given, list) and (path / "ensemble.json").exists()
-        if not (path / "recipe.yaml").exists() and not ensemble:
-            raise UsageError(_no_run(path))
-
-
-def _shipped(path: Path) -> Path:
-    """A path, or that of a recipe that was installed with the package, if there is one of that name."""
-    installed = Path(sysconfig.get_path("data"), "share", "mmb", path)
-    return installed if not path.exists() and installed.exists() else path
-
-
-def _no_run(path: Path) -> str:
-    if path.is_file():
-        return f"{path} is a file: expected the folder of a run"
-    inside = _runs_in(path)
-    if inside:
-        return f"there is no run in {path} itself; inside of it are {first_few(inside)}"
-    near = _runs_in(Path("runs"))
-    hint = nearest(str(path), near) if near else ": it has no recipe.yaml"
-    return f"there is no run in {path}{hint}"
-
-
-def _runs_in(path: Path) -> list[str]:
-    """The runs in a folder, without the phases of each, as far as a message needs them."""
-    files = (file.parent for file in path.glob("**/recipe.yaml"))
-    return sorted(str(run) for run in files if not {"branches", "pretrain"} & {*run.parts})[:200]

@@ -65,10 +65,10 @@ def fit(
             f"dataset: expected an mmb.data.Dataset, got {type(dataset).__name__}; "
             "use mmb.data.make_dataset(inputs, labels)"
         )
-    if isinstance(method, Objective):
-        name = type(method).__name__
+    if not isinstance(method, str | type):
         raise TypeError(
-            f"method: got an object: give its class, {name}, and its options as objective={{...}}"
+            "method: expected a name or a class, got an object: give its class, "
+            f"{type(method).__name__}, and its options as objective={{...}}"
         )
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise ValueError(

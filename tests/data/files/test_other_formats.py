@@ -12,21 +12,21 @@ from mmb.data.files.table_formats import read_table, table_files
 TEXT = "x,y\n1,0\n2,1\n"
 
 
-@pytest.mark.parametrize(
+@pytest.mark.parametrize(  # with names, since gzip writes the time, which differs between workers
     ("content", "told"),
     [
-        (TEXT.encode("utf-16"), "UTF-16"),
-        (TEXT.encode("utf-16-le"), "UTF-16"),
-        (TEXT.encode("utf-16-be"), "UTF-16"),
-        (gzip.compress(TEXT.encode("utf-16")), "UTF-16"),
-        (bz2.compress(TEXT.encode()), "bzip2"),
-        (lzma.compress(TEXT.encode()), "xz"),
-        (gzip.compress(gzip.compress(TEXT.encode())), "compressed twice"),
-        (gzip.compress(b"PAR1 and more"), "Parquet"),
-        (gzip.compress(b"PK\x03\x04 and more"), "workbook"),
-        (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "workbook"),
-        (b"%PDF-1.7", "PDF"),
-        (bytes(3000), "zero bytes"),
+        pytest.param(TEXT.encode("utf-16"), "UTF-16", id="UTF-16"),
+        pytest.param(TEXT.encode("utf-16-le"), "UTF-16", id="UTF-16, little end first"),
+        pytest.param(TEXT.encode("utf-16-be"), "UTF-16", id="UTF-16, big end first"),
+        pytest.param(gzip.compress(TEXT.encode("utf-16")), "UTF-16", id="UTF-16 in gzip"),
+        pytest.param(bz2.compress(TEXT.encode()), "bzip2", id="bzip2"),
+        pytest.param(lzma.compress(TEXT.encode()), "xz", id="xz"),
+        pytest.param(gzip.compress(gzip.compress(TEXT.encode())), "compressed twice", id="gzip in gzip"),
+        pytest.param(gzip.compress(b"PAR1 and more"), "Parquet", id="Parquet in gzip"),
+        pytest.param(gzip.compress(b"PK\x03\x04 and more"), "workbook", id="workbook in gzip"),
+        pytest.param(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "workbook", id="workbook"),
+        pytest.param(b"%PDF-1.7", "PDF", id="PDF"),
+        pytest.param(bytes(3000), "zero bytes", id="zero bytes"),
     ],
 )
 def test_it_is_said_what_a_file_is(tmp_path, content, told):

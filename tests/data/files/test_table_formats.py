@@ -65,8 +65,9 @@ def test_separators_are_found(tmp_path, name, text):
 
 
 def test_cells_that_mean_unknown():
-    assert all(is_blank(cell) for cell in ("", " ", "NA", "n/a", "NaN", "null", "None", "?"))
-    assert not any(is_blank(cell) for cell in ("0", "-", "no"))
+    gaps = ("", " ", ".", "NA", "n/a", "#N/A", "<NA>", "NaN", "null", "None", "?")
+    assert all(map(is_blank, gaps))
+    assert not any(is_blank(cell) for cell in ("0", "-", "no", "..", ".5"))
 
 
 def test_every_format_gives_the_same_table(tmp_path):

@@ -15,7 +15,8 @@ from mmb._names import shown
 from mmb._threads import one_thread
 from mmb.data.errors import TableError
 from mmb.data.files.table import Table, numbers
-from mmb.data.inputs.columns import Amount, Category, ColumnEncoder, Date, Hashed, Number, WrittenNumber
+from mmb.data.inputs.column_kinds import Amount, Category, Date, Hashed, Number, WrittenNumber
+from mmb.data.inputs.columns import ColumnEncoder
 from mmb.data.inputs.quartiles import REACH, quartile_deviation
 
 _FAR = 1e4  # times the width of the middle half: cells this far out would flatten all others
@@ -63,8 +64,8 @@ def fit_columns(
     unit. Any other column is one-hot over the names it holds;
     very many names are hashed. A cell that could not be encoded is an error, and so is a column that says
     nothing: blank, or with another name in most rows. With `leave_out`, the encoder leaves such columns out.
-    Of more than a million training rows, as many are looked at, evenly. Columns of many rows are fitted side
-    by side by some threads.
+    Of more than a million training rows, a million are looked at, evenly spaced. Threads fit columns of many
+    rows side by side.
     """
     if len(rows) > _LOOKED_AT:
         table = table.take(rows[:: -(-len(rows) // _LOOKED_AT)])

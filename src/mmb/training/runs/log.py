@@ -52,7 +52,7 @@ class RunLog:
         numbers: Mapping[str, float | None],
         facts: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
-        """Write one line: its kind ("train", "valid"), the step, numbers (None for none), and other facts."""
+        """Write one line: its kind ("train", "valid"), step, numbers (None if not defined), other facts."""
         record: dict[str, Any] = {"kind": kind, "step": step}
         record |= {k: v if v is not None and math.isfinite(v) else None for k, v in numbers.items()}
         self._append({**record, **facts})
@@ -120,7 +120,7 @@ class Window:
         return dict(zip(names, means, strict=True))
 
     def loss(self) -> float:
-        """Mean loss since the last call of `take`, zero right after it; waits for the device."""
+        """Mean loss since the last call of `take`, zero if nothing was added; waits for the device."""
         return float(self._sums["loss"]) / self._count if self._count else 0.0
 
     def state_dict(self) -> dict[str, Any]:
@@ -141,6 +141,11 @@ def validation_curve(log: Iterable[Mapping[str, Any]], metric: str) -> list[tupl
     """Steps and values of a metric on the validation rows, where it has one."""
     valid = (record for record in log if record["kind"] == "valid" and record.get(metric) is not None)
     return [(record["step"], record[metric]) for record in valid]
+
+
+def planned_steps(log: Iterable[Mapping[str, Any]]) -> int | None:
+    """Steps of the whole run; None before its log says so."""
+    return next((record.get("steps") for record in log if record["kind"] == "start"), None)
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:

@@ -18,7 +18,7 @@ from mmb._checksums import check_signed, is_no_damage, signed, with_checksum, wi
 from mmb._extras import require
 from mmb._import_paths import is_import_path
 from mmb.data import MissingDataError
-from mmb.training.recipes.nested import Fragment
+from mmb.training.recipes.nested import Fragment, told_apart
 from mmb.training.recipes.reading import read_recipe
 from mmb.training.recipes.recipe import Recipe, RecipeError
 from mmb.training.recipes.renamed import translate
@@ -75,8 +75,10 @@ class Run:
             return cls.create(path, recipe)
         run = cls.open(path)
         if run.recipe != recipe:
+            what = told_apart(to_plain(run.recipe), to_plain(recipe))
             raise RunError(
-                f"{path} has a run of another recipe: choose another folder with --output, or move it away"
+                f"{path} has a run of another recipe, which differs in {what}: choose another folder with "
+                "--output, or move it away"
             )
         return run
 
@@ -142,7 +144,7 @@ class Run:
         Args:
             name: Its name in the recipe.
             start: The run it begins at or, if it is fresh, is measured by.
-            more: What to add to its length, as a share of it.
+            more: By what share of its length it is trained longer.
 
         Returns:
             The run, made or found again.
@@ -162,7 +164,7 @@ class Run:
         recipe = replace(recipe, init_from=str(start.path.resolve()), training=training)
         if not (path / _RECIPE).exists():
             return Run.create(path, recipe)
-        known = Run.open(path).recipe  # in its time, the start may have had another place
+        known = Run.open(path).recipe  # the start may have been moved since
         if replace(known, init_from=recipe.init_from) != recipe:
             raise RunError(f"{path} has a run of another recipe than that branch of {self.path}")
         return Run(path, recipe)
