@@ -209,8 +209,15 @@ def test_a_run_that_could_not_start_leaves_no_folder(call, tmp_path):
     assert code == 1
     assert "validation rows" in err
     assert not (tmp_path / "here").exists()
+    code, _, err = call(*arguments, "--folds", "400")
+    assert code == 1
+    assert "folds <= 100" in err
+    assert not (tmp_path / "here").exists()
     assert call(*arguments)[0] == 0  # the same command
     assert call(*arguments)[0] == 1
+    code, _, err = call(*(word if word != "here" else "data.csv" for word in arguments))
+    assert code == 1
+    assert "data.csv is a file: name a folder for the run with --output" in err
     assert (tmp_path / "here" / "result.json").exists()
 
 

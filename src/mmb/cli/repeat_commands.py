@@ -4,12 +4,14 @@ import argparse
 import statistics
 from typing import Any
 
+from mmb._names import OWN_DATA
 from mmb.cli.chosen_recipe import suited_fragment
 from mmb.cli.console import Console
 from mmb.cli.training_commands import default_folder, next_steps
 from mmb.cli.watching import train_and_show
 from mmb.metrics.titles import column_titles, definition, shown_metrics
 from mmb.training import Recipe, plan_folds, plan_replicates, predict_out_of_fold, resolve
+from mmb.training.recipes.components import load_data
 from mmb.training.runs.tables import make_table
 from mmb.training.studies.replicates import averaged_metrics, write_ensemble
 
@@ -49,6 +51,8 @@ def run_folds(options: argparse.Namespace, console: Console) -> None:
     """Train a run for each fold, and score every row by the run that has not seen it."""
     fragment = suited_fragment(options, console)
     recipe = resolve(fragment)
+    if recipe.data["name"] in OWN_DATA:  # what they cannot be divided into is said before folders are made
+        load_data({**recipe.data, "folds": options.folds})
     folder = options.output or default_folder(recipe, "folds")
     planned = plan_folds(fragment, options.folds, folder)
     console.say(f"{options.folds} runs in {folder}")

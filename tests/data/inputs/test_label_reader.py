@@ -40,6 +40,13 @@ def test_two_numbers_may_be_said_to_be_positive_and_negative(cells, positive):
     assert read_labels(codes, ["y"], positive).flatten().tolist() == [int(c == positive) for c in cells]
 
 
+def test_a_cell_that_is_positive_but_for_its_case_is_no_negative_in_silence():
+    words = TextTable(Path("t.csv"), {"y": ["ill", "well", "Ill"]}, torch.ones(3, dtype=torch.bool))
+    with pytest.raises(TableError, match=r"'Ill' in data row 3.*(.|\n)*data\.positive=Ill,ill"):
+        read_labels(words, ["y"], "ill")
+    assert read_labels(words, ["y"], "Ill,ill").flatten().tolist() == [1, 0, 1]
+
+
 def test_of_a_long_cell_the_start_is_shown():
     words = TextTable(Path("t.csv"), {"y": ["0", "z" * 10_000]}, torch.ones(2, dtype=torch.bool))
     with pytest.raises(TableError, match=r"'zzz.*10,000 characters") as error:

@@ -59,6 +59,16 @@ def test_runs_are_averaged_and_rows_without_score_or_label_left_out(trained, tmp
     assert found["tasks"]["positives"] == [sum(labels)]
 
 
+def test_labels_written_otherwise_than_in_training_are_not_all_negative(trained, tmp_path):
+    runs, tested = trained
+    text = tested.read_text()
+    (tmp_path / "new.csv").write_text(text.replace("ill,", "1,").replace("well,", "0,"))
+    with pytest.raises(TableError, match=r"data\.positive=ill"):
+        evaluate_file(runs[0], tmp_path / "new.csv")
+    (tmp_path / "new.csv").write_text(text.replace("ill,", ",").replace("well,", ","))
+    assert evaluate_file(runs[0], tmp_path / "new.csv")["tasks"]["negatives"] == [0]
+
+
 def test_a_file_without_labels_is_refused(trained, tmp_path):
     runs, _ = trained
     (tmp_path / "new.csv").write_text("x\n1\n")

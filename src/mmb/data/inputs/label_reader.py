@@ -70,6 +70,17 @@ class LabelReader:
     def _read_chosen(self, table: Table, name: str, positive: Collection[str]) -> Tensor:
         """The labels `[n]` of a column, given which of its cells are positive."""
         codes, names = table.names(name)
+        alike = {cell.casefold() for cell in positive}
+        for place, cell in enumerate(map(_canonical, names)):
+            if cell not in positive and cell.casefold() in alike:
+                path, row = table.locate(int((codes == place).nonzero()[0]))
+                both = shlex.quote(f"data.positive={','.join(sorted({*positive, cell}))}")
+                raise TableError(
+                    path,
+                    f"label column {name!r} has {shown(cell)} in data row {row}, which differs from a "
+                    "positive cell only in its case, and would be negative",
+                    f"write such cells alike, or name each of them ({both})",
+                )
         signs = [*(int(_canonical(cell) in positive) for cell in names), MISSING]
         return torch.tensor(signs, dtype=torch.int8)[codes]
 

@@ -64,6 +64,14 @@ def evaluate_file(
     if reader is not None:
         reader.finish()
     scored, known = torch.cat(logits), torch.cat(labels)
+    positive = recipe.data.get("positive")
+    if positive is not None and bool((known == 0).any()) and not bool((known == 1).any()):
+        raise TableError(
+            source,
+            f"none of its labels is positive by data.positive={positive}, with which the run was trained, so "
+            "all would be negative",
+            "write labels as in the file that the run was trained on",
+        )
     known = known.where(torch.tensor(averaged.trained), MISSING)
     per_task = task_metrics(scored, known, max_fpr, recipe.training.select)
     fpr, tpr = rates_at(scored, known, threshold)

@@ -54,6 +54,8 @@ class Run:
     def create(cls, path: Path | str, recipe: Recipe) -> Self:
         """Make the folder of a new run; RunError if there is a run in it already."""
         path = Path(path)
+        if path.is_file():
+            raise RunError(f"{path} is a file: name a folder for the run with --output")
         path.mkdir(parents=True, exist_ok=True)
         sync(path.parent)
         text = require("yaml", extra="training").safe_dump(to_plain(recipe), sort_keys=False)
