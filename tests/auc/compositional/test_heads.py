@@ -119,6 +119,63 @@ def test_without_an_inner_step_it_is_minmax(feed):
     torch.testing.assert_close(ours.dual, plain.dual)
 
 
+@pytest.mark.parametrize("batch", [dense_batch(), task_batch(tasks=1)], ids=["dense", "one task"])
+def test_the_inner_step_follows_the_size_of_features(batch):
+    below = batch if getattr(batch, "lower", None) is None else batch.lower
+    features = make_model().encoder(below.inputs.reshape(-1, 4)).detach()
+    step = 0.3 / float((features.square().sum(-1) + 1).mean())
+    (ours, model), (stated, twin) = make(inner_lr=None), make(inner_lr=step)
+    ours.backward(model, batch)
+    stated.backward(twin, batch)
+    for left, right in zip(model.parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(left.grad, right.grad)
+    torch.testing.assert_close(ours.offset, stated.offset)
+
+
+def test_each_task_of_a_batch_has_the_step_of_its_own_rows():
+    batch, loud = task_batch(lower=False), copy.deepcopy(task_batch(lower=False))
+    loud.inputs[1:] *= 100
+    found = []
+    for one in (batch, loud):
+        objective, model = make(make_model(nn.Linear(4, WIDTH)), inner_lr=None)
+        objective.backward(model, one)
+        found.append(objective.offset[batch.tasks])
+    assert torch.equal(found[0][0], found[1][0])
+    assert not torch.equal(found[0][1], found[1][1])
+
+
+def test_larger_features_with_smaller_heads_are_the_same():
+    moves = []
+    for scale in (1e3, 1e5):
+        model = make_model()
+        model.encoder.append(Scaled(scale))
+        with torch.no_grad():
+            model.weight /= scale
+        objective = HeadCompositionalAUC(make_labels(), model, lr_lower=1.0).double()
+        batch = dense_batch()
+        objective.backward(model, batch)
+        moves.append(model.encoder(batch.inputs) @ objective.offset[:, :-1].T)
+    assert moves[0].abs().max() > 0.01
+    torch.testing.assert_close(moves[0], moves[1], rtol=1e-3, atol=1e-6)
+
+
+class Scaled(nn.Module):
+    """Its input times a number."""
+
+    def __init__(self, scale):
+        super().__init__()
+        self.scale = scale
+
+    def forward(self, inputs):
+        return self.scale * inputs
+
+
+def test_a_step_that_follows_batches_is_no_problem():
+    objective, model = make(inner_lr=None)
+    with pytest.raises(ValueError, match="inner_lr"):
+        as_compositional_problem(objective, model)
+
+
 def test_a_task_without_labels_in_the_batch_stays_bit_identical():
     objective, model = make()
     labels = make_labels()

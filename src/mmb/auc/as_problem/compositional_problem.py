@@ -24,8 +24,10 @@ def as_compositional_problem(objective: Compositional, model: MultiTask) -> Prob
     The shared variable is `{"model": ..., "mean_positive": [m], "mean_negative": [m]}`. The lower variable
     of a block is its copy or offset, as the objective keeps it, by the names of the model's parameters
     (`lower_variables`). The lower Hessian is the identity: solve it with `mmb.Identity`. Batches come from
-    `as_blocks`.
+    `as_blocks`. ValueError if the objective's `inner_lr` follows the batches, since a problem does not.
     """
+    if objective.inner_lr is None:
+        raise ValueError("inner_lr: got None, which follows the batches; expected a number in a problem")
     upper, lower = partial(_upper, objective, model), partial(_lower, objective, model)
     return Problem(upper, lower, objective.num_tasks, nonnegative())
 
@@ -68,6 +70,7 @@ def _lower(objective: Compositional, model: MultiTask, x: Tree, lower: Tree, bat
     if objective.gradient == "first_order":
         slope = tree_map(torch.detach, slope)
     start = tree_map(torch.zeros_like, weights) if _offsets(objective) else weights
+    assert objective.inner_lr is not None
     parts = [((lower[name] - (start[name] - objective.inner_lr * slope[name])) ** 2).sum() for name in lower]
     return 0.5 * torch.stack(parts).sum()
 

@@ -15,6 +15,8 @@ from mmb.auc.parts.weighted_scores import WeightedScores, check_tasks
 from mmb.auc.score_objective import Transform
 from mmb.models.multitask import MultiTask, as_multitask, flatten_tasks
 
+_STEADY = 0.3  # inner step in units of logits
+
 
 class Head(NamedTuple):
     """Heads of some tasks, or one number for each of their weights."""
@@ -42,6 +44,12 @@ class At(NamedTuple):
     def push(self, by_logits: Tensor, head: Head) -> Tensor:
         """Derivative by the features, given that by the logits, `[n, k]`."""
         return torch.einsum("nk,kd->knd" if self.apart else "nk,kd->nd", by_logits, head.weight)
+
+    def steady_step(self) -> Tensor:
+        """A step size for heads that moves logits alike, however large features are; `[k]` if apart."""
+        sizes = self.features.square().sum(-1) + 1  # how far a step of one moves the logit of a row
+        known = sizes.isfinite()
+        return _STEADY * known.sum(-1).clamp(min=1) / sizes.where(known, 0.0).sum(-1).clamp(min=1)
 
     def logits(self, head: Head, tasks: Tensor | None) -> Tensor:
         """Logits in the shape of a batch's labels: `[n, m]`, or `[k, r]` of some tasks."""
@@ -77,7 +85,9 @@ class HeadCompositionalAUC(MinMaxAUC):
     Args:
         labels: The training labels.
         model: The model to be trained; only the width of its heads is used.
-        inner_lr: $\tilde\eta$, the step size of the cross-entropy step.
+        inner_lr: $\tilde\eta$, the step size of the cross-entropy step. By default it follows the size of
+            the features $\phi$: it is 0.3 over the mean of $\|\phi\|^2 + 1$ on the rows of $\tilde B_i$, so
+            that the step moves logits alike, however large features are.
         lr_lower: Step size of $d_i$, in (0, 1].
         gradient: `"exact"`, or `"first_order"` without the terms in $\tilde\eta$.
         margin: `c`.
@@ -99,7 +109,7 @@ class HeadCompositionalAUC(MinMaxAUC):
         labels: Labels | Tensor,
         model: MultiTask,
         *,
-        inner_lr: float = 0.02,
+        inner_lr: float | None = None,
         lr_lower: float = 0.1,
         gradient: Estimate = "exact",
         margin: float = 1.0,
@@ -116,7 +126,7 @@ class HeadCompositionalAUC(MinMaxAUC):
             task_weighting=task_weighting,
             anchor=anchor,
         )
-        check_inner_step(inner_lr, lr_lower, gradient)
+        check_inner_step(1.0 if inner_lr is None else inner_lr, lr_lower, gradient)
         self.inner_lr, self.lr_lower, self.gradient = inner_lr, lr_lower, gradient
         width = as_multitask(model, self.num_tasks).weight.shape[1]
         self.register_buffer("offset", self.task_weight.new_zeros(self.num_tasks, width + 1))  # d, bias last
@@ -150,8 +160,8 @@ class HeadCompositionalAUC(MinMaxAUC):
                 upper, under, head, own, by_logits, sought
             )
             if self.training:
-                rate, slope = self.lr_lower, torch.cat([inner.weight, inner.bias.unsqueeze(1)], 1)
-                entries.scatter_(self.offset, (1 - rate) * kept - rate * self.inner_lr * slope)
+                rate, step = self.lr_lower, torch.cat([inner.weight, inner.bias.unsqueeze(1)], 1)
+                entries.scatter_(self.offset, (1 - rate) * kept - rate * step)
         grads: Gradients = [*zip(own, by_head, strict=True), *means]
         if below is features:
             grads.append((features, (by_features + by_below).to(features.dtype)))
@@ -165,21 +175,22 @@ class HeadCompositionalAUC(MinMaxAUC):
     def _see_through(
         self, upper: At, under: At, head: Head, own: Head, by_logits: Tensor, entries: WeightedScores
     ) -> tuple[Tensor, Tensor, Head, Head]:
-        """Derivatives by the features of `B` and of `B~` and by the heads, and `grad_v CE_i`."""
+        """Derivatives by the features of `B` and `B~` and by the heads, and `inner_lr grad_v CE_i`."""
+        step = under.steady_step() if self.inner_lr is None else self.inner_lr
         g = upper.pull(by_logits)
         logits = entries.logits
         if self.transform != "sigmoid":
             logits = logits - entries.gather(self.log_odds())
         chance = torch.sigmoid(logits)
         positive, negative = 0.5 * entries.positive, 0.5 * entries.negative
-        slope = negative * chance - positive * (1 - chance)
+        slope = step * (negative * chance - positive * (1 - chance))
         by_features, by_below = upper.push(by_logits, head), torch.zeros_like(under.features)
         delta = g
         if self.gradient == "exact":
-            bend = (negative + positive) * chance * (1 - chance) * under.score(g)
+            bend = step * (negative + positive) * chance * (1 - chance) * under.score(g)
             along = under.pull(bend)
-            delta = Head(g.weight - self.inner_lr * along.weight, g.bias - self.inner_lr * along.bias)
-            by_below = -self.inner_lr * (under.push(bend, own) + under.push(slope, g))
+            delta = Head(g.weight - along.weight, g.bias - along.bias)
+            by_below = -(under.push(bend, own) + under.push(slope, g))
         return by_features, by_below, delta, under.pull(slope)
 
 
