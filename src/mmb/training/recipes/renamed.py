@@ -56,8 +56,8 @@ def translate(stored: Mapping[str, Any]) -> Fragment:
     if "soup" in fresh:
         later["soup"] = _LATER_OPTIONS_OF_SOUPS
     for section, options in (("model", _LATER_OPTIONS_OF_NETWORKS), ("data", _LATER_OPTIONS_OF_DATA)):
-        if isinstance(named := fresh.get(section), Mapping):
-            later[section] = options.get(str(named.get("name")), {})
+        if isinstance(chosen := fresh.get(section), Mapping):
+            later[section] = options.get(str(chosen.get("name")), {})
     added = {section: {**options, **fresh.get(section, {})} for section, options in later.items() if options}
     return {**fresh, **added}
 
