@@ -12,6 +12,7 @@ from mmb._renamed import renamed_arguments
 from mmb.diagnostics import Info, any_bad
 from mmb.distributed import Shard
 from mmb.hypergradients import Hypergradient
+from mmb.modules import as_variable
 from mmb.oracles import Oracles
 from mmb.problem import Problem
 from mmb.schedules import Schedule, value_at
@@ -33,6 +34,7 @@ from mmb.trees import (
 )
 from mmb.variance_reduction import ReducedOracles, VarianceReduction, by_name
 from mmb.variance_reduction.base import Samples
+from mmb.variance_reduction.room import check_room
 
 _TINY = 1e-30  # keeps 0 / 0 out of the dual residual when a schedule has reached zero
 
@@ -129,7 +131,8 @@ class Solver:
         """Make the state before the first step; the tensors passed are copied.
 
         Args:
-            x0: The shared variable: a tensor or a dict of tensors.
+            x0: The shared variable: a tensor, a dict of tensors, or a module, whose trainable parameters are
+                taken.
             dual: Duals of all blocks, leading axis `m`; None for a problem without duals. With a
                 shard: of its blocks alone.
             lower: Lower variables of all blocks, likewise; None without lower level.
@@ -137,7 +140,13 @@ class Solver:
 
         Returns:
             The state, to be passed to `step`, which changes it in place.
+
+        Raises:
+            TypeError: If an argument is of the wrong kind.
+            ValueError: If an argument does not go with the problem.
+            mmb.memory.NoRoomError: If what variance reduction remembers does not fit in memory.
         """
+        x0 = as_variable(x0)
         validation.check_start(self.problem, x0, dual, lower, self.lr_dual, self._num_own)
         x, dual, lower = (tree_map(_copy, tree) for tree in (x0, dual, lower))
         device = tree_leaves(x)[0].device
@@ -320,7 +329,9 @@ class Solver:
         """What is remembered of all blocks together, before the first step."""
         if self.variance_reduction is None:
             return {}
-        return {"reduction": self.variance_reduction.init(self._calls, self._num_own, x, dual, lower)}
+        sizes = (self._calls, self._num_own, x, dual, lower)
+        check_room(self.variance_reduction, *sizes)
+        return {"reduction": self.variance_reduction.init(*sizes)}
 
     @property
     def _calls(self) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from mmb._numbers import check_whole
 from mmb.distributed import Shard
@@ -277,8 +277,7 @@ def _check_tensors(name: str, tree: Tree, device: torch.device | None = None) ->
     leaves = tree_leaves(tree)
     if not leaves or not all(isinstance(leaf, Tensor) and leaf.is_floating_point() for leaf in leaves):
         got = [str(leaf.dtype) if isinstance(leaf, Tensor) else type(leaf).__name__ for leaf in leaves]
-        hint = "; for a module, mmb.parameters_of(module)" if isinstance(tree, nn.Module) else ""
-        raise TypeError(f"{name}: expected a floating-point tensor or a dict of such, got {got}{hint}")
+        raise TypeError(f"{name}: expected a floating-point tensor or a dict of such, got {got}")
     for leaf in leaves:
         if device is not None and leaf.device != device:
             raise ValueError(f"{name}: expected tensors on {device}, where x0 is, got one on {leaf.device}")

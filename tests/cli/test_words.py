@@ -14,9 +14,10 @@ from mmb import _key_meanings
 from mmb._key_meanings import key_of, meant_key
 from mmb.cli.known_keys import FILE, keys_of, table
 from mmb.cli.make_keys import make_table
+from mmb.cli.named_files import check_files
 from mmb.cli.parser import parse
 from mmb.cli.usage import UsageError
-from mmb.cli.words import DEFAULT_METHOD, check_files
+from mmb.cli.words import DEFAULT_METHOD
 
 HOME = Path.home()
 
@@ -159,6 +160,10 @@ def test_it_works(words, expected):
         ("train xgboost t.csv", "is not a file, a data set"),
         ("train --data csv", "data.path"),
         ("train r.yaml r.yaml", "two recipes"),
+        ("train t.csv ce pauc --labels sick", "--methods ce,pauc"),
+        ("train digits --method ce pauc", "--methods ce,pauc"),
+        ("train t.csv two.csv --labels sick", "two tables were given: t.csv and two.csv"),
+        ("train t.csv --path two.csv --labels sick", "two tables were given"),
         ("compare digits --methods ce,pauk", "'pauc'"),
         ("data describ digits", "'describe'"),
         ("data describe digits seeed=1", "'seed'"),

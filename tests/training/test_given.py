@@ -8,10 +8,11 @@ import torch
 from torch import nn
 
 import own_parts
+from mmb.auc import CrossEntropy
 from mmb.data import make_dataset
 from mmb.data.sets import synthetic
 from mmb.models import mlp
-from mmb.training import Observer, RecipeError, Run, RunError, evaluate_run, fit
+from mmb.training import Observer, RecipeError, Run, RunError, TrainingError, evaluate_run, fit
 from mmb.training.runs import checkpoint
 
 SHORT = {"steps": 20, "evaluate_every": 10, "device": "cpu"}
@@ -96,6 +97,17 @@ def test_what_does_not_fit_is_named():
         fit(lambda x: x, DATA)
     with pytest.raises(TypeError, match=r"dataset: .*got tuple.*make_dataset"):
         fit(make_model(), (DATA.inputs, DATA.labels))
+    with pytest.raises(TypeError, match=r"method: .*its class, CrossEntropy"):
+        fit(make_model(), DATA, CrossEntropy(DATA.labels))
+    with pytest.raises(ValueError, match=r"model: all of its parameters are frozen"):
+        fit(make_model().requires_grad_(False), DATA)
+    inputs = torch.zeros(len(DATA), 6)
+    short = make_dataset(lambda rows: inputs[:2], DATA.labels)
+    with pytest.raises(ValueError, match=r"logits of 2 rows for \d+ rows"):
+        fit(make_model(), short, "ce", training=SHORT)
+    inputs[int(make_dataset(inputs, DATA.labels).split["valid"][3]), 2] = torch.nan
+    with pytest.raises(TrainingError, match=r"inputs of row \d+, .*not finite"):
+        fit(make_model(), make_dataset(inputs, DATA.labels), "ce", training=SHORT)
     with pytest.raises(ValueError, match=r"logits of shape \(\d+, 2\).*\[rows, 3\]"):
         fit(nn.Linear(6, 2), DATA, "ce", training=SHORT)
 

@@ -4,6 +4,8 @@ import pytest
 import torch
 
 import mmb
+from mmb import memory
+from mmb.memory import NoRoomError
 
 CENTERS = torch.tensor([[1.0, 2.0, 3.0, 6.0], [0.0, -1.0, 1.0, 4.0]], dtype=torch.float64)  # [block, batch]
 
@@ -141,3 +143,16 @@ def test_memory_per_block_is_what_is_stated(reduction, expected):
     memory = state.shared["reduction"]
     leaves = mmb.trees.tree_leaves((memory["blocks"], memory["batches"]))
     assert sum(leaf.numel() for leaf in leaves if leaf.ndim > 1) == 10 * expected
+
+
+@pytest.mark.parametrize("reduction", [mmb.Storm(), mmb.Saga(4, 5)])
+def test_memory_is_bounded_by_what_is_free(reduction, monkeypatch):
+    solver = mmb.Solver(problem(), mmb.QuadraticSGD(0.1), lr=0.1, lr_lower=0.1, variance_reduction=reduction)
+    start = {"lower": torch.zeros(2).double()}
+    kept = solver.init(torch.zeros(7).double(), **start).shared["reduction"]
+    needed = sum(leaf.nbytes for leaf in mmb.trees.tree_leaves((kept["blocks"], kept["batches"])))
+    monkeypatch.setattr(memory, "free_bytes", lambda device: needed)
+    solver.init(torch.zeros(7).double(), **start)
+    monkeypatch.setattr(memory, "free_bytes", lambda device: needed - 1)
+    with pytest.raises(NoRoomError, match=rf"{type(reduction).__name__} remembers.*all 2.*free"):
+        solver.init(torch.zeros(7).double(), **start)

@@ -87,7 +87,7 @@ class AveragePrecision(PerPositiveObjective):
         p, q = torch.where(met, new, 1.0)
         share = torch.where(met, pairs.weight * pairs.of_task(entries.scale), 0.0) / (p + q)
         value = (share * q).sum()
-        of_both = torch.stack([-q, p]) * (share / (p + q))  # the derivatives by P and Q
+        of_both = torch.stack([-q, p]) / (p + q) * share  # the derivatives by P and Q
         d_score = (losses.slope_of_entries(of_both) * rivals.weight).sum(0)
         d_score = pairs.add_own(d_score, -(of_both * d_own).sum(0))
         return self.held(entries, value, d_score, slope)
@@ -103,7 +103,7 @@ class AveragePrecision(PerPositiveObjective):
         """Pair losses of scores `[rows, k]`, and `P` and `Q` of the batch with their slopes, `[2, e]`."""
         losses = rivals.pairs.losses(score, self.margin, self.surrogate, itself=False, spread=self.spread)
         above, slope = losses.of_positives(rivals.weight)
-        above[0] += rivals.itself
+        above[0].add_(rivals.itself)
         return losses, above, slope
 
     def follow(self, old: Tensor, now: Tensor, rivals: Rivals) -> Tensor:

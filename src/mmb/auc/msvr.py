@@ -11,7 +11,7 @@ from mmb._numbers import check_nonnegative
 from mmb.auc.average_precision import AveragePrecision, Rivals
 from mmb.auc.batches import Batch, TaskBatch
 from mmb.auc.labels import Labels
-from mmb.auc.objective import model_scores
+from mmb.auc.model_scores import model_scores
 from mmb.auc.parts.autograd import with_gradient
 from mmb.auc.parts.bad_values import usable_or
 from mmb.auc.parts.pairs import Pairs, Surrogate
@@ -98,7 +98,7 @@ class MSVRAveragePrecision(AveragePrecision):
         with torch.no_grad():
             before = before.reshape(entries.logits.shape) if tasks is None else before.T
             before = before.to(entries.logits.dtype)
-            # where these are no numbers to compute with, nothing counts as changed
+            # where these cannot be computed with, nothing counts as changed
             self._before = usable_or(before, entries.logits)
             try:
                 value, gradients = self.adjusted_estimate(entries)

@@ -173,7 +173,7 @@ class AdaptiveSolver(Solver):
         state.shared["means"] = {"recent": recent, "smooth": smooth}
 
     def _write(self, state: State, blocks: Tensor, samples: Samples | None, update: Update) -> None:
-        """Write what a step found, but for a leap of `x`: it is cut short, and the scale falls."""
+        """Write what a step found, except for a leap of `x`: it is cut short, and the scale falls."""
         length, usual = float(norm(add_scaled(update.x, -1, state.x))), float(state.shared["length"])
         if usual == 0.0:  # no step was made
             found = self.findings

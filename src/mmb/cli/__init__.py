@@ -7,9 +7,9 @@ import warnings
 from collections.abc import Sequence
 
 from mmb.cli.console import Console
+from mmb.cli.named_files import check_files
 from mmb.cli.parser import function_of, parse
 from mmb.cli.usage import UsageError
-from mmb.cli.words import check_files
 
 __all__ = ["main"]
 

@@ -1,6 +1,5 @@
 """Tables of the user's own, as people name them: what they are, and which of their columns are labels."""
 
-import difflib
 import shlex
 from collections.abc import Mapping
 from itertools import takewhile
@@ -62,19 +61,6 @@ def columns_of(data: str, given: Mapping[str, str]) -> dict[str, str]:
     if data == "images" and "image" not in given and images and "file" not in head.names:
         return {"image": images}
     return {}
-
-
-def no_such_file(key: str, path: Path) -> str:
-    """A message about a file that is not there; it names one beside it with nearly the same name."""
-    message = f"{key}: there is no file {path} (from {Path.cwd()})"
-    if path.is_symlink():
-        return f"{message}: it is a link to {path.readlink()}, where there is none"
-    try:
-        beside = {file.name.lower(): file.name for file in path.parent.iterdir()}
-    except OSError:
-        return message
-    near = difflib.get_close_matches(path.name.lower(), beside, 1, 0.7)
-    return f"{message}; did you mean {path.with_name(beside[near[0]])}?" if near else message
 
 
 def _pattern(chosen: list[str], names: list[str]) -> str:

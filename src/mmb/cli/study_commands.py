@@ -41,7 +41,7 @@ _SHOWN = 10  # trials
 
 
 def run_compare(options: argparse.Namespace, console: Console) -> None:
-    """Train all, then show and write the table and the curves."""
+    """Train all runs, then show and write the table and the curves."""
     methods = list(dict.fromkeys(method.strip() for method in options.methods.split(",") if method.strip()))
     if not methods:
         raise UsageError(f"--methods needs names of methods, with commas; known are {', '.join(METHODS)}")

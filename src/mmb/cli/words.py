@@ -5,7 +5,6 @@ Everything is answered from the table of keys, before anything slow is imported.
 
 import argparse
 import difflib
-import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from mmb._import_paths import import_path_hint, is_import_path
 from mmb._key_meanings import key_of, meant_key, no_such_key
 from mmb._names import OWN_DATA, first_few, nearest
 from mmb.cli.known_keys import Entry, keys_of, table
-from mmb.cli.own_tables import columns_of, data_of, no_such_file
+from mmb.cli.own_tables import columns_of, data_of
 from mmb.cli.table_head import is_table
 from mmb.cli.usage import UsageError
 
@@ -171,6 +170,11 @@ def _place(word: str, options: argparse.Namespace) -> None:
     elif word in known["data"]:
         options.data = word
     elif word in known["method"] and hasattr(options, "method"):
+        if options.method is not None and options.method != word:
+            raise UsageError(
+                f"two methods were given: {options.method} and {word}; to compare several, mmb compare "
+                f"--methods {options.method},{word}"
+            )
         options.method = word
     elif word in known["method"] and hasattr(options, "methods"):
         raise UsageError(f"methods are joined by commas, as in --methods {options.methods},{word}")
@@ -178,6 +182,12 @@ def _place(word: str, options: argparse.Namespace) -> None:
         raise UsageError(f"{word} is the folder of a run: continue it with `mmb resume {word}`")
     elif kind := data_of(word):
         options.data = options.data or kind
+        key = "data.path="
+        if given := [text for text in options.overrides if text.startswith(key)]:
+            raise UsageError(
+                f"two tables were given: {given[-1].removeprefix(key)} and {word}; rows for validation "
+                "and test are in --valid-path and --test-path, and a folder of tables is one table"
+            )
         options.overrides.append(f"data.path={path}")
     elif path.exists():
         raise UsageError(_no_table(word))
@@ -188,7 +198,7 @@ def _place(word: str, options: argparse.Namespace) -> None:
 
 
 def _no_table(word: str) -> str:
-    """A message about a file or folder that is no table by its name."""
+    """A message about a file or folder that is not a table by its name."""
     path = Path(word)
     others = [] if not path.is_dir() else sorted(file.name for file in path.iterdir() if not is_table(file))
     if path.is_dir():
@@ -260,49 +270,3 @@ def _check_value(key: str, value: str, entry: Entry | None) -> None:
         return
     if not _is_number(value) or (kind == "whole number" and not float(value).is_integer()):
         raise UsageError(f"{key}: expected a {kind}, got {value!r}")
-
-
-def check_files(options: argparse.Namespace) -> None:
-    """Refuse recipes and tables that do not exist, and folders without a run; the error names one nearby."""
-    if getattr(options, "recipe", None):
-        options.recipe = str(_shipped(Path(options.recipe)))
-    if hasattr(options, "recipes"):
-        options.recipes = _shipped(options.recipes)
-    if getattr(options, "recipe", None) and not Path(options.recipe).exists():
-        raise UsageError(f"there is no recipe {options.recipe}")
-    for word in getattr(options, "overrides", []):
-        key, _, value = word.partition("=")
-        key = key.removeprefix("data.")
-        if key in ("path", "valid_path", "test_path") and is_table(Path(value)) and not Path(value).exists():
-            raise UsageError(no_such_file(f"data.{key}", Path(value)))
-    new_rows = getattr(options, "input", None)
-    if new_rows is not None and not Path(new_rows).exists():
-        raise UsageError(no_such_file("--input", Path(new_rows)))
-    given = getattr(options, "run", [])
-    for path in given if isinstance(given, list) else [given]:
-        ensemble = isinstance(given, list) and (path / "ensemble.json").exists()
-        if not (path / "recipe.yaml").exists() and not ensemble:
-            raise UsageError(_no_run(path))
-
-
-def _shipped(path: Path) -> Path:
-    """A path, or that of a recipe that was installed with the package, if there is one of that name."""
-    installed = Path(sysconfig.get_path("data"), "share", "mmb", path)
-    return installed if not path.exists() and installed.exists() else path
-
-
-def _no_run(path: Path) -> str:
-    if path.is_file():
-        return f"{path} is a file: expected the folder of a run"
-    inside = _runs_in(path)
-    if inside:
-        return f"there is no run in {path} itself; inside it are {first_few(inside)}"
-    near = _runs_in(Path("runs"))
-    hint = nearest(str(path), near) if near else ": it has no recipe.yaml"
-    return f"there is no run in {path}{hint}"
-
-
-def _runs_in(path: Path) -> list[str]:
-    """The first two hundred runs in a folder, without their phases."""
-    files = (file.parent for file in path.glob("**/recipe.yaml"))
-    return sorted(str(run) for run in files if not {"branches", "pretrain"} & {*run.parts})[:200]

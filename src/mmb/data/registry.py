@@ -47,7 +47,7 @@ def dataset_options(name: str, action: str = "load") -> dict[str, inspect.Parame
 
 
 def reserved_arguments(function: Callable[..., Any] | None) -> set[str]:
-    """Arguments of a data set's function that are no options: where data sets are kept, and progress.
+    """Arguments of a data set's function that are not options: where data sets are kept, and progress.
 
     The first is called `root`, or `store` where `root` is an option.
     """

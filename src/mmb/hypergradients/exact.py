@@ -3,25 +3,16 @@
 import torch
 from torch import Tensor
 
-from mmb.hypergradients.base import Estimate, Hypergradient, Memory, Rates, implicit_gradient
+from mmb.hypergradients.base import BatchSolution
 from mmb.oracles import Oracles
-from mmb.trees import Tree, block_norm, ravel_blocks, unravel_blocks
+from mmb.trees import Tree, ravel_blocks, unravel_blocks
 
 
-class Exact(Hypergradient):
+class Exact(BatchSolution):
     """Solves `grad_yy g_i v_i = grad_y f_i` with the batch's own Hessian, by Cholesky factorization."""
 
-    def estimate(self, at: Oracles, memory: Memory, draw: Tensor | None, rates: Rates) -> Estimate:
-        """Estimate with the exact solution; see [`Hypergradient`][mmb.hypergradients.base.Hypergradient]."""
-        v, indefinite = self._solve(at)
-        grad_x, slope, _ = implicit_gradient(at, v)
-        return Estimate(grad_x, memory, block_norm(slope), indefinite)
-
-    def vector(self, at: Oracles, draw: Tensor | None) -> Tree:
+    def solve(self, at: Oracles, draw: Tensor | None) -> tuple[Tree, Tensor]:
         """The exact solution."""
-        return self._solve(at)[0]
-
-    def _solve(self, at: Oracles) -> tuple[Tree, Tensor]:
         flat, indefinite = solve_positive_definite(at.hessian(), ravel_blocks(at.upper.grad_lower))
         return unravel_blocks(flat, at.lower), indefinite
 

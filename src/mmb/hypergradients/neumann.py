@@ -7,18 +7,12 @@ import torch
 from torch import Tensor
 
 from mmb._numbers import as_number, check_whole
-from mmb.hypergradients.base import (
-    Estimate,
-    Hypergradient,
-    Memory,
-    Rates,
-    implicit_gradient,
-)
+from mmb.hypergradients.base import BatchSolution
 from mmb.oracles import Oracles
-from mmb.trees import Tree, add_scaled, block_norm, tree_leaves, tree_map, where_blocks
+from mmb.trees import Tree, add_scaled, tree_leaves, tree_map, where_blocks
 
 
-class Neumann(Hypergradient):
+class Neumann(BatchSolution):
     r"""A random prefix of the series $A^{-1} = \frac1C \sum_{q \ge 0} (I - A/C)^q$.
 
     $$
@@ -52,18 +46,8 @@ class Neumann(Hypergradient):
         """The number of factors `q` of every block."""
         return torch.randint(self.terms, (blocks,), generator=generator, device=generator.device)
 
-    def estimate(self, at: Oracles, memory: Memory, draw: Tensor | None, rates: Rates) -> Estimate:
-        """Estimate with one draw of the series; see `Hypergradient`."""
-        v, indefinite = self._series(at, draw)
-        grad_x, slope, _ = implicit_gradient(at, v)
-        return Estimate(grad_x, memory, block_norm(slope), indefinite)
-
-    def vector(self, at: Oracles, draw: Tensor | None) -> Tree:
+    def solve(self, at: Oracles, draw: Tensor | None) -> tuple[Tree, Tensor]:
         """One draw of the series."""
-        return self._series(at, draw)[0]
-
-    def _series(self, at: Oracles, draw: Tensor | None) -> tuple[Tree, Tensor]:
-        """The vector, and whether negative curvature was met, per block."""
         assert draw is not None
         power = total = at.upper.grad_lower  # (I - A/C)^0 grad_y f
         indefinite = torch.zeros_like(draw, dtype=torch.bool)

@@ -13,11 +13,12 @@ from mmb.auc import ThresholdReport
 from mmb.metrics import METRICS, MetricName
 from mmb.metrics.titles import shown_metrics
 from mmb.report.answer import answer
-from mmb.report.checks import RunFacts, check_run
+from mmb.report.checks import check_run
 from mmb.report.comparison import AREAS, compare_methods
 from mmb.report.curves import log_curves, short, spaced
 from mmb.report.decisions import reliability
 from mmb.report.page_values import page_curves, rounded
+from mmb.report.run_facts import RunFacts
 from mmb.report.run_groups import methods_of, run_names
 from mmb.report.selected_scores import SelectedScores, run_scores
 from mmb.training import Run, RunError

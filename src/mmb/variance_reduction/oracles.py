@@ -116,13 +116,15 @@ class ReducedOracles(Oracles):
         A vector that an estimator found on the batch is found again, on this batch: the one of then would
         carry the noise of another batch, and nothing would cancel.
         """
-        assert self._before is not None
-        if kind != "products" or self._hypergradient is None:
-            return CALLS[kind](self._before, argument)
-        at = copy.copy(self._before)
-        at._upper = self._as_upper(self._past["blocks"]["upper"]["value"])
-        vector = self._hypergradient.vector(at, self._draw)
-        return CALLS[kind](at, argument if vector is None else vector)
+        before = self._before
+        assert before is not None
+        if kind == "products" and self._hypergradient is not None:
+            at = copy.copy(before)
+            at._upper = self._as_upper(self._past["blocks"]["upper"]["value"])
+            vector = self._hypergradient.vector(at, self._draw)
+            if vector is not None:
+                before, argument = at, vector
+        return CALLS[kind](before, argument)
 
     def finish(self, hypergradient: Tree) -> tuple[Tree, Memory]:
         """The step's `Delta` from hypergradients per block, and all that is to be remembered."""

@@ -20,7 +20,7 @@ class Saga(VarianceReduction):
     $$
 
     "Then" is when batch `j` of block `i` was last seen; the mean is over the batches seen so far, and a batch
-    that was never seen counts as it is. With Algorithm 2 and one block this is SABA, but for its start.
+    that was never seen counts as it is. With Algorithm 2 and one block this is SABA, except for its start.
     Memory per batch of `f` is one `x`, dual and lower variable; with Algorithm 2, per batch of `g` one `x`
     and two lower variables; per block three times `x`, a dual and three lower variables.
 

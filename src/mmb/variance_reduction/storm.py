@@ -22,7 +22,7 @@ class Storm(VarianceReduction):
     per block is four times `x`, twice its dual and, with Algorithm 2, five times its lower variables.
 
     Args:
-        beta: Weight of the newest derivative alone, in (0, 1]: 1 is no reduction.
+        beta: Weight of the newest derivative alone, in (0, 1]: 1 turns the reduction off.
     """
 
     def __init__(self, beta: float = 0.1) -> None:

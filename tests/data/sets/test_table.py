@@ -184,6 +184,24 @@ def test_a_changed_table_is_prepared_again_and_a_damaged_cache_heals(path, tmp_p
     assert len([f for f in folder.parent.iterdir() if f.is_dir()]) == 1
 
 
+def test_a_cache_that_may_only_be_read_serves_another_split(path, tmp_path, monkeypatch, way):
+    first = mmb.data.load("table", path=path, **OPTIONS)
+    if way == "prepared":
+        folder = tmp_path / "root" / "table"
+        before = sorted(folder.iterdir())
+
+        def refuse(path, content):
+            raise PermissionError(13, "Permission denied", str(path))
+
+        monkeypatch.setattr("mmb.data.inputs.table_cache.write_whole", refuse)
+    seventh = mmb.data.load("table", path=path, labels="sick,rich", drop="id,part", seed=7)
+    assert torch.equal(seventh.labels, first.labels)
+    if way == "prepared":
+        again = mmb.data.load("table", path=path, **{**OPTIONS, "features": "age,city"})
+        assert again.encoder == first.encoder
+        assert [file for file in before if not file.exists()] == []
+
+
 def test_a_column_of_numbers_may_turn_out_to_have_names(tmp_path, monkeypatch):
     polars = pytest.importorskip("polars")
     assert polars

@@ -245,3 +245,47 @@ def test_a_step_keeps_what_it_compiles(monkeypatch, tmp_path):
     assert places[0] == str(folder / "torch")
     assert set(places) == {places[0]}
     assert PLACES[0] not in os.environ
+
+
+FIRST_STEP = """
+import sys, time, torch
+sys.path.insert(0, sys.argv[1])
+from torch._dynamo.utils import counters
+from mmb.training.loop.randomness import own_randomness
+from mmb.training.loop.setup import make_setup
+from mmb.training.loop.step import CapturedStep
+from tiny_runs import tiny_recipe
+
+kind = "tasks" if sys.argv[2] == "auc-ct" else "rows"
+training = {"capture": True, "device": "cuda"}
+with own_randomness(0, torch.device("cuda")):
+    setup = make_setup(
+        tiny_recipe(sys.argv[2], model={"dropout": 0.0}, sampler={"kind": kind}, training=training)
+    )
+    step, batches, start = CapturedStep(setup), iter(setup.feed), time.perf_counter()
+    losses = [float(step(next(batches))["loss"])]
+    seconds = time.perf_counter() - start
+    losses += [float(step(next(batches))["loss"]) for _ in range(8)]
+missed, hit = (counters["inductor"][f"fxgraph_cache_{what}"] for what in ("miss", "hit"))
+print(step.captured.recorded, missed, hit, round(seconds, 2), *losses)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("method", ["ce", "auc-ct"])
+def test_on_a_gpu_a_second_process_compiles_nothing(method, tmp_path):
+    tests = str(Path(__file__).parents[2])
+    words = [sys.executable, "-c", FIRST_STEP, tests, method]
+    environment = {**os.environ, "MMB_DATA": str(tmp_path)}
+    lines = [
+        subprocess.run(words, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout.split()
+        for _ in range(2)
+    ]
+    print(lines)  # seconds, too
+    cold, warm = lines
+    assert cold[0] == warm[0] == "True"
+    assert (int(cold[1]) > 0, int(warm[1]), int(warm[2]) > 0) == (True, 0, True)
+    assert list((tmp_path / "compiled").glob("*/triton/**/*.cubin"))
+    losses = [torch.tensor([float(value) for value in line[4:]]) for line in lines]
+    torch.testing.assert_close(*losses, rtol=1e-4, atol=1e-5)

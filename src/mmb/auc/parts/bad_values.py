@@ -73,7 +73,7 @@ def screen(
 
 
 def usable_or(scores: Tensor, others: Tensor) -> Tensor:
-    """Scores, and the others where these are no numbers to compute with."""
+    """Scores, and the others where these cannot be computed with."""
     largest = score_limit(scores.dtype)
     if scores.device.type == "cpu" and _within(scores, -largest, largest):
         return scores

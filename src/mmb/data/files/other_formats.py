@@ -25,7 +25,7 @@ _COMPRESSED = {
 
 
 def refuse_other_formats(path: Path, start: bytes, expanded: bool) -> None:
-    """Refuse a file that is no text in UTF-8.
+    """Refuse a file that is not text in UTF-8.
 
     Args:
         path: The file, for the message.

@@ -15,7 +15,8 @@ from mmb._names import shown
 from mmb._threads import one_thread
 from mmb.data.errors import TableError
 from mmb.data.files.table import Table, numbers
-from mmb.data.inputs.columns import Amount, Category, ColumnEncoder, Date, Hashed, Number, WrittenNumber
+from mmb.data.inputs.column_kinds import Amount, Category, Date, Hashed, Number, WrittenNumber
+from mmb.data.inputs.columns import ColumnEncoder
 from mmb.data.inputs.quartiles import REACH, Spread, quartile_deviation
 
 _ROUNDING = 1e-9  # share of a number that may be rounding

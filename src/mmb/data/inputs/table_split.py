@@ -12,7 +12,7 @@ from torch import Tensor
 from mmb.data.dataset import SPLITS
 from mmb.data.errors import TableError
 from mmb.data.files.table import GAP, Table
-from mmb.data.inputs.columns import Date
+from mmb.data.inputs.column_kinds import Date
 from mmb.data.splits import check_fractions, grouped_split, split_rows, united
 
 

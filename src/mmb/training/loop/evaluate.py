@@ -12,6 +12,7 @@ from mmb.models.batch_norm import recalibrate_batch_norm
 from mmb.training.loop.randomness import derive_seed
 from mmb.training.loop.setup import Setup
 from mmb.training.runs.scoring import mean_metrics, predict_logits, task_metrics
+from mmb.trees import tensors
 
 _RECALIBRATION_ROWS = 8192  # the error of a mean over them is about 1% of the spread
 
@@ -50,7 +51,15 @@ def part_logits(setup: Setup, part: str) -> tuple[Tensor, Tensor]:
         TrainingError: If a score is not finite.
     """
     logits, labels = measured_logits(setup, setup.dataset.split[part])
-    if not bool(logits.isfinite().all()):
+    bad = ~logits.isfinite().all(1)
+    if bool(bad.any()):
+        row = setup.dataset.split[part][bad.nonzero()[0].cpu()]
+        inputs = [leaf for leaf in tensors(setup.dataset.batch(row)) if leaf.is_floating_point()]
+        if not all(bool(leaf.isfinite().all()) for leaf in inputs):
+            raise TrainingError(
+                f"the inputs of row {int(row)}, counted from 0, have a number that is not finite: replace "
+                "such numbers (NaN, infinite) before training"
+            )
         raise diverged("the network's scores are not finite", setup)
     return logits, labels
 

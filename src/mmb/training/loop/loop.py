@@ -28,6 +28,7 @@ from mmb.training.processes.group import Ranks, joined
 from mmb.training.processes.workers import Workers
 from mmb.training.runs import checkpoint
 from mmb.training.runs.log import NoLog, RunLog
+from mmb.training.runs.own_versions import KEY, own_versions
 from mmb.training.runs.prediction_tables import task_columns
 from mmb.training.runs.run import Run, RunError
 
@@ -130,7 +131,8 @@ def _take_steps(
     pace = Pace(evaluate_every, wait, warm_up=WARM_UP + 1 if setup.captured else 1)
     if progress.best_step is None:  # nothing was evaluated yet
         size = {"steps": setup.steps, "steps_per_epoch": setup.steps_per_epoch}
-        log.write("start", 0, {**size, "block_bytes": setup.objective.memory_bytes()})
+        facts = {KEY: own} if (own := own_versions(setup.recipe)) else {}
+        log.write("start", 0, {**size, "block_bytes": setup.objective.memory_bytes()}, facts)
         with pace.evaluation():
             evaluate(run, setup, progress, log, observer, in_average)
         save(run, setup, progress, log)

@@ -9,7 +9,7 @@ from mmb.training.loop.randomness import own_randomness
 from mmb.training.loop.setup import Setup, find_device, make_setup
 from mmb.training.runs import checkpoint
 from mmb.training.runs.fingerprints import changed
-from mmb.training.runs.run import Run
+from mmb.training.runs.run import Run, RunError
 from mmb.training.runs.scoring import mean_metrics, plain, plain_means, task_metrics
 
 
@@ -37,7 +37,11 @@ def put_weights(setup: Setup, saved: dict[str, Any], run: Path) -> None:
     if problem := changed(saved.get("data", {}), setup.data_facts):
         warnings.warn(f"{run}: {problem}", stacklevel=3)
     state = saved["job"]
-    setup.model.load_state_dict(state["model"])
+    try:
+        setup.model.load_state_dict(state["model"])
+    except RuntimeError as error:
+        name = setup.recipe.model["name"]
+        raise RunError(f"{run}: the network {name} does not fit the weights of the run: {error}") from error
     setup.objective.load_state_dict(setup.division.own_blocks(state["objective"]))
 
 

@@ -9,7 +9,7 @@ import torch
 from mmb._names import first_few
 from mmb.data import TableError
 from mmb.data.files.table import TextTable
-from mmb.data.inputs.label_columns import LabelReader
+from mmb.data.inputs.label_reader import LabelReader
 from mmb.label_values import MISSING
 from mmb.training.runs.averaged_runs import AveragedRuns
 from mmb.training.runs.run import Run

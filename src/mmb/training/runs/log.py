@@ -4,6 +4,7 @@ import math
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self
 
 import torch
@@ -44,11 +45,17 @@ class RunLog:
         if self._events is not None:
             self._events.close()
 
-    def write(self, kind: str, step: int, numbers: Mapping[str, float | None]) -> None:
-        """Write one line: its kind ("train", "valid"), the step, and the numbers, None if not defined."""
+    def write(
+        self,
+        kind: str,
+        step: int,
+        numbers: Mapping[str, float | None],
+        facts: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
+        """Write one line: its kind ("train", "valid"), step, numbers (None if not defined), other facts."""
         record: dict[str, Any] = {"kind": kind, "step": step}
         record |= {k: v if v is not None and math.isfinite(v) else None for k, v in numbers.items()}
-        self._append(record)
+        self._append({**record, **facts})
         self._step = step
         if self._events is not None:
             for name, value in numbers.items():
@@ -76,7 +83,13 @@ class NoLog(RunLog):
     def __exit__(self, *_: object) -> None:
         """Close nothing."""
 
-    def write(self, kind: str, step: int, numbers: Mapping[str, float | None]) -> None:
+    def write(
+        self,
+        kind: str,
+        step: int,
+        numbers: Mapping[str, float | None],
+        facts: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
         """Write nothing."""
 
     def sync(self) -> int:

@@ -10,8 +10,8 @@ import torch
 
 import mmb
 from mmb._cores import available_cores
-from mmb._import_paths import is_import_path, version_at
 from mmb.training.recipes.recipe import Recipe
+from mmb.training.runs.own_versions import own_versions
 
 
 def provenance_of(device: torch.device, recipe: Recipe) -> dict[str, Any]:
@@ -20,8 +20,6 @@ def provenance_of(device: torch.device, recipe: Recipe) -> dict[str, Any]:
     Versions include those of the user's own parts, by import path: of the package, or the checksum of a
     module whose package states none.
     """
-    parts = [part["method"] for part in recipe.objective.get("parts", {}).values()]
-    named = (recipe.method, *parts, recipe.data["name"], recipe.model["name"], recipe.sampler.kind)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{available_cores()} CPU cores"
     return {
         "device": str(device),
@@ -31,7 +29,7 @@ def provenance_of(device: torch.device, recipe: Recipe) -> dict[str, Any]:
             "commit": commit(),
             "torch": torch.__version__,
             "python": platform.python_version(),
-            **{path: version_at(path) for path in named if is_import_path(path)},
+            **own_versions(recipe),
         },
     }
 

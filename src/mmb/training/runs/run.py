@@ -23,6 +23,7 @@ from mmb.training.recipes.reading import read_recipe
 from mmb.training.recipes.recipe import Recipe, RecipeError
 from mmb.training.recipes.renamed import translate
 from mmb.training.recipes.resolution import resolve, to_plain
+from mmb.training.runs.own_versions import as_trained, warn_of_other_versions
 
 _RECIPE, _LOCK = "recipe.yaml", ".lock"
 _RESULT = (  # keys of result.json
@@ -84,14 +85,16 @@ class Run:
         """Open the folder of an existing run; RunError if it has no run or an unusable recipe."""
         path = Path(path)
         try:
-            return cls(path, resolve(translate(read_run_recipe(path))))
+            run = cls(path, resolve(translate(read_run_recipe(path))))
         except (FileNotFoundError, NotADirectoryError) as error:
             raise RunError(f"there is no run in {path}: it has no {_RECIPE}") from error
         except RecipeError as error:
             raise RunError(
-                f"the recipe of the run in {path} cannot be used: {error}; correct {path / _RECIPE}, or "
-                "restore it"
+                f"the recipe of the run in {path} cannot be used: {error}{as_trained(path)}; correct "
+                f"{path / _RECIPE}, or restore it"
             ) from error
+        warn_of_other_versions(path, run.recipe)
+        return run
 
     def discard_unstarted(self) -> None:
         """Remove the folder of a run that failed before its first checkpoint, or that of a phase of it.

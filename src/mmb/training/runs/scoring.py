@@ -44,8 +44,13 @@ def predict_logits(
     own = rows[ranks.rows(len(rows))]
     parts = [torch.empty(0, dataset.labels.shape[1], device=dataset.device)]
     with evaluating(model), autocast(dataset.device, precision):
-        for _, inputs in dataset.stream(torch.split(own, batch_size) if len(own) else ()):
-            parts.append(_of_tasks(logits_of(model(inputs)).float(), dataset.labels.shape[1]))
+        for asked, inputs in dataset.stream(torch.split(own, batch_size) if len(own) else ()):
+            found = _of_tasks(logits_of(model(inputs)).float(), dataset.labels.shape[1])
+            if len(found) != len(asked):
+                raise ValueError(
+                    f"the model returned logits of {len(found)} rows for {len(asked)} rows of the data"
+                )
+            parts.append(found)
     return ranks.gather_rows(torch.cat(parts), len(rows))
 
 
