@@ -1,4 +1,5 @@
 import json
+from functools import partial
 
 import pytest
 import torch
@@ -37,6 +38,27 @@ def test_a_cell_far_out_leaves_the_others_apart(tmp_path):
     usual = data.inputs[:40, 0]
     assert float(usual.max() - usual.min()) > 1
     assert usual.max() < float(data.inputs[40, 0]) <= 4
+    encoder = encoder_from_json(json.loads(json.dumps(data.encoder.to_json())))
+    assert torch.equal(read_new(encoder, path)[0], data.inputs)
+
+
+def test_long_tails_leave_the_middle_apart(tmp_path):
+    """Amounts that are normal on a logarithmic scale; of a column without tails, nothing changes."""
+    path = tmp_path / "table.csv"
+    z = torch.randn(999, generator=torch.Generator().manual_seed(0), dtype=torch.float64).sort().values
+    rows = [f"{float(v.mul(1.5).exp())!r},{k},{k % 2}" for k, v in enumerate(z)]
+    path.write_text("\n".join(["amount,even,y", *rows]) + "\n")
+    load = partial(mmb.data.load, "csv", path=path, labels="y", fractions=(1, 0, 0))
+    data, plain = load(), load(spread="deviation")
+    amount, before = data.inputs[:, 0], plain.inputs[:, 0]
+    quarter, half, three = (amount[k] for k in (249, 499, 749))
+    assert float(half) == pytest.approx(0, abs=1e-6)
+    assert float(three - quarter) == pytest.approx(1.349, abs=0.1)
+    assert float(before[749] - before[249]) < 0.6  # where tails have widened the deviation
+    assert bool((amount.diff() > 0).all())
+    assert float(amount.max()) < 4
+    assert float(before.std(correction=0)) == pytest.approx(1)
+    assert torch.equal(data.inputs[:, 1], plain.inputs[:, 1])
     encoder = encoder_from_json(json.loads(json.dumps(data.encoder.to_json())))
     assert torch.equal(read_new(encoder, path)[0], data.inputs)
 

@@ -18,6 +18,7 @@ from mmb.data.files.table import GAP, Names, Table
 from mmb.data.files.table_formats import table_files
 from mmb.data.inputs.columns import ColumnEncoder
 from mmb.data.inputs.fit_columns import fit_columns
+from mmb.data.inputs.quartiles import Spread
 from mmb.data.inputs.table_cache import PreparedTable, encoded
 from mmb.distributed import gather_rows
 
@@ -98,10 +99,10 @@ class DividedTable(Table):
         return DividedTable(self.path, own, starts.diff().tolist(), (), taken=(self, rows))
 
     def encode_rows(
-        self, names: Sequence[str], rows: Tensor, leave_out: bool
+        self, names: Sequence[str], rows: Tensor, leave_out: bool, spread: Spread
     ) -> tuple[DividedRows, ColumnEncoder]:
         """Columns as model inputs, and their encoder, fitted to training rows of all processes."""
-        encoder = fit_columns(self, names, rows, threads=1, leave_out=leave_out)
+        encoder = fit_columns(self, names, rows, threads=1, leave_out=leave_out, spread=spread)
         width = len(encoder.feature_names)
         return DividedRows(encoded(self.own, encoder), width, self.sizes, file_versions(self.path)), encoder
 

@@ -17,8 +17,9 @@ from mmb.data.errors import TableError
 from mmb.data.files.table import Table, numbers
 from mmb.data.inputs.column_kinds import Amount, Category, Date, Hashed, Number, WrittenNumber
 from mmb.data.inputs.columns import ColumnEncoder
-from mmb.data.inputs.quartiles import REACH, quartile_deviation
+from mmb.data.inputs.quartiles import REACH, Spread, quartile_deviation
 
+_ROUNDING = 1e-9  # share of a number that may be rounding
 _FAR = 1e4  # times the width of the middle half: cells this far out would flatten all others
 _CODES = 20  # with more different cells, most of them numbers, a column is not taken for codes
 _DATES = 50  # with more different names, all of them dates, a column is taken for dates
@@ -55,15 +56,18 @@ def fit_columns(
     rows: Tensor,
     threads: int = _THREADS,
     leave_out: bool = False,
+    spread: Spread = "deviation",
 ) -> ColumnEncoder:
     """Learn how to encode columns from the training rows alone.
 
-    A column whose filled cells are all numbers is standardized with its mean and standard deviation (by its
-    quartiles, and leveling off, where a cell is so far out that nothing would be left of the others), and
-    its median fills gaps. So is a column of many dates, or of many numbers that all have the same sign or
-    unit. Any other column is one-hot over the names it holds;
-    very many names are hashed. A cell that could not be encoded is an error, and so is a column that says
-    nothing: blank, or with another name in most rows. With `leave_out`, the encoder leaves such columns out.
+    A column whose filled cells are all numbers is standardized with its mean and standard deviation, and its
+    median fills gaps. It is standardized by its quartiles, and levels off, where a cell is so far out that
+    nothing would be left of the others; with a `spread` of `"quartiles"`, wherever tails make the standard
+    deviation wider than that of a normal distribution with these quartiles. A column of many dates, or of
+    many numbers that all have the same sign or unit, is treated alike. Any other column is one-hot over the
+    names it holds; very many names are hashed. A cell that could not be encoded is an error, and so is a
+    column that says nothing: blank, or with another name in most rows. With `leave_out`, the encoder leaves
+    such columns out.
     Of more than a million training rows, a million are looked at, evenly spaced. Threads fit columns of many
     rows side by side.
     """
@@ -73,7 +77,7 @@ def fit_columns(
 
     def fit(name: str) -> Number | Category | Hashed | UselessColumn:
         try:
-            return _fit(table, name, rows)
+            return _fit(table, name, rows, spread)
         except UselessColumn as error:
             if not leave_out:
                 raise
@@ -98,7 +102,7 @@ def fit_columns(
     return ColumnEncoder(columns, {name: error.reason for name, error in useless})
 
 
-def _fit(table: Table, name: str, rows: Tensor) -> Number | Category | Hashed:
+def _fit(table: Table, name: str, rows: Tensor, spread: Spread) -> Number | Category | Hashed:
     whole = table.numbers(name)
     values = whole[rows]
     there = ~values.isnan()
@@ -107,8 +111,8 @@ def _fit(table: Table, name: str, rows: Tensor) -> Number | Category | Hashed:
     if not bool(there.all()):
         values, rows = values[there], rows[there]
     if bool(values.isinf().any()):
-        return _fit_names(table, name, rows)
-    column = _fit_numbers(table, Number(name), values, rows)
+        return _fit_names(table, name, rows, spread)
+    column = _fit_numbers(table, Number(name), values, rows, spread)
     _refuse_unreadable(table, column, whole)
     return column
 
@@ -122,12 +126,12 @@ def _refuse_unreadable(table: Table, column: Number, values: Tensor) -> None:
         table.refuse_rows(bad, f"a cell that is not a number or too large, in column {column.name!r}")
 
 
-def _fit_numbers(table: Table, kind: Number, values: Tensor, rows: Tensor) -> Number:
+def _fit_numbers(table: Table, kind: Number, values: Tensor, rows: Tensor, spread: Spread) -> Number:
     """Standardize numbers, none of which is a gap."""
     name = kind.name
     # A scale of 1 keeps a constant column at zero.
-    mean, spread = float(values.mean()), float(values.std(correction=0))
-    if not math.isfinite(spread):
+    mean, deviation = float(values.mean()), float(values.std(correction=0))
+    if not math.isfinite(deviation):
         raise TableError(
             table.path,
             f"column {name!r} has numbers as large as {float(values.abs().max()):g}",
@@ -135,6 +139,8 @@ def _fit_numbers(table: Table, kind: Number, values: Tensor, rows: Tensor) -> Nu
         )
     n = len(values)
     low, middle, high = order_statistics(values, [n // 4, (n - 1) // 2, 3 * n // 4])
+    narrow = quartile_deviation(low, high)
+    by_quartiles = replace(kind, fill=middle, mean=middle, scale=narrow, reach=REACH)
     if (
         max(float(end) - middle for end in (values.max(), 2 * middle - values.min()))
         > _FAR * (high - low)
@@ -148,8 +154,10 @@ def _fit_numbers(table: Table, kind: Number, values: Tensor, rows: Tensor) -> Nu
             "blank them if they stand for a gap",
             stacklevel=2,
         )
-        return replace(kind, fill=middle, mean=middle, scale=quartile_deviation(low, high), reach=REACH)
-    return replace(kind, fill=middle, mean=mean, scale=spread or 1.0)
+        return by_quartiles
+    if spread == "quartiles" and _ROUNDING * max(abs(low), abs(high)) < narrow < deviation:
+        return by_quartiles
+    return replace(kind, fill=middle, mean=mean, scale=deviation or 1.0)
 
 
 def order_statistics(values: Tensor, places: list[int]) -> list[float]:
@@ -164,7 +172,7 @@ def _has_comma(name: str) -> bool:
     return _DECIMAL_COMMA.fullmatch(name) is not None
 
 
-def _fit_names(table: Table, name: str, rows: Tensor) -> Category | Hashed | Number:
+def _fit_names(table: Table, name: str, rows: Tensor, spread: Spread) -> Category | Hashed | Number:
     """Encode a column in which some training cells are not numbers; `rows` are those that are not blank."""
     cells = table.names(name)
     codes = cells.codes[rows]
@@ -175,7 +183,7 @@ def _fit_names(table: Table, name: str, rows: Tensor) -> Category | Hashed | Num
     for kind in kinds:
         if bool(kind.lookup(found)[:-1].isfinite().all()):
             values = kind.values(table)
-            column = _fit_numbers(table, kind, values[rows], rows)
+            column = _fit_numbers(table, kind, values[rows], rows, spread)
             _refuse_unreadable(table, column, values)
             return column
     as_number = numbers([*cells.names, ""], table.commas)[codes]

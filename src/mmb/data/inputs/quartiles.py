@@ -1,10 +1,12 @@
 """Standardizing by quartiles, and leveling off far out: what keeps heavy tails from outweighing all else."""
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
+Spread = Literal["deviation", "quartiles"]
+"""What numbers are divided by: their standard deviation or, where tails widen it, that of their quartiles."""
 REACH = 4.0
 """Deviations at which squashed values level off."""
 _NORMAL_WIDTH = 1.349  # of the middle half of a normal distribution, in deviations

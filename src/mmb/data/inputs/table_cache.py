@@ -28,6 +28,7 @@ from mmb.data.files.table_formats import read_batches
 from mmb.data.inputs.columns import ColumnEncoder
 from mmb.data.inputs.fit_columns import fit_columns
 from mmb.data.inputs.label_reader import LabelReader
+from mmb.data.inputs.quartiles import Spread
 
 _COLUMNS = 8  # copied out of the rows at a time
 _PIECE = 4096  # rows that are copied at a time
@@ -252,27 +253,28 @@ def _codes(table: Table, places: dict[str, dict[str, int]]) -> Tensor:
 
 
 def fitted_columns(
-    folder: Path, table: PreparedTable, names: Sequence[str], rows: Tensor, leave_out: bool
+    folder: Path, table: PreparedTable, names: Sequence[str], rows: Tensor, leave_out: bool, spread: Spread
 ) -> ColumnEncoder:
     """The encoder of columns for these training rows; it is kept beside the cache."""
-    digest = hashlib.sha256(json.dumps([*names, *[None] * leave_out]).encode())
+    what = [*names, *[None] * leave_out, *([{"spread": spread}] if spread != "deviation" else [])]
+    digest = hashlib.sha256(json.dumps(what).encode())
     digest.update(rows.contiguous().numpy().data)
     key = digest.hexdigest()[:12]
     kept = folder.with_name(f"{folder.name}-{key}.json")
     try:
         return ColumnEncoder.from_json(without_checksum(json.loads(kept.read_text(encoding="utf-8"))))
     except (OSError, ValueError, KeyError, TypeError):
-        encoder = fit_columns(table, names, rows, leave_out=leave_out)
+        encoder = fit_columns(table, names, rows, leave_out=leave_out, spread=spread)
         with suppress(OSError):  # a cache that others may read only: fitted again next time
             write_whole(kept, json.dumps(with_checksum(encoder.to_json())))
         return encoder
 
 
 def encode_rows(
-    folder: Path, table: PreparedTable, names: Sequence[str], rows: Tensor, leave_out: bool
+    folder: Path, table: PreparedTable, names: Sequence[str], rows: Tensor, leave_out: bool, spread: Spread
 ) -> tuple[Tensor | TableRows, ColumnEncoder]:
     """Columns as model inputs, and their encoder, fitted to training rows; see `fit_columns`."""
-    encoder = fitted_columns(folder, table, names, rows, leave_out)
+    encoder = fitted_columns(folder, table, names, rows, leave_out, spread)
     return encoded(table, encoder), encoder
 
 

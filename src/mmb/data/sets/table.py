@@ -34,6 +34,7 @@ from mmb.data.inputs.columns import ColumnEncoder
 from mmb.data.inputs.divided_rows import DividedTable, own_files
 from mmb.data.inputs.fit_columns import fit_columns
 from mmb.data.inputs.label_reader import check_positive, read_labels
+from mmb.data.inputs.quartiles import Spread
 from mmb.data.inputs.table_cache import PreparedTable, encode_rows, prepare_table, remove_old
 from mmb.data.inputs.table_split import TableSplit, own_parts
 
@@ -42,7 +43,7 @@ Roles = tuple[list[str], list[str], list[str]]
 """Columns of labels, of features, and those that say how rows are split."""
 Positive = str | Sequence[str] | None
 """Cells that mean positive, if labels are not 1 and 0."""
-Encode = Callable[[Sequence[str], Tensor, bool], tuple[Inputs, ColumnEncoder]]
+Encode = Callable[[Sequence[str], Tensor, bool, Spread], tuple[Inputs, ColumnEncoder]]
 Opened = tuple[Table, Tensor, Sequence[int], Encode]
 """A table, its labels, rows of each of its paths, and how columns are encoded, given training rows."""
 
@@ -110,6 +111,7 @@ def load(
     valid_path: str | Path | None = None,
     test_path: str | Path | None = None,
     divide: bool = False,
+    spread: Spread = "quartiles",
     fractions: Sequence[float] = (0.8, 0.1, 0.1),
     seed: int = 0,
 ) -> Dataset:
@@ -134,6 +136,9 @@ def load(
         test_path: A file of its own for the test rows.
         divide: Divide the files of a folder among the processes that `torchrun` started: each opens only its
             own, and rows travel when they are drawn.
+        spread: What numbers are divided by: the standard deviation, or `"quartiles"`: where long tails widen
+            it, the deviation of a normal distribution with the same quartiles. Far out, numbers then level
+            off at 4 deviations.
         fractions: Of train, valid and test. Parts with a file of their own count as nothing.
         seed: Seed of the random split.
     """
@@ -154,7 +159,7 @@ def load(
         table, matrix, sizes, encode = _open_prepared(root, paths, roles, as_text, positive)
     check_positive(table, tasks, matrix, positive)
     parts = how.divide(table, matrix, sizes)
-    inputs, encoder = encode(columns, parts["train"], features is None)
+    inputs, encoder = encode(columns, parts["train"], features is None, spread)
     return Dataset(
         name="table",
         inputs=inputs,
@@ -178,8 +183,10 @@ def _open_small(paths: Sequence[Path], roles: Roles, positive: Positive) -> Open
     tasks, columns, others = roles
     table = joined(texts, [*tasks, *columns, *others])
 
-    def encode(names: Sequence[str], rows: Tensor, leave_out: bool) -> tuple[Inputs, ColumnEncoder]:
-        encoder = fit_columns(table, names, rows, leave_out=leave_out)
+    def encode(
+        names: Sequence[str], rows: Tensor, leave_out: bool, spread: Spread
+    ) -> tuple[Inputs, ColumnEncoder]:
+        encoder = fit_columns(table, names, rows, leave_out=leave_out, spread=spread)
         return encoder.encode(table)[0], encoder
 
     return table, read_labels(table, tasks, positive), [len(text) for text in texts], encode
