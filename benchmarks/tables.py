@@ -151,17 +151,18 @@ def train_divided(folder: Path) -> dict:
     """Load a folder of Parquet files and train on it, together with the other processes."""
     import torch.distributed as dist
 
+    from mmb.data.inputs.divided_rows import own_files
     from mmb.training import Run, train
 
     os.environ["MMB_DATA"] = str(folder / "root")
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     start = time.perf_counter()
-    own = [*load_divided(folder).inputs.own.table.files]
+    rows = len(load_divided(folder).inputs.own)
     loaded = time.perf_counter() - start
     found = {}
     taken = lap(lambda: found.update(train(Run.open(folder / f"run-{dist.get_world_size()}"))))
-    result = {"load": loaded, "lap": taken, "files": len(own), "rows": sum(rows for _, rows in own)}
+    result = {"load": loaded, "lap": taken, "files": len(own_files(folder / "parts")), "rows": rows}
     result |= {"auc": found["test"]["auc"], "peak": peak_megabytes()}
     (folder / f"rank-{dist.get_rank()}.json").write_text(json.dumps(result))
     dist.destroy_process_group()

@@ -91,7 +91,9 @@ def read_plainly(path: Path, kind: str) -> list:
     expand = {"gz": gzip.decompress, "zst": _expand}.get(kind, bytes)
     text = expand(path.read_bytes()).decode("utf-8-sig")
     head = next((line for line in io.StringIO(text, newline="") if line.strip("\r\n")), "")
-    separator = "\t" if kind == "tsv" else "," if "," in head else max(";\t|", key=head.count)
+    separator = (
+        "\t" if kind == "tsv" and "\t" in head else "," if "," in head else max(";\t|", key=head.count)
+    )
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     header, *rows = [row for row in reader if row]
     return [separator, [name.strip() for name in header], *rows]
@@ -227,7 +229,8 @@ class Mutations:
             writer.writerows([header, *(rows[k] for k in fitting)])
         again, usable = read_new(self.encoder, self.folder / "again.csv")
         assert [not problems[k] for k in fitting] == usable.tolist(), f"{path.name}: other rows can be used"
-        assert torch.equal(inputs[fitting][usable], again[usable]), f"{path.name}: other inputs"
+        fitting_inputs = inputs[torch.tensor(fitting, dtype=torch.int64)]
+        assert torch.equal(fitting_inputs[usable], again[usable]), f"{path.name}: other inputs"
         return "rows scored"
 
     def _recipe(self, draw: random.Random) -> str:
