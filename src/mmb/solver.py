@@ -256,9 +256,14 @@ class Solver:
         rates: StepSizes,
     ) -> Update:
         """`_update` of some blocks of the state, of which nothing changes."""
-        dual, lower, memory = (gather(part, blocks) for part in (state.dual, state.lower, state.memory))
-        own, count, past = (dual, lower, memory, *batches), len(blocks), self._past(state, blocks, samples)
+        own, count = (*self._start(state, blocks, batches), *batches), len(blocks)
+        past = self._past(state, blocks, samples)
         return self._compute(state.x, state.z, *own, weights, draw, rates, count, past)
+
+    def _start(self, state: State, blocks: Tensor, batches: tuple[Any, Any]) -> tuple[Tree, Tree, Tree]:
+        """Duals, lower variables and memory of some blocks, as a step takes them."""
+        dual, lower, memory = (gather(part, blocks) for part in (state.dual, state.lower, state.memory))
+        return dual, lower, memory
 
     def _update(
         self,
@@ -289,11 +294,9 @@ class Solver:
                 measures["hypergradient_residual"] = estimate.residual
                 measures["indefinite"] = estimate.indefinite
                 measures["lower_residual"] = block_norm(at.lower_gradient)
-                lower = add_scaled(lower, -rates.lower, at.lower_gradient)  # y_i^{t+1}
+                lower = add_scaled(lower, -rates.lower, self._lower_direction(at, rates.lower))  # y_i^{t+1}
             if dual is not None:
-                moved = project_dual(
-                    self.problem, add_scaled(dual, rates.dual, at.upper.grad_dual)
-                )  # alpha_i^{t+1}
+                moved = self._moved_dual(at, rates.dual)  # alpha_i^{t+1}
                 measures["dual_residual"] = block_norm(add_scaled(moved, -1, dual)) / (rates.dual + _TINY)
                 dual = moved
         if self.check_every and count:
@@ -313,6 +316,14 @@ class Solver:
                 measures["x_overflow"] = ~all_finite(x)
         measures["z_norm"] = norm(delta if z is None else z)
         return Update(dual, lower, memory, delta, z, x, measures, reduction)
+
+    def _moved_dual(self, at: Oracles, rate: Rate) -> Tree:
+        """The duals after a step."""
+        return project_dual(self.problem, add_scaled(at.dual, rate, at.upper.grad_dual))
+
+    def _lower_direction(self, at: Oracles, rate: Rate) -> Tree:
+        """What the lower variables move against."""
+        return at.lower_gradient
 
     def _oracles(
         self,
