@@ -6,7 +6,7 @@ EXTRAS_TEST := training,table,molecules,dicom,vision,chemprop,text,estimators,li
 ONNXRUNTIME_WEB := 1.30.0
 LIBAUC := 2.0.1
 
-.PHONY: demo test check coverage lint types unit docs clean
+.PHONY: demo test check gpu coverage lint types unit docs clean
 
 demo: $(VENV)/.demo  ## Train the paper's methods on handwritten digits and compare them.
 	$(BIN)/mmb compare --data digits --methods ce,auc,auc-ct,pauc --seeds 3 --output runs/demo
@@ -30,6 +30,9 @@ unit: $(VENV)/.test $(VENV)/.web  # one thread a worker: the tests are small, an
 
 coverage: $(VENV)/.test $(VENV)/.web  ## Lines and branches of src that the tests run, in htmlcov/.
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal --cov=mmb --cov-branch --cov-report=html --cov-report=term:skip-covered
+
+gpu: $(VENV)/.test  ## On a machine with a GPU: the tests that need it, and speeds, in ten minutes; logs in runs/gpu.
+	$(BIN)/python benchmarks/on_gpu.py --output runs/gpu
 
 docs: $(VENV)/.test  ## The documentation, in site/; a broken link or formula fails.
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -52,7 +52,9 @@ def make_blocks(num_blocks: int, generator: torch.Generator) -> Blocks:
 
     root = normal(DIM_Y, DIM_Y)
     hessian = torch.baddbmm(torch.eye(DIM_Y).expand(num_blocks, -1, -1), root, root.mT, alpha=1 / DIM_Y)
-    cross = normal(DIM_Y, DIM_X) * torch.logspace(0, -0.5, DIM_X)  # so that F has condition number about 10
+    del root  # memory counts with a million blocks
+    cross = normal(DIM_Y, DIM_X)
+    cross *= torch.logspace(0, -0.5, DIM_X)  # so that F has condition number about 10
     common = torch.randn(DIM_X, generator=generator)
     linear = normal(DIM_Y)
     target = torch.linalg.solve(hessian, cross @ common + linear) + 0.5 * normal(DIM_Y)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import statistics
 import time
@@ -80,6 +81,7 @@ def machine() -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "python": platform.python_version(),
+        "load": round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None,  # of the last minute
     }
 
 

@@ -27,9 +27,9 @@ from _transfer_sets import SETS
 from mmb.training import Run, merge, resolve, train
 from mmb.training.loop.branch_average import branch_weights
 from mmb.training.loop.evaluate import recalibrate
-from mmb.training.loop.outcome import commit
 from mmb.training.loop.randomness import own_randomness
 from mmb.training.loop.setup import find_device, make_setup
+from mmb.training.runs.provenance import commit
 from transfer import METRICS, Differences, _cell, folder_of, metrics_of, read
 
 ANCHORS = (0.0, 1.0, 2.0, 4.0)  # weights of cross-entropy

@@ -1,14 +1,15 @@
 """Many blocks that share x: variance reduction of mmb against other methods, at equal oracle calls.
 
     python benchmarks/bilevel_blocks.py --jobs 16
+    python benchmarks/bilevel_blocks.py --settings LOG --blocks 100 --seeds 27    # settings of an earlier run
 
 Each block is a bilevel problem as in `_bilevel_data.py`, smaller: 256 samples of g and 64 of f in batches of
 16, 20 lower variables. Blocks differ in all their samples. Calls are counted as in `bilevel_quadratics.py`.
 Sampled methods look at a tenth of the blocks in each step, all of them once before any returns; the others
 look at all blocks. Every method gets the same grid of step sizes, and of decays: of all step sizes, or of
 that of x alone, since lower variables without noise need none. A setting is chosen with 100 blocks on three
-seeds, by the mean logarithm of the gradient at the quarters of the budget, and reported on nine others, also
-with 1,000 blocks. Two rows of SAGA take a block's batches in a random order, each once before any returns;
+seeds, by the mean logarithm of the gradient at the quarters of the budget, and reported on others, also with
+1,000 blocks. Two rows of SAGA take a block's batches in a random order, each once before any returns;
 all other rows draw them independently.
 """
 
@@ -16,10 +17,12 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import math
 import multiprocessing
 import statistics
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -37,7 +40,7 @@ LR = (0.3, 0.6)  # of y and v; the lower Hessians have eigenvalues up to about 1
 LR_X = (0.15, 0.3, 0.6, 1.2, 2.4)
 # Of x, and of y and v: step sizes are divided by 1 + decay * (fraction of the budget spent).
 DECAYS = ((0.0, 0.0), (3.0, 3.0), (10.0, 10.0), (3.0, 0.0), (10.0, 0.0))
-TUNING_SEEDS, SEEDS = (1, 11, 12), tuple(range(2, 11))
+TUNING_SEEDS = (1, 11, 12)
 QUARTERS = (0.25, 0.5, 0.75, 1.0)
 
 
@@ -224,8 +227,15 @@ def report(name: str, num_blocks: int, seed: int, setting: Setting) -> list[floa
     return found or [math.inf] * len(QUARTERS)
 
 
+def chosen(log: Path) -> dict[str, Setting]:
+    """The settings that the last line of a log gives."""
+    found = json.loads(log.read_text().splitlines()[-1])["settings"]
+    return {name: Setting(*numbers) for name, numbers in found.items()}
+
+
 def show(
     blocks: list[int],
+    seeds: list[int],
     settings: dict[str, Setting],
     runs: dict[tuple[str, int, int, Setting], list[float]],
 ) -> None:
@@ -235,14 +245,14 @@ def show(
         rows = {
             name: [
                 statistics.median(column)
-                for column in zip(*(runs[name, m, seed, setting] for seed in SEEDS), strict=True)
+                for column in zip(*(runs[name, m, seed, setting] for seed in seeds), strict=True)
             ]
             for name, setting in settings.items()
         }
         result[str(m)] = {name: [round(number, 5) for number in row] for name, row in rows.items()}
         print_table(
             f"{m:,} blocks: |grad h| relative to the start after fractions of the budget, "
-            f"median of {len(SEEDS)} seeds",
+            f"median of {len(seeds)} seeds",
             ["", "calls/step", "25%", "50%", "75%", "100%", "lr", "lr of x", "decay of x", "of y, v"],
             [
                 [name, f"{METHODS[name].calls:g}", *(f"{number:.4f}" for number in row)]
@@ -259,21 +269,26 @@ def main() -> None:
     )
     parser.add_argument("--only", nargs="+", default=[""], help="methods whose names start so")
     parser.add_argument("--blocks", type=int, nargs="+", default=[100, 1000])
+    parser.add_argument("--seeds", type=int, default=9, help="problems that are reported on")
+    parser.add_argument("--settings", type=Path, help="a log whose settings are taken, none being tuned")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time, one thread each")
     options = parser.parse_args()
     torch.set_num_threads(1)
     names = [name for name in METHODS if name.startswith(tuple(options.only))]
     with multiprocessing.get_context("spawn").Pool(options.jobs) as pool:
-        found = pool.map(tune, names, chunksize=1)
-        settings = {name: one for name, one in zip(names, found, strict=True) if one is not None}
+        found = pool.map(tune, names, chunksize=1) if options.settings is None else []
+        settings = {name: one for name, one in zip(names, found, strict=False) if one is not None}
+        if options.settings is not None:
+            settings = {name: one for name, one in chosen(options.settings).items() if name in names}
+        seeds = [seed for seed in range(2, options.seeds + 5) if seed not in TUNING_SEEDS][: options.seeds]
         tasks = [
             (name, m, seed, setting)
             for m in options.blocks
             for name, setting in settings.items()
-            for seed in SEEDS
+            for seed in seeds
         ]
         runs = dict(zip(tasks, pool.starmap(report, tasks, chunksize=1), strict=True))
-    show(options.blocks, settings, runs)
+    show(options.blocks, seeds, settings, runs)
 
 
 if __name__ == "__main__":

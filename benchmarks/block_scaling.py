@@ -2,7 +2,7 @@
 
     python benchmarks/block_scaling.py                  # both parts
     python benchmarks/block_scaling.py --part steps     # cost of a step alone
-    python benchmarks/block_scaling.py --part steps --plain --blocks 100 1000000  # a million: 12 GiB
+    python benchmarks/block_scaling.py --part steps --plain --blocks 100 1000000  # a million: 8 GiB
 
 Blocks are quadratics with 20 lower variables each that share 50 (`_block_quadratics.py`); the methods are
 in `_block_methods.py`. mmb samples 10 blocks per step and has a dual per block; the peers touch all blocks

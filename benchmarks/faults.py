@@ -32,8 +32,8 @@ from mmb.report import selected_scores
 from mmb.training import METHODS, CheckpointError, Run, RunError
 from mmb.training.loop import threshold_log
 from mmb.training.runs import checkpoint
+from mmb.training.runs.averaged_runs import Predictor
 from mmb.training.runs.log import read_log
-from mmb.training.runs.predict import Predictor
 
 SLOW = ("compare", "tune", "reproduce", "train --method soup --jobs 2")  # many seconds
 PARTS = ("flips", "kills", "groups", "writers")

@@ -1,4 +1,4 @@
-"""The picture on the first page: what the soup gains over as much cross-entropy, from `results/transfer`.
+"""The picture on the first page: gains of the soup over as many steps of cross-entropy (`results/transfer`).
 
 python benchmarks/gains_figure.py        # writes docs/images/gains.svg
 """
@@ -33,10 +33,10 @@ def figure():
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" '
         'font-family="system-ui, sans-serif" font-size="13">',
-        f"<title>What the soup gains over as much cross-entropy on {len(rows) - 1} data sets</title>",
+        f"<title>Gains of the soup over as many steps of cross-entropy, on {len(rows) - 1} data sets</title>",
         f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
         '<text x="16" y="24" font-size="14" font-weight="600" fill="#1c1c1c">mmb train --method soup '
-        "minus as much cross-entropy, on test rows</text>",
+        "minus as many steps of cross-entropy, on test rows</text>",
     ]
     for place, (name, color) in enumerate(COLORS.items()):
         parts.append(f'<rect x="{LEFT + 210 * place}" y="34" width="12" height="12" fill="{color}"/>')

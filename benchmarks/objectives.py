@@ -15,58 +15,30 @@ if it is installed:
 
     pip install --no-deps libauc==2.0.1    (the parts used need torch, scipy, scikit-learn and tqdm)
     python benchmarks/objectives.py
+    python benchmarks/objectives.py --only MSVRAveragePrecision AveragePrecision    (without compositional)
+
+Other work on the machine raises the ratios, at few tasks most: the result states its load.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import cycle
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
+from _libauc_steps import FOR_LISTS, FOR_ONE_TASK, PEERS, libauc, libauc_compositional
+from _objective_data import LR, ROWS, TASKS, Data, Step
 from _peers import version
 from _timing import machine, median_ms, print_json, print_table, round_robin
 from mmb import auc
 from mmb.auc.compositional.whole_network import CompositionalAUC
-from mmb.auc.sampling import RichRowSampler, TaskSampler
-from mmb.models import MultiTask, mlp
-
-Step = Callable[[], None]
-WIDTH, ROWS, TASKS = 256, 128, 10
-LR = 0.01
-
-
-class Data:
-    """Random rows and labels, a tenth of them positive, a tenth missing; LibAUC gets the missing as 0."""
-
-    def __init__(self, num_tasks: int, num_rows: int) -> None:
-        generator = torch.Generator().manual_seed(num_tasks)
-        self.num_tasks, self.num_rows = num_tasks, num_rows
-        self.inputs = torch.randn(num_rows, WIDTH, generator=generator)
-        uniform = torch.rand(num_rows, num_tasks, generator=generator)
-        values = (uniform < 0.1).to(torch.int8) - (uniform > 0.9).to(torch.int8)
-        self.labels = auc.Labels(values)
-        self.full = (values == 1).float()
-        self.dense = [
-            draw.batch(self.inputs, values) for draw in self._few(RichRowSampler(self.labels, ROWS))
-        ]
-        sampler = TaskSampler(self.labels, TASKS, ROWS, independent_lower=True)
-        self.sampled = [draw.batch(self.inputs) for draw in self._few(sampler)]
-
-    @staticmethod
-    def _few(sampler: Any) -> Iterator[Any]:
-        return (draw for draw, _ in zip(sampler, range(8), strict=False))
-
-    def model(self) -> MultiTask:
-        """A network that starts at the same weights every time."""
-        torch.manual_seed(0)
-        return mlp(WIDTH, [WIDTH], self.num_tasks)
+from mmb.auc.sampling import TaskSampler
+from mmb.models import MultiTask
 
 
 def ours(data: Data, batches: list[Any], make: Callable[[MultiTask], auc.Objective]) -> Step:
@@ -99,105 +71,6 @@ def floor(data: Data) -> Step:
     return step
 
 
-def libauc(data: Data, kind: str) -> Step:
-    """A step of LibAUC's loss and the optimizer that belongs to it."""
-    from libauc import losses, optimizers
-
-    model = data.model()
-    turn = cycle(data.dense)
-    tasks = torch.arange(TASKS) if "sampled" in kind else []
-    with contextlib.redirect_stdout(io.StringIO()):  # it greets
-        if kind == FOR_LISTS:
-            loss = ByLists(data, losses.NDCGLoss)
-            optimizer = optimizers.SONG(model.parameters(), lr=LR, mode="sgd", device="cpu")
-        elif kind == FOR_ONE_TASK:
-            loss = TaskByTask(data, losses.auc.tpAUC_CVaR_loss)
-            optimizer = optimizers.STACO(model.parameters(), lr=LR, mode="sgd", device="cpu")
-        elif "pAUC" in kind:
-            mode = kind.partition("(")[2].rstrip(")")
-            loss = losses.MultiLabelpAUCLoss(
-                mode=mode,
-                num_labels=data.num_tasks,
-                data_len=data.num_rows,
-                device="cpu",
-                **({"pos_len": data.num_rows} if mode == "SOPA" else {}),
-            )
-            optimizer = optimizers.SOPAs(model.parameters(), lr=LR, mode="sgd", device="cpu")
-        elif "mAP" in kind:
-            loss = losses.mAPLoss(num_labels=data.num_tasks, data_len=data.num_rows, device="cpu")
-            optimizer = optimizers.SOAP(model.parameters(), lr=LR, mode="sgd", device="cpu")
-        else:
-            loss = losses.MultiLabelAUCMLoss(num_labels=data.num_tasks, device="cpu")
-            optimizer = optimizers.PESG(model.parameters(), loss_fn=loss, lr=LR, device="cpu", verbose=False)
-
-    def step() -> None:
-        batch = next(turn)
-        optimizer.zero_grad()
-        scores, labels = model(batch.inputs).sigmoid(), data.full[batch.rows]
-        labels[0], labels[1] = 1, 0  # it fails on a task without a positive or a negative
-        loss(scores, labels, index=batch.rows, task_id=tasks).backward()
-        optimizer.step()
-
-    return step
-
-
-class TaskByTask:
-    """The mean of a loss of LibAUC that is for one task over all tasks."""
-
-    def __init__(self, data: Data, make: Any) -> None:
-        self.losses = [make(data.num_rows, device="cpu") for _ in range(data.num_tasks)]
-
-    def __call__(self, scores: Tensor, labels: Tensor, index: Tensor, task_id: Any) -> Tensor:
-        """The mean."""
-        found = [loss(scores[:, k], labels[:, k], index) for k, loss in enumerate(self.losses)]
-        return torch.stack(found).mean()
-
-
-class ByLists:
-    """LibAUC's NDCG wants for each task a list that begins with the positives, as many in each."""
-
-    def __init__(self, data: Data, make: Any) -> None:
-        self.positives, self.num_rows = data.full.sum(0), data.num_rows
-        gains = 1 / torch.log2(torch.arange(2, data.num_rows + 2).double())
-        self.ideal = gains.cumsum(0)[self.positives.long() - 1]
-        self.tasks = torch.arange(data.num_tasks)
-        number = ROWS // 10  # the share of positives
-        self.loss = make(data.num_rows * data.num_tasks, data.num_tasks, data.num_rows, number, device="cpu")
-
-    def __call__(self, scores: Tensor, labels: Tensor, index: Tensor, task_id: Any) -> Tensor:
-        """The loss, of lists with the positives first."""
-        labels, order = labels.sort(dim=0, descending=True)
-        batch = {
-            "rating": labels.T,
-            "user_id": self.tasks,
-            "num_pos_items": self.positives,
-            "ideal_dcg": self.ideal,
-            "user_item_id": index[order.T] + self.num_rows * self.tasks.unsqueeze(1),
-        }
-        return self.loss(scores.gather(0, order).T, batch)
-
-
-def libauc_compositional(data: Data) -> Step:
-    """One task, one head: LibAUC alternates a cross-entropy step and an AUC step; this does one of each."""
-    from libauc import losses, optimizers
-
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 1))
-    with contextlib.redirect_stdout(io.StringIO()):
-        loss = losses.CompositionalAUCLoss(device="cpu")
-        optimizer = optimizers.PDSCA(model.parameters(), loss_fn=loss, lr=LR, device="cpu", verbose=False)
-    turn = cycle(data.sampled)
-
-    def step() -> None:
-        batch = next(turn)
-        for part in (batch.lower, batch):
-            optimizer.zero_grad()
-            loss(model(part.inputs[0]).sigmoid(), part.labels[0].float().unsqueeze(1)).backward()
-            optimizer.step()
-
-    return step
-
-
 OBJECTIVES: dict[str, Callable[[Data], Callable[[MultiTask], auc.Objective]]] = {
     "CrossEntropy": lambda data: lambda model: auc.CrossEntropy(data.labels),
     "Focal": lambda data: lambda model: auc.Focal(data.labels),
@@ -223,15 +96,6 @@ OBJECTIVES: dict[str, Callable[[Data], Callable[[MultiTask], auc.Objective]]] = 
         )
     ),
 }
-PEERS = {
-    "MinMaxAUC": "LibAUC MultiLabelAUCM + PESG",
-    "PartialAUC": "LibAUC MultiLabelpAUC (SOPAs)",
-    "TwoWayPartialAUC": "LibAUC MultiLabelpAUC (SOTAs)",
-    "AveragePrecision": "LibAUC mAP + SOAP",
-    "SOPA": "LibAUC MultiLabelpAUC (SOPA)",
-    "SOPAs": "LibAUC MultiLabelpAUC (SOPAs)",
-}  # what LibAUC has for the same end, for many tasks
-FOR_ONE_TASK, FOR_LISTS = "LibAUC tpAUC_CVaR + STACO, task by task", "LibAUC NDCG + SONG"
 NOTES = """\
 Of what PairwisePartialAUC adds to cross-entropy, a quarter is the logarithm of its logistic loss, for every
 pair. MSVRAveragePrecision evaluates the model twice, which alone costs a third of BCE + SGD: its limit is 3.
@@ -250,8 +114,10 @@ COMPOSITIONAL = {
 class Bench:
     """The steps of one part at every number of tasks, timed in turns."""
 
-    def __init__(self, rounds: int, turn: float, peer: bool) -> None:
+    def __init__(self, rounds: int, turn: float, peer: bool, only: list[str] | None) -> None:
         self.rounds, self.turn, self.peer = rounds, turn, peer
+        self.objectives = {name: OBJECTIVES[name] for name in only or OBJECTIVES}
+        self.peers = {name: theirs for name, theirs in PEERS.items() if name in self.objectives}
         self.bars: list[tuple[str, float, float, bool]] = []
 
     def time(self, steps: dict[str, Step]) -> dict[str, float]:
@@ -266,25 +132,29 @@ class Bench:
     def dense(self, data: Data) -> dict[str, float]:
         """128 rows, all labels."""
         steps = {"BCE + SGD": floor(data)}
-        steps |= {name: ours(data, data.dense, make(data)) for name, make in OBJECTIVES.items()}
+        steps |= {name: ours(data, data.dense, make(data)) for name, make in self.objectives.items()}
         if self.peer and data.num_tasks <= 128:  # beyond, it takes seconds
-            steps |= {name: libauc(data, name) for name in (*PEERS.values(), FOR_ONE_TASK, FOR_LISTS)}
+            shown = {**self.peers, "STACO": FOR_ONE_TASK, "NDCG": FOR_LISTS}
+            steps |= {
+                theirs: libauc(data, theirs) for name, theirs in shown.items() if name in self.objectives
+            }
         found = self.time(steps)
         base = found["BCE + SGD"]
         limits = dict.fromkeys(OBJECTIVES, 3.0 if data.num_tasks > 128 else 2.5)
         limits["MSVRAveragePrecision"] = 3.0  # evaluates the model twice
         limits = {} if data.num_tasks < 128 else limits
-        for name, limit in {**limits, "MinMaxAUC": 2.0, "PartialAUC": 2.0}.items():
+        limits |= {"MinMaxAUC": 2.0, "PartialAUC": 2.0}
+        for name, limit in ((name, limits[name]) for name in self.objectives if name in limits):
             self.bar(f"{name}, dense, m={data.num_tasks}: times BCE + SGD", found[name] / base, limit)
         if data.num_tasks == 128 and self.peer:
-            for name, peer in PEERS.items():
+            for name, peer in self.peers.items():
                 text = f"{name}, dense, m=128: times cheaper than {peer}"
                 self.bar(text, found[peer] / found[name], 20.0, at_least=True)
         return found
 
     def sampled(self, data: Data) -> dict[str, float]:
         """10 tasks, 128 rows each."""
-        steps = {name: ours(data, data.sampled, make(data)) for name, make in OBJECTIVES.items()}
+        steps = {name: ours(data, data.sampled, make(data)) for name, make in self.objectives.items()}
         sampler = iter(TaskSampler(data.labels, TASKS, ROWS, steps_per_epoch=1_000_000))
         steps["drawing the rows"] = lambda: next(sampler) and None
         if self.peer:
@@ -309,16 +179,14 @@ class Bench:
             self.bar(text, found[name] / base, limit)
         return found
 
-
-def memory(data: Data) -> dict[str, float]:
-    """Mebibytes of block state."""
-    objectives = {name: make(data)(data.model()) for name, make in OBJECTIVES.items()}
-    for name, options in COMPOSITIONAL.items():
-        if "exact" not in name:  # as first order
-            objectives[name.replace(", first order", "")] = CompositionalAUC(
-                data.labels, data.model(), **options
-            )
-    return {name: _bytes(objective.state_dict().values()) / 2**20 for name, objective in objectives.items()}
+    def memory(self, data: Data, compositional: bool) -> dict[str, float]:
+        """Mebibytes of block state."""
+        found = {name: make(data)(data.model()) for name, make in self.objectives.items()}
+        for name, options in COMPOSITIONAL.items():
+            if compositional and "exact" not in name:  # as first order
+                kept = CompositionalAUC(data.labels, data.model(), **options)
+                found[name.replace(", first order", "")] = kept
+        return {name: _bytes(objective.state_dict().values()) / 2**20 for name, objective in found.items()}
 
 
 def _bytes(state: Any) -> int:
@@ -350,6 +218,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--turn", type=float, default=0.05, help="seconds a method gets in each round")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--only", nargs="+", choices=OBJECTIVES, metavar="OBJECTIVE", help="time these alone")
     parser.add_argument("--cold-allocator", action="store_true", help="do not free a large block first")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
@@ -357,7 +226,7 @@ def main() -> None:
         torch.ones(31 << 18)  # and freed
     peer = version("libauc")
     print(f"LibAUC {peer}" if peer else "LibAUC: not installed (pip install --no-deps libauc==2.0.1)")
-    bench = Bench(options.rounds, options.turn, peer is not None)
+    bench = Bench(options.rounds, options.turn, peer is not None, options.only)
     found: dict[str, dict[int, dict[str, float]]] = {
         part: {} for part in ("dense", "sampled", "compositional", "memory")
     }
@@ -365,19 +234,21 @@ def main() -> None:
         data = Data(num_tasks, options.rows)
         found["dense"][num_tasks] = bench.dense(data)
         found["sampled"][num_tasks] = bench.sampled(data)
-        found["compositional"][num_tasks] = bench.compositional(data)
-        found["memory"][num_tasks] = memory(data)
+        if not options.only:
+            found["compositional"][num_tasks] = bench.compositional(data)
+        found["memory"][num_tasks] = bench.memory(data, compositional=not options.only)
     first, last = found["sampled"][options.tasks[0]], found["sampled"][options.tasks[-1]]
-    for name in OBJECTIVES:
+    for name in bench.objectives:
         text = f"{name}, task-sampled: m={options.tasks[-1]} times m={options.tasks[0]}"
         bench.bar(text, last[name] / first[name], 1.3)
     show("dense, 128 rows: ms per step (times BCE + SGD)", found["dense"], "BCE + SGD")
     show("task-sampled, 10 tasks x 128 rows: ms per step", found["sampled"])
-    show(
-        "compositional, 10 tasks x 128 rows: ms per step (times CrossEntropy on the same rows)",
-        found["compositional"],
-        "CrossEntropy",
-    )
+    if not options.only:
+        show(
+            "compositional, 10 tasks x 128 rows: ms per step (times CrossEntropy on the same rows)",
+            found["compositional"],
+            "CrossEntropy",
+        )
     show("block state: MiB", found["memory"], digits=3)
     print_table(
         "requirements",

@@ -31,9 +31,10 @@ from _transfer_sets import SETS
 from mmb import metrics
 from mmb.training import Run, merge, resolve, train
 from mmb.training.loop.evaluate import part_logits
-from mmb.training.loop.outcome import commit, load_weights
 from mmb.training.loop.randomness import own_randomness
+from mmb.training.loop.selected_weights import load_weights
 from mmb.training.loop.setup import find_device, make_setup
+from mmb.training.runs.provenance import commit
 
 
 class Row(NamedTuple):

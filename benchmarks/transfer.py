@@ -35,10 +35,10 @@ from _transfer_sets import ALL_SETS, GROUPS, SETS, named
 from mmb.training import Run, merge, resolve, train
 from mmb.training.loop.branch_average import average_branches, branch_weights
 from mmb.training.loop.evaluate import part_logits, recalibrate
-from mmb.training.loop.outcome import commit
 from mmb.training.loop.randomness import own_randomness
 from mmb.training.loop.setup import Setup, find_device, make_setup
 from mmb.training.recipes.recipe import SoupSettings
+from mmb.training.runs.provenance import commit
 from mmb.training.runs.scoring import mean_metrics, task_metrics
 
 BRANCHES: dict[str, dict[str, Any]] = {

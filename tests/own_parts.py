@@ -179,7 +179,7 @@ class EveryRow(Sampler[RowDraw]):
         super().__init__(labels.device, labels.num_rows // width, generator)
         self.width, self.order = width, order
 
-    def _draw(self) -> RowDraw:
+    def draw(self) -> RowDraw:
         step = self.step if self.order == "first" else self.steps_per_epoch - 1 - self.step
         return RowDraw(torch.arange(step * self.width, (step + 1) * self.width))
 

@@ -21,7 +21,7 @@ from new_files import read_new
 
 LABELS = {"1": 1, "0": 0, "yes": 1, "no": 0, "true": 1, "false": 0, "y": 1, "n": 0, "t": 1, "f": 0}
 LABELS |= {"positive": 1, "negative": 0, "pos": 1, "neg": 0, "active": 1, "inactive": 0}
-BLANK = {"", "na", "n/a", "nan", "null", "none", "?"}
+BLANK = {"", ".", "#n/a", "<na>", "na", "n/a", "nan", "null", "none", "?"}
 ODD = ["", "NA", "nan", "-1", "2", "1.0", "0.0", "yes", "No", "x", "1e999", "inf", "-", " 1 ", "é", '"']
 ODD += ["1_0", "0x1", "1,5", "\t", "2024-01-31", "TRUE", "1e-400", "−1", "one", "0.5", "1.", "00", "+1"]
 ODD += ["1 0", '"1"', "\x1f1", "1\u2003", "N", "Active", "neg", "t"]

@@ -67,7 +67,12 @@ def test_what_cannot_be_captured_is_said_before_anything_moves():
     with pytest.raises(ValueError, match=r"solver.*mmb\.auto.*mmb\.solve"):
         mmb.solve_captured(solver, state, **arguments)
     assert state.step == 0
-    plain = mmb.Solver(known.problem, mmb.QuadraticSGD(0.1), lr=0.1, lr_dual=0.1, lr_lower=0.1)
+    rates = {"lr": 0.1, "lr_dual": 0.1, "lr_lower": 0.1}
+    numbered = mmb.Solver(known.problem, mmb.QuadraticSGD(0.1), **rates, variance_reduction=mmb.Saga(1, 2))
+    state = numbered.init(known.x0, dual=known.dual0, lower=known.lower0)
+    with pytest.raises(ValueError, match=r"solver.*mmb\.Saga.*mmb\.solve"):
+        mmb.solve_captured(numbered, state, **arguments)
+    plain = mmb.Solver(known.problem, mmb.QuadraticSGD(0.1), **rates)
     state = plain.init(known.x0, dual=known.dual0, lower=known.lower0)
     with pytest.raises(ValueError, match=r"sampler.*ended"):
         mmb.solve_captured(plain, state, **arguments | {"sampler": [torch.tensor([0, 1])] * 4})

@@ -53,6 +53,14 @@ def test_replays_are_steps_on_new_values(shapes):
     torch.testing.assert_close((found, others), (losses, weights), rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("shapes", [(5, *(8,) * 20), (5, 8, 5, *(8,) * 20)])
+def test_a_first_batch_of_a_rare_shape_is_not_what_is_recorded(shapes):
+    losses, weights, _ = trained(lambda step, _: step, shapes=shapes, steps=12)
+    found, others, captured = trained(on_host, shapes=shapes, steps=12)
+    assert captured.recorded
+    torch.testing.assert_close((found, others), (losses, weights), rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("fails_at", range(1, WARM_UP + 2))
 def test_a_step_that_cannot_be_recorded_is_taken_once(fails_at, capsys):
     """It fails after the weights have moved: they are put back, and the loop goes on without."""
@@ -109,10 +117,10 @@ def test_other_constants_are_not_replayed():
 
 
 @needs_gpu
-@pytest.mark.parametrize("shapes", [(8,), (8, 8, 5)])
+@pytest.mark.parametrize("shapes", [(8,), (8, 8, 5), (5, *(8,) * 20)])
 def test_on_a_gpu_replays_are_steps(shapes):
-    losses, weights, _ = trained(lambda step, _: step, "cuda", shapes=shapes)
-    found, others, captured = trained(lambda step, _: mmb.capture(step), "cuda", shapes=shapes)
+    losses, weights, _ = trained(lambda step, _: step, "cuda", shapes=shapes, steps=12)
+    found, others, captured = trained(lambda step, _: mmb.capture(step), "cuda", shapes=shapes, steps=12)
     assert captured.recorded
     torch.testing.assert_close((found, others), (losses, weights), rtol=1e-5, atol=1e-6)
 

@@ -63,3 +63,17 @@ def test_a_mask_of_another_shape():
     state = solver.init(torch.ones(2), lower=torch.zeros(1, 3))
     with pytest.raises(ValueError, match=r"mask.*\(3,\).*\(2,\)"):
         solver.step(state, torch.arange(1), None, (torch.ones(1, 2), torch.ones(1)))
+
+
+def test_masks_are_numbers_or_booleans():
+    values = {}
+    for kind in (torch.float32, torch.bool):
+        mask = torch.tensor([1, 0]).to(kind)
+        lower = mmb.padded(lambda x, y, b: (x * y).sum())
+        values[kind] = lower(torch.ones(2), torch.tensor([2.0, 3.0]), (mask, None))
+    assert values[torch.bool] == values[torch.float32] == 2 + 0.5 * 9
+
+
+def test_a_batch_without_its_mask():
+    with pytest.raises(ValueError, match=r"lower_batch.*\(mask, batch\)"):
+        mmb.padded(lambda x, y, b: y.sum())(torch.ones(2), torch.ones(2), torch.ones(5))

@@ -339,3 +339,42 @@ def test_a_batch_that_is_missing_is_said_to_be_none():
     with pytest.raises(TypeError) as error:
         solver.step(state, torch.arange(4), torch.ones(4))
     assert all(word in error.value.__notes__[0] for word in ("lower", "None"))
+
+
+NOTES = [
+    (lambda x, a, y, b: (y - b) ** 2 if y > 0 else y, RuntimeError, ["torch.where", ".item()"]),
+    (lambda x, a, y, b: (y - b.item()) ** 2, RuntimeError, ["torch.where", ".item()"]),
+    (lambda x, a, y, b: a * y, TypeError, ["None for dual", "init"]),
+    (
+        lambda x, a, y, b: b[None] @ y[None].double(),
+        RuntimeError,
+        ["batch of torch.float32", "dtype of x0"],
+    ),
+    (lambda x, a, y, b: y + torch.ones((), device="meta"), RuntimeError, ["lower of cpu", "device of x0"]),
+]
+
+
+@pytest.mark.parametrize(("upper", "kind", "words"), NOTES)
+def test_an_error_in_a_function_says_what_to_change(upper, kind, words):
+    problem = mmb.Problem(upper, lambda x, y, b: (y - x - b) ** 2, 4)
+    solver = mmb.Solver(problem, mmb.QuadraticSGD(0.1), lr=0.1, lr_lower=0.1)
+    state, batch = solver.init(torch.tensor(1.0), lower=torch.zeros(4)), torch.ones(4)
+    before = state.state_dict()
+    with pytest.raises(kind) as error:
+        solver.step(state, torch.arange(4), batch, batch)
+    assert all(word in error.value.__notes__[0] for word in words)
+    torch.testing.assert_close(state.state_dict(), before, rtol=0, atol=0)
+
+
+def test_variables_on_another_device_are_refused():
+    solver = mmb.Solver(mmb.Problem(distance, None, 4), lr=0.1, lr_dual=0.1)
+    with pytest.raises(ValueError, match=r"dual.*cpu.*x0.*meta"):
+        solver.init(torch.zeros(2), dual=torch.zeros(4, device="meta"))
+
+
+@pytest.mark.parametrize(("made", "steps"), [(None, "storm"), ("storm", "saga"), ("saga", None)])
+def test_a_state_goes_with_one_variance_reduction(made, steps):
+    state = plain(lr=0.1, variance_reduction=made).init(torch.zeros(2))
+    with pytest.raises(ValueError, match=r"state.*variance reduction.*init"):
+        plain(lr=0.1, variance_reduction=steps).step(state, torch.arange(4), *zeros(range(4)))
+    assert state.step == 0

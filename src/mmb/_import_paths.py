@@ -36,8 +36,12 @@ def from_import_path(path: str) -> Any:
             f"{path!r} cannot be imported: {error}; install its package, or start from the folder it is in "
             f"(now {here}), or add that folder to PYTHONPATH"
         ) from error
-    except ValueError as error:  # such as an empty name
-        raise ValueError(f"{path!r} is not an import path: expected package.module:name") from error
+    except ValueError as error:
+        if not module or module.startswith("."):
+            raise ValueError(f"{path!r} is not an import path: expected package.module:name") from error
+        raise _raised(path, error) from error
+    except Exception as error:  # of the module itself
+        raise _raised(path, error) from error
     for part in name.split("."):
         if not hasattr(found, part):
             raise ValueError(f"{path!r} cannot be imported: {found.__name__} has no {part!r}")
@@ -45,6 +49,11 @@ def from_import_path(path: str) -> Any:
     if not callable(found):
         raise ValueError(f"{path!r} is a {type(found).__name__}: expected a function or a class")
     return found
+
+
+def _raised(path: str, error: Exception) -> ValueError:
+    """The error about a module that raises one when it is imported."""
+    return ValueError(f"{path!r} cannot be imported: it raises {type(error).__name__}: {error}")
 
 
 def version_at(path: str) -> str | None:

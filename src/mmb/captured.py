@@ -9,8 +9,9 @@ from torch import Tensor
 
 from mmb import validation
 from mmb.cuda_graphs import WARM_UP, CudaGraph
-from mmb.solver import Solver, StepSizes
+from mmb.solver import Solver
 from mmb.state import State
+from mmb.step_values import StepSizes
 from mmb.trees import tree_leaves
 
 AT_A_TIME = 10_000  # steps whose blocks and step sizes lie on the device
@@ -32,7 +33,8 @@ def solve_captured(
     one. After the first few, steps are not checked: look at the result.
 
     Args:
-        solver: The solver: no `optimizer`, no `shard`, and not made by `mmb.auto`.
+        solver: The solver: no `optimizer`, no `shard`, no `mmb.Saga` with several batches, and not made by
+            `mmb.auto`.
         state: Where to start; changed in place.
         sampler: The blocks of each step, always as many.
         batches: As in `mmb.solve`, from blocks on the device, by operations on the device alone; weights and
@@ -66,6 +68,8 @@ def _check(solver: Solver) -> None:
         "the solver that mmb.auto makes": type(solver) is not Solver,
         "optimizer": solver.optimizer is not None,
         "shard": solver.shard is not None,
+        "mmb.Saga with several batches": solver.variance_reduction is not None
+        and max(map(solver.variance_reduction.batches, ("upper", "lower"))) > 1,
     }
     for name, found in own.items():
         if found:

@@ -22,6 +22,13 @@ _WAITED = "called a synchronizing CUDA operation"  # how torch warns of it
 WARM_UP = 3  # calls before a step is recorded, to compile kernels and make the state of optimizers
 
 
+class WaitsError(RuntimeError):
+    """A step cannot be recorded because it waits for the device."""
+
+    def __init__(self) -> None:
+        super().__init__("it waits for the device, as .item() and boolean masks do")
+
+
 class Recorder(Protocol):
     """What runs and records on a device; tests have one for the CPU."""
 
@@ -44,7 +51,8 @@ class CudaGraph:
     def run(self, step: Callable[[], Found]) -> tuple[Found, bool]:
         """Run a step on that stream, between what comes before and after on the current one."""
         mode = torch.cuda.get_sync_debug_mode()
-        self._stream.wait_stream(torch.cuda.current_stream())
+        current = torch.cuda.current_stream(self._stream.device)
+        self._stream.wait_stream(current)
         with warnings.catch_warnings(record=True) as seen:
             warnings.simplefilter("always")
             torch.cuda.set_sync_debug_mode("warn")
@@ -53,7 +61,7 @@ class CudaGraph:
                     found = step()
             finally:
                 torch.cuda.set_sync_debug_mode(mode)
-                torch.cuda.current_stream().wait_stream(self._stream)
+                current.wait_stream(self._stream)
         messages = [str(warning.message) for warning in seen]
         for message, warning in zip(messages, seen, strict=True):
             if "ynchroni" not in message:  # another, for the user; of this mode, torch warns as well
@@ -113,6 +121,7 @@ class Captured:
         self._recorder: Recorder | None = None
         self._inputs: tuple[Any, ...] = ()
         self._kind: Any = None
+        self._last: Any = None  # the kind of the last inputs
         self._calls = 0
         self._found: Any = None
         self._replay: Callable[[], None] | None = None
@@ -138,15 +147,27 @@ class Captured:
         return map_tensors(Tensor.clone, self._found)
 
     def _fits(self, inputs: tuple[Any, ...]) -> bool:
-        """Whether inputs are like those of the recording; the first ones say what these are."""
+        """Whether inputs are like those of the recording.
+
+        The first ones say what these are, or later ones that are alike twice in a row: the first batch may be
+        the last of an epoch.
+        """
+        kind = kind_of(inputs)
+        again, self._last = kind == self._last, kind
         if self._recorder is None:
             devices = {value.device for value in tensors(inputs)}
             if len(devices) != 1 or (self._make_recorder is CudaGraph and devices.pop().type != "cuda"):
                 return False
             self._recorder = self._make_recorder(next(tensors(inputs)).device)
-            self._inputs = map_tensors(lambda value: value.detach().clone(), inputs)
-            self._kind = _kind(inputs)
-        return bool(_kind(inputs) == self._kind)
+            self._expect(inputs, kind)
+        elif kind != self._kind and again and not self.recorded:
+            self._expect(inputs, kind)
+        return bool(kind == self._kind)
+
+    def _expect(self, inputs: tuple[Any, ...], kind: Any) -> None:
+        """Record a step on inputs like these, after the first calls with them."""
+        self._inputs = map_tensors(lambda value: value.detach().clone(), inputs)
+        self._kind, self._calls = kind, 0
 
     def _begin(self) -> Any:
         """Compute one of the first calls, or record the step and compute nothing."""
@@ -158,7 +179,7 @@ class Captured:
         found, waited = self._recorder.run(lambda: self._step(*self._inputs))
         if waited and self._calls == WARM_UP and self._failed is not None:
             self.impossible, self._inputs = True, ()
-            self._failed(RuntimeError("it waits for the device, as .item() and boolean masks do"))
+            self._failed(WaitsError())
         return found
 
     def _try(self, inputs: tuple[Any, ...], failed: Callable[[Exception], None]) -> Any:
@@ -219,12 +240,12 @@ def first_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
-def _kind(value: Any) -> Any:
+def kind_of(value: Any) -> Any:
     """What must be the same at every call of a recording: shapes, types, and what is not a tensor."""
     if isinstance(value, Tensor):
         return value.shape, value.dtype, value.device
     if is_dataclass(value) and not isinstance(value, type):
-        return type(value), [_kind(getattr(value, field.name)) for field in fields(value)]
+        return type(value), [kind_of(getattr(value, field.name)) for field in fields(value)]
     if isinstance(value, Mapping):
-        return {key: _kind(part) for key, part in value.items()}
-    return [_kind(part) for part in value] if isinstance(value, list | tuple) else value
+        return {key: kind_of(part) for key, part in value.items()}
+    return [kind_of(part) for part in value] if isinstance(value, list | tuple) else value

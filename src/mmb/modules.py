@@ -13,7 +13,8 @@ def with_module(module: nn.Module, function: Callable[..., Tensor]) -> Callable[
     """A function of the parameters of a module, from a function of the module.
 
     In `f` or `g` written as `function(module, ...)`, the module is called as usual: `module(inputs)`. Start
-    from `parameters_of(module)`; results go back with `module.load_state_dict(state.x, strict=False)`.
+    from the module or from `parameters_of(module)`; results go back with
+    `module.load_state_dict(state.x, strict=False)`.
     Buffers, such as the statistics of batch normalization, stay as they are, so put the module in `eval` mode
     if it has any.
 
@@ -40,3 +41,8 @@ def parameters_of(module: nn.Module) -> dict[str, Tensor]:
     if not found:
         raise ValueError("module: expected one with parameters that require gradients, got none")
     return found
+
+
+def as_variable(x0: Tree) -> Tree:
+    """What a solver moves: the parameters of a module, or the tensors given."""
+    return parameters_of(x0) if isinstance(x0, nn.Module) else x0

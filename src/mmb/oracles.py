@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from mmb import _block_errors
 from mmb.derivatives import SecondDerivatives, gradients, over_blocks, second_derivatives
 from mmb.problem import Problem
 from mmb.trees import (
@@ -23,7 +24,6 @@ from mmb.trees import (
     refill,
     scale_blocks,
     tree_leaves,
-    tree_map,
     unravel_blocks,
 )
 
@@ -193,7 +193,7 @@ class Oracles:
                 found = function(*own) if self.own_x else function(x, *own)
             except (TypeError, ValueError, KeyError, IndexError, AttributeError, RuntimeError) as error:
                 if not torch.compiler.is_compiling():
-                    error.add_note(_batch_note(name, own[-1]))
+                    error.add_note(_block_errors.note(name, error, own))
                 raise
             return _scalar(name, found)
 
@@ -202,15 +202,6 @@ class Oracles:
     def _unweighted(self, tree: Tree) -> Tree:
         """Per-block derivatives of the weighted sum, with the weight taken out again."""
         return tree if tree is None or self.weights is None else scale_blocks(tree, 1 / self.weights)
-
-
-def _batch_note(name: str, batch: Any) -> str:
-    """What one block's batch looked like to a function that raised."""
-    shapes = tree_map(lambda leaf: None if leaf is None else tuple(leaf.shape), batch)
-    return (
-        f"This was raised in {name} of the problem. Its batch of one block has the shapes {shapes}: what was "
-        f"given as {name}_batch, without the axis of blocks. If it expects another nesting, change one"
-    )
 
 
 def _scalar(name: str, value: Any) -> Tensor:

@@ -14,9 +14,9 @@ def padded(
 ) -> Callable[[Tree, Tensor, Any], Tensor]:
     """The function `g` for blocks whose lower variables have different sizes.
 
-    Lower variables are padded to the largest size, `[m, d]`, and a mask that is 1 where a block has a
-    variable goes with its batch: the lower batch is `(mask, batch)`. What is padded stays at zero, and has no
-    effect on anything else. In `f`, multiply by the mask what should not see it.
+    Lower variables are padded to the largest size, `[m, d]`, and a mask that is 1 or True where a block has
+    a variable goes with its batch: the lower batch is `(mask, batch)`. What is padded stays at zero, and has
+    no effect on anything else. In `f`, multiply by the mask what should not see it.
 
     Args:
         lower: `g(x, lower_i, batch_i)`, with zeros in place of what a block does not have.
@@ -27,13 +27,19 @@ def padded(
         `lower` of [`Problem`][mmb.Problem].
 
     Raises:
-        ValueError: If the curvature is not positive.
+        ValueError: If the curvature is not positive; later, if the batch is not such a pair.
     """
     if not 0 < curvature < math.inf:
         raise ValueError(f"curvature: expected a positive number, about that of g, got {curvature!r}")
 
     def masked(x: Tree, values: Tensor, batch: tuple[Tensor, Any]) -> Tensor:
+        if not isinstance(batch, tuple | list) or len(batch) != 2:
+            raise ValueError(
+                f"lower_batch: expected (mask, batch) with padded, got {type(batch).__name__}; put the mask, "
+                "1 where a block has a variable, before what g takes"
+            )
         mask, own = batch
+        mask = mask.to(values.dtype)
         if mask.shape != values.shape:
             raise ValueError(
                 f"mask: expected the shape of a block's lower variable, {tuple(values.shape)}, got "

@@ -1,8 +1,7 @@
 """The paper's two single-loop algorithms."""
 
-import copy
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -10,13 +9,17 @@ from torch import Tensor
 from mmb import validation
 from mmb._compile import compile_alone
 from mmb._renamed import renamed_arguments
-from mmb.diagnostics import Info, any_bad, check_moved
+from mmb.diagnostics import Info, any_bad
 from mmb.distributed import Shard
+from mmb.dual_projection import project_dual
 from mmb.hypergradients import Hypergradient
+from mmb.modules import as_variable
 from mmb.oracles import Oracles
 from mmb.problem import Problem
 from mmb.schedules import Schedule, value_at
 from mmb.state import State
+from mmb.step_values import Rate, StepSizes, Update
+from mmb.torch_optimizers import move_with
 from mmb.trees import (
     Tree,
     add_scaled,
@@ -32,34 +35,9 @@ from mmb.trees import (
 )
 from mmb.variance_reduction import ReducedOracles, VarianceReduction, by_name
 from mmb.variance_reduction.base import Samples
+from mmb.variance_reduction.room import check_room
 
 _TINY = 1e-30  # keeps 0 / 0 out of the dual residual when a schedule has reached zero
-
-
-Rate = float | Tensor  # a tensor in a compiled step, which would be compiled again for every new number
-
-
-class StepSizes(NamedTuple):
-    """The step sizes of one step."""
-
-    x: Rate  # eta_0
-    beta: Rate  # beta_0
-    dual: Rate  # eta_1
-    lower: Rate  # eta_2
-    estimator: dict[str, Rate]  # the estimator's own: beta_1 of Algorithm 1, eta_3 of Algorithm 2
-
-
-class Update(NamedTuple):
-    """What one step computes before anything is written."""
-
-    dual: Tree
-    lower: Tree
-    memory: dict[str, Tree]
-    estimate: Tree  # Delta
-    z: Tree
-    x: Tree
-    measures: dict[str, Tensor]
-    reduction: Any  # what variance reduction is to remember
 
 
 class Solver:
@@ -132,6 +110,10 @@ class Solver:
         self.optimizer = optimizer
         self.variance_reduction = by_name(variance_reduction)
         validation.check_reduction(self.variance_reduction, inner_steps, shard)
+        one = torch.zeros(1, 1)  # stands for what a block has
+        self._reduced = validation.described(
+            self.variance_reduction and self.variance_reduction.init(self._calls, 1, one, one, one), 1
+        )
         self.inner_steps = inner_steps
         self.check_every = check_every
         self.shard = shard
@@ -150,7 +132,8 @@ class Solver:
         """Make the state before the first step; the tensors passed are copied.
 
         Args:
-            x0: The shared variable: a tensor or a dict of tensors.
+            x0: The shared variable: a tensor, a dict of tensors, or a module, whose trainable parameters are
+                taken.
             dual: Duals of all blocks, leading axis `m`; None for a problem without duals. With a
                 shard: of its blocks alone.
             lower: Lower variables of all blocks, likewise; None without lower level.
@@ -158,7 +141,13 @@ class Solver:
 
         Returns:
             The state, to be passed to `step`, which changes it in place.
+
+        Raises:
+            TypeError: If an argument is of the wrong kind.
+            ValueError: If an argument does not go with the problem.
+            mmb.memory.NoRoomError: If what variance reduction remembers does not fit in memory.
         """
+        x0 = as_variable(x0)
         validation.check_start(self.problem, x0, dual, lower, self.lr_dual, self._num_own)
         x, dual, lower = (tree_map(_copy, tree) for tree in (x0, dual, lower))
         device = tree_leaves(x)[0].device
@@ -215,9 +204,8 @@ class Solver:
         """
         if self._remembered is None and state.lower is not None:  # made by another solver
             self._remembered = list(self._memory(state.lower))
-        validation.check_state(
-            self.problem, state, self.optimizer, self.lr_dual, self._num_own, self._remembered or ()
-        )
+        remembered = (self._remembered or (), self._reduced)
+        validation.check_state(self.problem, state, self.optimizer, self.lr_dual, self._num_own, *remembered)
         validation.check_step(self.problem, self.shard, state, blocks, upper_batch, lower_batch, weights)
         validation.check_samples(self.variance_reduction, samples, weights, len(blocks))
         blocks = blocks.to(state.last_visit.device)
@@ -237,7 +225,7 @@ class Solver:
         if checked:
             info.check(unwritten=True, upper_batch=upper_batch, lower_batch=lower_batch)
         if state.optimizer is not None:  # first: it is the user's, and may raise
-            _move_with(state.optimizer, state.x, update.estimate, state.step, checked)
+            move_with(state.optimizer, state.x, update.estimate, state.step, checked)
         self._write(state, own, samples, update)
         state.last_visit.index_fill_(0, own, state.step)
         state.step += 1
@@ -281,10 +269,12 @@ class Solver:
         past: Any,
     ) -> Update:
         """Algorithms 1 and 2, lines 3 to 10, as a pure function of the sampled blocks."""
-        grad_x, measures = (None, {}) if count else (tree_map(torch.zeros_like, x), _no_blocks(x))
+        grad_x, measures = None, {}
+        if not count:  # none of this process's blocks were drawn
+            grad_x, measures = tree_map(torch.zeros_like, x), {"values": tree_leaves(x)[0].new_zeros(0)}
         at: Oracles | None = None
         for _ in range(self.inner_steps if count else 0):  # once, except in the naive double loop
-            at = self._oracles(x, dual, lower, upper_batch, lower_batch, weights, past)
+            at = self._oracles(x, dual, lower, upper_batch, lower_batch, weights, past, draw)
             grad_x = at.upper.grad_x
             measures = {"values": at.upper.values}
             if lower is not None:
@@ -334,13 +324,14 @@ class Solver:
         lower_batch: Any,
         weights: Tensor | None,
         past: Any,
+        draw: Tensor | None,
     ) -> Oracles:
         if self.variance_reduction is None:
             return Oracles(self.problem, x, dual, lower, upper_batch, lower_batch, weights)
         count = len(past["first"])
         own_x = tree_map(lambda leaf: leaf.unsqueeze(0).expand(count, *leaf.shape), x)
         raw = Oracles(self.problem, own_x, dual, lower, upper_batch, lower_batch, own_x=True)
-        return ReducedOracles(raw, self.variance_reduction, past)
+        return ReducedOracles(raw, self.variance_reduction, past, self.hypergradient, draw)
 
     def _past(self, state: State, blocks: Tensor, samples: Samples | None) -> Any:
         if self.variance_reduction is None:
@@ -352,9 +343,17 @@ class Solver:
         """What is remembered of all blocks together, before the first step."""
         if self.variance_reduction is None:
             return {}
-        own = () if self.hypergradient is None or lower is None else self.hypergradient.calls
-        gradient = () if lower is None or "lower" in own else ("lower_gradient",)
-        return {"reduction": self.variance_reduction.init(("upper", *gradient, *own), x, dual, lower)}
+        sizes = (self._calls, self._num_own, x, dual, lower)
+        check_room(self.variance_reduction, *sizes)
+        return {"reduction": self.variance_reduction.init(*sizes)}
+
+    @property
+    def _calls(self) -> tuple[str, ...]:
+        """Names of the derivatives that a step asks for."""
+        if self.hypergradient is None or self.problem.lower is None:
+            return ("upper",)
+        own = self.hypergradient.calls
+        return ("upper", *own) if "lower" in own else ("upper", "lower_gradient", *own)
 
     @property
     def _num_own(self) -> int:
@@ -389,35 +388,6 @@ class Solver:
         scatter_(state.dual, blocks, update.dual)
         scatter_(state.lower, blocks, update.lower)
         scatter_(state.memory, blocks, update.memory)
-
-
-def project_dual(problem: Problem, dual: Tree) -> Tree:
-    """The duals of some blocks, each projected on the problem's set."""
-    project = problem.project_dual
-    if project is None:
-        return dual
-    return torch.vmap(lambda one: validation.check_kept("project_dual", one, project(one)))(dual)
-
-
-def _no_blocks(x: Tree) -> dict[str, Tensor]:
-    """The measures of a step in which none of this process's blocks were drawn."""
-    return {"values": tree_leaves(x)[0].new_zeros(0)}
-
-
-def _move_with(optimizer: torch.optim.Optimizer, x: Tree, gradient: Tree, step: int, checked: bool) -> None:
-    """Let an optimizer move x; in a checked step, both are put back if it raises or x overflows."""
-    tree_map(lambda leaf, part: setattr(leaf, "grad", part), x, gradient)
-    if not checked:
-        optimizer.step()
-        return
-    before, memory = tree_map(torch.clone, x), copy.deepcopy(optimizer.state_dict())
-    try:
-        optimizer.step()
-        check_moved(x, step)
-    except BaseException:
-        tree_map(lambda leaf, old: leaf.copy_(old), x, before)
-        optimizer.load_state_dict(memory)
-        raise
 
 
 def _scalar(rate: float) -> Tensor:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from mmb._numbers import check_whole
 from mmb.distributed import Shard
@@ -78,7 +78,7 @@ def check_start(problem: Problem, x0: Tree, dual: Tree, lower: Tree, lr_dual: An
     _check_dual_rate(dual, lr_dual)
     for name, tree in (("dual", dual), ("lower", lower)):
         if tree is not None:
-            _check_tensors(name, tree)
+            _check_tensors(name, tree, tree_leaves(x0)[0].device)
             meaning = "num_blocks" if num_own == problem.num_blocks else "len(shard)"
             _check_leading_axis(name, tree, num_own, meaning)
 
@@ -99,10 +99,16 @@ def check_state(
     lr_dual: Any,
     num_own: int,
     remembered: Iterable[str],
+    reduction: str,
 ) -> None:
-    """Check the state of `mmb.Solver.step`; `remembered` names what the solver's estimator remembers."""
+    """Check the state of `mmb.Solver.step`.
+
+    `remembered` names what the solver's estimator remembers; `reduction` is `described` of its reduction.
+    """
     made = _kind(state.optimizer, state.lower, len(state.last_visit), state.memory)
     own = _kind(optimizer, problem.lower, num_own, remembered)
+    made["variance reduction"] = described(state.shared.get("reduction"), num_own)
+    own["variance reduction"] = reduction
     for name, expected in own.items():
         if made[name] != expected:
             raise ValueError(
@@ -244,6 +250,14 @@ def check_kept(name: str, expected: Tree, got: Tree) -> Tree:
     return ordered
 
 
+def described(memory: Any, blocks: int) -> str:
+    """What the memory of a variance reduction holds of every block, and of how many of its batches."""
+    if memory is None:
+        return "none"
+    batches = {call: len(tree_leaves(rows)[0]) // blocks for call, rows in memory["batches"].items()}
+    return f"that remembers {', '.join(sorted(memory['blocks']))} and batches {batches or 'of none'}"
+
+
 def _kind(optimizer: Any, lower: Any, blocks: int, memory: Iterable[str]) -> dict[str, Any]:
     """What a state and the solver that steps it must have in common."""
     return {
@@ -259,13 +273,14 @@ def _check_dual_rate(dual: Tree, lr_dual: Any) -> None:
         raise ValueError("lr_dual: there are duals, so expected a step size for them, got None")
 
 
-def _check_tensors(name: str, tree: Tree) -> None:
+def _check_tensors(name: str, tree: Tree, device: torch.device | None = None) -> None:
     leaves = tree_leaves(tree)
     if not leaves or not all(isinstance(leaf, Tensor) and leaf.is_floating_point() for leaf in leaves):
         got = [str(leaf.dtype) if isinstance(leaf, Tensor) else type(leaf).__name__ for leaf in leaves]
-        hint = "; for a module, mmb.parameters_of(module)" if isinstance(tree, nn.Module) else ""
-        raise TypeError(f"{name}: expected a floating-point tensor or a dict of such, got {got}{hint}")
+        raise TypeError(f"{name}: expected a floating-point tensor or a dict of such, got {got}")
     for leaf in leaves:
+        if device is not None and leaf.device != device:
+            raise ValueError(f"{name}: expected tensors on {device}, where x0 is, got one on {leaf.device}")
         if not torch.isfinite(leaf).all():
             raise ValueError(f"{name}: expected finite numbers, got NaN or infinity")
 

@@ -94,6 +94,13 @@ def test_equals_libauc_on_one_task_without_gaps():
             peer.gamma = 0.4  # it starts its averages at zero, so its first batch has to set them
 
 
+def test_gradients_are_finite_where_nothing_is_above_a_positive():
+    """With a margin near zero its own pair is next to nothing, and all that is in the denominator."""
+    labels, scores = torch.tensor([[1], [1], [0]]), torch.tensor([[2.0], [2.0], [0.0]], requires_grad=True)
+    auc.AveragePrecision(labels, margin=1e-12)(scores, labels, rows=torch.arange(3)).backward()
+    assert bool(scores.grad.isfinite().all())
+
+
 @pytest.mark.parametrize("options", [{"surrogate": "hinge"}, {"beta": 0.0}, {"margin": 0.0}])
 def test_bad_options_are_refused(options):
     with pytest.raises(ValueError, match=next(iter(options))):

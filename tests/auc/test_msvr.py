@@ -163,8 +163,9 @@ def test_another_model_is_refused_and_nothing_changes():
     data = make_data()
     objective = auc.MSVRAveragePrecision(data.labels, data.model).double()
     before, other = copy.deepcopy(objective.state_dict()), mlp(4, [7], 5).double()
-    with pytest.raises(ValueError, match=r"model.*65 weights.*75"):
-        objective.backward(other, data.dense())
+    for use in (lambda: objective.backward(other, data.dense()), lambda: objective.start_at(other)):
+        with pytest.raises(ValueError, match=r"model.*65 weights.*75"):
+            use()
     for name, value in objective.state_dict().items():
         assert torch.equal(value, before[name])
 

@@ -352,7 +352,6 @@ MISTAKES = {
     "no function": ({"print": True}, "print.*None"),
     "optimizer": ({"optimizer": torch.optim.SGD}, "optimizer.*mmb.Solver"),
     "no problem": ({"problem": quadratic_dual}, "problem.*mmb.Problem"),
-    "module": ({"x0": torch.nn.Linear(1, 1)}, "x0.*parameters_of"),
 }
 
 

@@ -88,7 +88,7 @@ def test_compare(call, tmp_path, monkeypatch):
     code, out, _ = call("compare", *arguments, *TINY)
     assert code == 0
     assert jobs == [2]
-    for text in ("CE", "MMB-pAUC", "AUC", "pAUC 0.1", "curves.png", "predict"):
+    for text in ("CE", "MMB-pAUC", "AUC", "pAUC 0.1", "over 2 seeds", "noise", "curves.png", "predict"):
         assert text in out
     assert (tmp_path / "c" / "curves.png").read_bytes().startswith(b"\x89PNG")
     code, out, _ = call("compare", *arguments, *TINY, "--json")  # all there already
@@ -103,6 +103,7 @@ def test_compare(call, tmp_path, monkeypatch):
     code, _, err = call("compare", *arguments, *TINY, "optimizer.lr=1")
     assert code == 1
     assert "another recipe" in err
+    assert "optimizer.lr (1.0 instead of " in err
 
 
 def test_compare_refuses_what_is_not_fair(call, tmp_path):

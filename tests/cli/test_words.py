@@ -14,9 +14,10 @@ from mmb import _key_meanings
 from mmb._key_meanings import key_of, meant_key
 from mmb.cli.known_keys import FILE, keys_of, table
 from mmb.cli.make_keys import make_table
+from mmb.cli.named_files import check_files
 from mmb.cli.parser import parse
 from mmb.cli.usage import UsageError
-from mmb.cli.words import DEFAULT_METHOD, check_files
+from mmb.cli.words import DEFAULT_METHOD
 
 HOME = Path.home()
 
@@ -32,6 +33,7 @@ def folder(tmp_path, monkeypatch):
     cells = "".join(f"{k + 5}," + ",".join([str(k)] * 30) + "\n" for k in range(2))
     (tmp_path / "wide.csv").write_text(f"a,{','.join(assays)}\n{cells}")
     (tmp_path / "scans.csv").write_text("scan,sick\na.PNG,1\nb.jpg,0\n")
+    (tmp_path / "gaps.csv").write_text("scan,sick\na.PNG,1\n,0\nb.jpg,0\nc.svg,1\nd.png,0\n")
     (tmp_path / "two.csv").write_text("id,age,sick,dead,sex\n1,2,0,yes,0\n2,1,1,,0\n3,3,,no,0\n")
     for name in ("UPPER.CSV", "plain.txt", "parts/a.csv", "parts/b.csv", "mixed/a.csv", "mixed/b.pdf"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -85,6 +87,7 @@ def test_the_table_is_that_of_the_library():
             {"data": "molecules", "overrides": ["data.path=c.csv", "data.smiles=canonical_smiles"]},
         ),
         ("train scans.csv", {"data": "images", "overrides": ["data.path=scans.csv", "data.image=scan"]}),
+        ("train gaps.csv", {"data": "images", "overrides": ["data.path=gaps.csv", "data.image=scan"]}),
         ("train m.csv", {"data": "molecules", "overrides": ["data.path=m.csv", "data.smiles=SMILES"]}),
         ("train r.yaml --epochs 3", {"recipe": "r.yaml", "overrides": ["training.epochs=3"]}),
         ("compare digits --methods ce,pauc --lr 1", {"data": "digits", "overrides": ["optimizer.lr=1"]}),
@@ -151,10 +154,16 @@ def test_it_works(words, expected):
         ("train book.xlsx", "save the sheet as CSV"),
         ("train https://host/t.csv --labels y", "download the file"),
         ("train notes.pdf", "nor a table by its name"),
-        ("train mixed --labels sick", "neither a folder of tables"),
+        ("train mixed --labels sick", "not a folder of tables: it has"),
+        ("data describe mixed", "it has b.pdf in it"),
+        ("data notes.pdf", "nor a table by its name"),
         ("train xgboost t.csv", "is not a file, a data set"),
         ("train --data csv", "data.path"),
         ("train r.yaml r.yaml", "two recipes"),
+        ("train t.csv ce pauc --labels sick", "--methods ce,pauc"),
+        ("train digits --method ce pauc", "--methods ce,pauc"),
+        ("train t.csv two.csv --labels sick", "two tables were given: t.csv and two.csv"),
+        ("train t.csv --path two.csv --labels sick", "two tables were given"),
         ("compare digits --methods ce,pauk", "'pauc'"),
         ("data describ digits", "'describe'"),
         ("data describe digits seeed=1", "'seed'"),
@@ -190,13 +199,17 @@ def test_a_run_nearby_is_named(folder):
     (folder / "runs" / "digits-pauc-0" / "recipe.yaml").touch()
     (folder / "runs" / "digits-pauc-0" / "branches" / "ce").mkdir(parents=True)
     (folder / "runs" / "digits-pauc-0" / "branches" / "ce" / "recipe.yaml").touch()
+    (folder / "lost.csv").symlink_to("gone.csv")
     for words, answer in (
         ("resume runs/digits-pauc-1", "did you mean 'runs/digits-pauc-0'"),
-        ("resume runs", "inside of it are runs/digits-pauc-0|"),
+        ("resume runs", "inside it are runs/digits-pauc-0|"),
         ("export t.csv", "is a file"),
         ("train nowhere.csv --labels a", "no file nowhere.csv"),
         ("train T2.csv --labels a", "did you mean t.csv"),
         ("data describe nowhere.csv", "no file nowhere.csv"),
+        ("train t.csv --labels a --test-path T2.csv", "data.test_path: there is no file T2.csv"),
+        ("predict runs/digits-pauc-0 --input nowhere.csv --output o.csv", "--input: there is no file"),
+        ("train lost.csv --labels a", "a link to gone.csv"),
         ("train nowhere.yaml", "no recipe nowhere.yaml"),
     ):
         with pytest.raises(UsageError) as error:

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 from torch.utils.data import Dataset as TorchDataset
 
 from mmb.data import make_dataset
@@ -21,6 +21,11 @@ class Pairs(TorchDataset):
 
     def __getitem__(self, row):
         return {"x": INPUTS[row], "twice": 2 * INPUTS[row]}, LABELS[row]
+
+
+class IterableRows(IterableDataset):
+    def __iter__(self):
+        return iter(INPUTS)
 
 
 SHUFFLED = torch.randperm(20, generator=torch.Generator().manual_seed(0)).tolist()  # an index of a frame
@@ -95,6 +100,17 @@ def test_one_task_gaps_and_a_split_of_ones_own():
     assert data.split["test"].tolist() == [15, 16, 17, 18, 19]
 
 
+def test_a_split_may_be_made_of_masks():
+    rows = np.arange(20)
+    masks = {"train": rows < 12, "valid": torch.tensor((rows >= 12) & (rows < 15)), "test": rows >= 15}
+    data = make_dataset(INPUTS, LABELS, split=masks)
+    assert [data.split[part].tolist() for part in masks] == [
+        [*range(12)],
+        [12, 13, 14],
+        [*range(15, 20)],
+    ]
+
+
 def test_every_part_has_positives_of_rare_tasks():
     generator = torch.Generator().manual_seed(0)
     rates = torch.tensor([0.01, 0.02, 0.05, 0.1, 0.2, 0.5])
@@ -114,6 +130,7 @@ def test_every_part_has_positives_of_rare_tasks():
         ((INPUTS, LABELS[:5]), ValueError, "20 rows.*5"),
         ((INPUTS,), ValueError, "labels.*None.*Tensor"),
         ((3, LABELS), TypeError, "inputs.*int"),
+        ((IterableRows(), LABELS), TypeError, r"inputs.*IterableDataset"),
         ((DataLoader(Pairs()),), TypeError, r"inputs.*DataLoader.*\.dataset"),
         ((INPUTS, LABELS + 1), ValueError, "labels"),
         ((Pairs(), LABELS), ValueError, "labels.*pairs"),
@@ -138,6 +155,9 @@ def test_bad_rows_are_named(arguments, kind, message):
         ({"split": {"train": [0, 1, 1], "valid": [2], "test": []}}, r"row 1 is in train and in train"),
         ({"split": {"train": [0, 1], "valid": [9], "test": []}}, r"split\['valid'\].*from 0 to 5"),
         ({"split": {"train": [0, 1], "valid": [-1], "test": []}}, r"split\['valid'\].*from 0 to 5"),
+        ({"split": {"train": [0], "valid": [1.5], "test": []}}, r"split\['valid'\]: .*row numbers, got 1\.5"),
+        ({"split": {"train": [True] * 5, "valid": [], "test": []}}, r"split\['train'\]: .*mask of 6 rows"),
+        ({"split": {"train": [0] * 900, "valid": [], "test": []}}, r"row 0 is in train and in train:"),
         ({"task_names": ["a"]}, r"task_names.*each of 2 tasks, got 1"),
         ({"task_names": ["a", "a"]}, r"task_names: 'a' is there more than once"),
     ],

@@ -68,6 +68,16 @@ def test_groups_stay_whole_and_the_largest_train():
     }
 
 
+def test_a_group_that_is_larger_than_all_training_rows_trains():
+    groups = torch.tensor([5] * 9 + [1, 2])
+    split = grouped_split(groups, (0.8, 0.1, 0.1))
+    assert {part: rows.tolist() for part, rows in split.items()} == {
+        "train": [*range(9)],
+        "valid": [],
+        "test": [9, 10],
+    }
+
+
 def test_grouped_split_is_that_of_deepchem():
     generator = torch.Generator().manual_seed(3)
     groups = torch.randint(0, 60, (300,), generator=generator)

@@ -208,6 +208,26 @@ def test_how_far_to_go_from_the_start(monkeypatch):
         assert "{:.4f}, {:.4f} and {:.4f}".format(*gained) in " ".join(transfer.split())
 
 
+def test_where_the_soup_gains(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    module = importlib.import_module("where_it_gains")
+    page = (ROOT / "results/transfer/where.md").read_text(encoding="utf-8")
+    assert page.endswith("\n".join(module.page()) + "\n")
+    text = " ".join(page.split())
+    found, runs = module.sets(), module.records()
+    assert f"sorts the {len(found)} data sets with small networks, in {len(runs)} runs" in text
+    many = {name: one for name, one in found.items() if one.tasks >= 10 and one.level < 0.9}
+    gains = [statistics.fmean(column) for column in zip(*(one.gains for one in many.values()), strict=True)]
+    assert "gains {:.4f} in partial AUC, {:.4f} in average precision and {:.4f} in AUC".format(*gains) in text
+    rest = statistics.fmean(one.gains[0] for name, one in many.items() if name != "MUV")
+    assert max(many, key=lambda name: many[name].gains[0]) == "MUV"
+    assert f"without it, the gain in partial AUC is {rest:.4f}" in text
+    assert f"On the {len(found) - len(many)} other data sets" in text
+    cells = dict(line.strip("| ").split(" | ", 1) for line in module.tables(found) if line.startswith("| "))
+    rate, positives = (cells[module.FACTS[fact][0]].split(" | ")[0] for fact in ("rate", "positives"))
+    assert f"correlations with the gain are {float(rate)} and {float(positives)}" in text
+
+
 def test_objectives_beside_those_of_libauc(monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     module = importlib.import_module("peer_objectives")

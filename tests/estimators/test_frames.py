@@ -62,6 +62,12 @@ def test_cells_of_another_kind_are_named_by_their_column(frame_of):
         model.predict(frame_of({**columns, "x": ["a"] * len(y)}))
 
 
+def test_a_frame_without_rows_yet_is_refused():
+    columns, y = _columns(30)
+    with pytest.raises(TypeError, match=r"X: got a LazyFrame.*X\.collect\(\)"):
+        MultiTaskAUCClassifier(**TINY).fit(pl.DataFrame({"x": columns["x"]}).lazy(), y)
+
+
 def test_columns_of_the_same_name_are_refused():
     columns, y = _columns()
     frame = pd.DataFrame(columns)

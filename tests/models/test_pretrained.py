@@ -224,6 +224,16 @@ def test_weights_that_do_not_fit_leave_a_network_alone(tmp_path):
     assert all(torch.equal(value, before[name]) for name, value in target.state_dict().items())
 
 
+@pytest.mark.parametrize("prefix", [True, False])
+def test_a_layer_before_the_last_may_not_be_missing(tmp_path, prefix):
+    """One missing layer is taken for another last layer only where it may be that."""
+    path, source = tmp_path / "weights.pt", network(prefix=prefix).state_dict()
+    first = "encoder.0." if prefix else "0.0."
+    torch.save({name: value for name, value in source.items() if not name.startswith(first)}, path)
+    with pytest.raises(ValueError, match=rf"only the last layer.*{first}weight"):
+        load_weights(network(prefix=prefix), path)
+
+
 @pytest.mark.parametrize("prefix", ["module.", "net.model."])
 def test_a_prefix_of_names_is_named(tmp_path, prefix):
     path, source = tmp_path / "weights.pt", network(prefix=True)

@@ -9,7 +9,8 @@ from scipy import stats
 
 from mmb.auc.compositional.per_task_model import is_mlp, stacked_mlp
 from mmb.data import Dataset
-from mmb.data.inputs.columns import Category, ColumnEncoder, Number
+from mmb.data.inputs.column_kinds import Category, Number
+from mmb.data.inputs.columns import ColumnEncoder
 from mmb.data.inputs.descriptors import COUNT
 from mmb.data.inputs.featurize import Featurizer
 from mmb.data.inputs.molecule_cache import MoleculeEncoder

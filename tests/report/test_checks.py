@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from mmb.auc import ThresholdReport
-from mmb.report.checks import RunFacts, check_run
-from mmb.report.comparison import area_samples
+from mmb.report.checks import check_run
+from mmb.report.page_values import rounded
+from mmb.report.run_facts import RunFacts
 from mmb.report.selected_scores import SelectedScores
 
 
@@ -31,9 +32,9 @@ def facts(flip=False, flat=False, shift=0.0, soft=0.1, dual_error=0.01, positive
     ]
     log.append({"kind": "train", "step": 5, "dual_error": dual_error})
     tracked = {90: ThresholdReport(*torch.tensor([[0.0] * 3, [0.0] * 3, [0.1] * 3, [soft] * 3]))}
-    areas = area_samples(logits["test"], labels, 0.1)
+    decisions = {"fpr": rounded(torch.full((3,), 0.1) + shift)}
     run = SimpleNamespace(finished=finished, recipe=recipe)
-    return RunFacts(run, run.finished, log, scores, 0.1, tracked, torch.full((3,), 0.1) + shift, areas)
+    return RunFacts(run, run.finished, log, scores, 0.1, tracked, decisions)
 
 
 def test_a_good_run_is_said_to_work_with_its_value():
@@ -62,6 +63,31 @@ def test_what_stands_out_is_named_with_what_to_do(change, title, words):
     assert title in found["verdict"]
     (said,) = [one["text"] + one["advice"] for one in found["checks"] if one["title"] == title]
     assert words in said
+
+
+@pytest.mark.parametrize(
+    "options", [{"fpr": 0.4}, {"parts": {"ce": {"weight": 1.0}, "pauc": {"max_fpr": 0.4}}}]
+)
+def test_thresholds_are_judged_at_the_rate_that_the_objective_states(options):
+    found = facts(soft=0.4)
+    found.run.recipe.objective = options
+    (said,) = [one for one in check_run(found)["checks"] if one["title"].startswith("thresholds")]
+    assert said["title"] == "thresholds keep up"
+    assert "the target is 40.0%" in said["text"]
+
+
+@pytest.mark.parametrize(("share", "title"), [(0.2, "bounds are not kept"), (0.9, "bounds are kept")])
+def test_bounds_are_judged_by_the_tasks_that_keep_them(share, title):
+    found = facts()
+    found.run.recipe.objective = {"fpr": 0.01}
+    found.log.extend(
+        {"kind": "train", "step": step, "feasible": value} for step, value in ((6, 0.5), (7, share))
+    )
+    checked = check_run(found)
+    (said,) = [one for one in checked["checks"] if one["title"].startswith("bounds")]
+    assert said["title"] == title
+    assert f"bound of 1.0% on the false positive rate of training rows in {share:.0%}" in said["text"]
+    assert (title in checked["verdict"]) == (share < 0.5)
 
 
 def test_the_average_of_branches_is_no_step_of_training():

@@ -8,20 +8,26 @@ import torch
 from torch import nn
 
 import own_parts
+from mmb.auc import CrossEntropy
 from mmb.data import make_dataset
 from mmb.data.sets import synthetic
 from mmb.models import mlp
-from mmb.training import Observer, RecipeError, Run, RunError, evaluate_run, fit
+from mmb.training import Observer, RecipeError, Run, RunError, TrainingError, evaluate_run, fit
 from mmb.training.runs import checkpoint
 
 SHORT = {"steps": 20, "evaluate_every": 10, "device": "cpu"}
 DATA = synthetic.load(rows=300, tasks=3, features=6, positive_rate=0.1)
 
 
-def make_model(seed=0):
+def seeded(make, *arguments):
+    """A network that is always the same."""
     with torch.random.fork_rng():
-        torch.default_generator.manual_seed(seed)
-        return mlp(6, [8], 3)
+        torch.default_generator.manual_seed(0)
+        return make(*arguments)
+
+
+def make_model():
+    return seeded(mlp, 6, [8], 3)
 
 
 def test_it_starts_from_the_weights_of_the_model(tmp_path):
@@ -53,7 +59,7 @@ def test_a_plain_module_on_tensors_without_a_folder():
     x = torch.randn(200, 4, generator=torch.Generator().manual_seed(0))
     labels = (x[:, :2] > 1).float()
     labels[::7, 0] = torch.nan
-    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    model = seeded(lambda: nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)))
     changes = {"training": {**SHORT, "steps": 40}, "optimizer": {"lr": 0.03}}
     result = fit(model, make_dataset(x, labels), soup={"still_rising": 1, "still_gaining": 1}, **changes)
     assert set(result["branches"]) >= {"ce", "auc"}
@@ -91,6 +97,17 @@ def test_what_does_not_fit_is_named():
         fit(lambda x: x, DATA)
     with pytest.raises(TypeError, match=r"dataset: .*got tuple.*make_dataset"):
         fit(make_model(), (DATA.inputs, DATA.labels))
+    with pytest.raises(TypeError, match=r"method: .*its class, CrossEntropy"):
+        fit(make_model(), DATA, CrossEntropy(DATA.labels))
+    with pytest.raises(ValueError, match=r"model: all of its parameters are frozen"):
+        fit(make_model().requires_grad_(False), DATA)
+    inputs = torch.zeros(len(DATA), 6)
+    short = make_dataset(lambda rows: inputs[:2], DATA.labels)
+    with pytest.raises(ValueError, match=r"logits of 2 rows for \d+ rows"):
+        fit(make_model(), short, "ce", training=SHORT)
+    inputs[int(make_dataset(inputs, DATA.labels).split["valid"][3]), 2] = torch.nan
+    with pytest.raises(TrainingError, match=r"inputs of row \d+, .*not finite"):
+        fit(make_model(), make_dataset(inputs, DATA.labels), "ce", training=SHORT)
     with pytest.raises(ValueError, match=r"logits of shape \(\d+, 2\).*\[rows, 3\]"):
         fit(nn.Linear(6, 2), DATA, "ce", training=SHORT)
 
@@ -104,6 +121,6 @@ def test_an_objective_may_be_given_as_its_class(tmp_path):
 
 def test_one_task_may_have_logits_without_a_second_axis():
     x = torch.randn(200, 4, generator=torch.Generator().manual_seed(0))
-    plain = nn.Sequential(nn.Linear(4, 1), nn.Flatten(0))
+    plain = nn.Sequential(seeded(nn.Linear, 4, 1), nn.Flatten(0))
     result = fit(plain, make_dataset(x, x[:, 0] > 1), "pauc", training=SHORT, optimizer={"lr": 0.03})
     assert result["test"]["auc"] > 0.7

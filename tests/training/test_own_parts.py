@@ -6,6 +6,7 @@ import json
 import random
 import re
 import sys
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,7 +34,7 @@ from mmb.training.recipes.key_help import key_help
 from mmb.training.recipes.resolution import to_plain
 from mmb.training.runs import checkpoint
 from mmb.training.runs.export import export_run
-from mmb.training.runs.predict import predict_file
+from mmb.training.runs.predict_file import predict_file
 
 OWN = {
     "method": "own_parts:HalfCrossEntropy",
@@ -180,6 +181,72 @@ def test_the_command_line_finds_modules_in_the_current_folder(tmp_path, monkeypa
     assert {name: tuple(value.shape) for name, value in weights.items()} == {"weight": (2, 5), "bias": (2,)}
 
 
+MINE = """from torch import nn
+
+__version__ = "1.5"
+
+
+def build(num_inputs: int, num_tasks: int) -> nn.Module:
+    return nn.Linear(num_inputs, num_tasks)
+"""
+
+
+@pytest.fixture
+def own_run(tmp_path, monkeypatch):
+    """A finished run, and a function that replaces the text of the module of its network."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    path = tmp_path / "versioned_nets.py"
+
+    def replace_text(text):
+        path.write_text(text)
+        for cached in path.parent.glob("__pycache__/versioned_nets*"):
+            cached.unlink()
+        sys.modules.pop("versioned_nets", None)
+
+    replace_text(MINE)
+    run = Run.create(tmp_path / "run", resolve({**OWN, "model": {"name": "versioned_nets:build"}}))
+    train(run)
+    yield run, replace_text
+    sys.modules.pop("versioned_nets", None)
+
+
+def test_another_version_of_a_part_is_warned_of(own_run):
+    run, replace_text = own_run
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Run.open(run.path)
+    replace_text(MINE.replace("1.5", "1.6"))
+    with pytest.warns(UserWarning, match=r"versioned_nets:build is 1\.6, and was 1\.5"):
+        Run.open(run.path)
+    (run.path / "result.json").unlink()  # also of a run that is not finished
+    with pytest.warns(UserWarning, match=r"versioned_nets:build is 1\.6, and was 1\.5"):
+        Run.open(run.path)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("build = 3", "is a int"),
+        ("1 / 0", "raises ZeroDivisionError"),
+        ("def (", "raises SyntaxError"),
+        ("raise ValueError('no')", "raises ValueError: no"),
+        ("import no_such_module", "No module named 'no_such_module'"),
+    ],
+)
+def test_a_part_that_cannot_be_imported_is_named_with_its_version(own_run, text, told):
+    run, replace_text = own_run
+    replace_text(text)
+    with pytest.raises(RunError, match=rf"versioned_nets:build.*{told}.*versioned_nets:build 1\.5"):
+        Run.open(run.path)
+
+
+def test_a_network_that_has_changed_is_named(own_run):
+    run, replace_text = own_run
+    replace_text(MINE.replace("num_tasks)\n", "num_tasks, bias=False)\n"))
+    with pytest.raises(RunError, match=r"versioned_nets:build does not fit.*(.|\n)*bias"):
+        evaluate_run(run, "valid")
+
+
 def test_an_own_sampler_takes_the_place_of_the_others(tmp_path):
     recipe = resolve({**OWN, "sampler": {"kind": "own_parts:EveryRow", "width": 20}})
     assert to_plain(recipe)["sampler"] == {"kind": "own_parts:EveryRow", "width": 20, "order": "first"}
@@ -221,6 +288,7 @@ def test_options_of_a_preset_go_with_its_sampler():
         ({"data": {"name": "my_project.data"}}, "import path.*my_project.data:"),
         ({"model": {"name": "own_parts:build_untyped"}}, "'depth'.*build_untyped.*type.*depth: int"),
         ({"sampler": {"kind": "own_parts:build"}}, r"own_parts:build.*Sampler"),
+        ({"sampler": {"kind": "mmb.auc:Sampler"}}, r"mmb\.auc:Sampler lacks draw"),
         ({"sampler": {"kind": "own_parts:EveryRow", "batch_size": 4}}, r"sampler\.batch_size"),
         ({"sampler": {"kind": "row"}}, r"sampler\.kind"),
     ],

@@ -4,6 +4,8 @@ import pytest
 import torch
 
 import mmb
+from mmb import memory
+from mmb.memory import NoRoomError
 
 CENTERS = torch.tensor([[1.0, 2.0, 3.0, 6.0], [0.0, -1.0, 1.0, 4.0]], dtype=torch.float64)  # [block, batch]
 
@@ -115,11 +117,12 @@ def test_an_estimator_must_name_its_calls():
         solver.step(state, torch.arange(2), CENTERS[:, 0], CENTERS[:, 0])
 
 
-def test_an_estimator_that_asks_twice_is_refused():
+def test_an_estimator_must_name_what_it_asks_for_twice():
     estimator = mmb.FirstOrder(penalty=10.0, lr=0.1, order=2)
+    estimator.calls = ("upper_other", "lower_other", "lower")
     solver = mmb.Solver(problem(), estimator, lr=0.1, lr_lower=0.1, variance_reduction="storm")
     state = solver.init(torch.zeros(()).double(), lower=torch.zeros(2).double())
-    with pytest.raises(ValueError, match=r"upper_other.*order=2"):
+    with pytest.raises(ValueError, match=r"calls.*upper_other_2"):
         solver.step(state, torch.arange(2), CENTERS[:, 0], CENTERS[:, 0])
 
 
@@ -140,3 +143,16 @@ def test_memory_per_block_is_what_is_stated(reduction, expected):
     memory = state.shared["reduction"]
     leaves = mmb.trees.tree_leaves((memory["blocks"], memory["batches"]))
     assert sum(leaf.numel() for leaf in leaves if leaf.ndim > 1) == 10 * expected
+
+
+@pytest.mark.parametrize("reduction", [mmb.Storm(), mmb.Saga(4, 5)])
+def test_memory_is_bounded_by_what_is_free(reduction, monkeypatch):
+    solver = mmb.Solver(problem(), mmb.QuadraticSGD(0.1), lr=0.1, lr_lower=0.1, variance_reduction=reduction)
+    start = {"lower": torch.zeros(2).double()}
+    kept = solver.init(torch.zeros(7).double(), **start).shared["reduction"]
+    needed = sum(leaf.nbytes for leaf in mmb.trees.tree_leaves((kept["blocks"], kept["batches"])))
+    monkeypatch.setattr(memory, "free_bytes", lambda device: needed)
+    solver.init(torch.zeros(7).double(), **start)
+    monkeypatch.setattr(memory, "free_bytes", lambda device: needed - 1)
+    with pytest.raises(NoRoomError, match=rf"{type(reduction).__name__} remembers.*all 2.*free"):
+        solver.init(torch.zeros(7).double(), **start)

@@ -1,5 +1,7 @@
 """AveragePrecision: average precision of every task, with two tracked numbers per positive (SOAP)."""
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -11,6 +13,14 @@ from mmb.auc.parts.per_positive import PerPositive
 from mmb.auc.parts.weighted_scores import WeightedScores
 from mmb.auc.per_positive_objective import PerPositiveObjective
 from mmb.auc.score_objective import Transform
+
+
+class Rivals(NamedTuple):
+    """The positives of a batch, and what may be above them."""
+
+    pairs: Pairs
+    weight: Tensor  # of positives and of negatives, [2, k, rows]
+    itself: Tensor  # what a positive's own pair adds to `P`, as much as in all data, [e]
 
 
 class AveragePrecision(PerPositiveObjective):
@@ -64,46 +74,38 @@ class AveragePrecision(PerPositiveObjective):
 
     def estimate(self, entries: WeightedScores) -> tuple[Tensor, Gradients]:
         """$L_k$ averaged over the tasks of the batch."""
-        pairs = Pairs.of(entries, self.capacity)
+        rivals = self.rivals(entries)
+        pairs = rivals.pairs
         slots = self.above.find(entries, pairs)
         score, slope = self.squash(entries)
-        weight = self.rivals(entries)
-        losses = self.compare(score, pairs)
-        now, d_own = losses.of_positives(weight)
+        losses, now, d_own = self.count(score, rivals)
         old = self.above.read(slots)
-        now = self.count(now, entries, pairs)
-        new = self.follow(old.to(now.dtype).T, now, entries, pairs, weight)
+        new = self.follow(old.to(now.dtype).T, now, rivals)
         met = pairs.of_task(entries.sampled & (entries.negative_mass > 0)) & pairs.known
         if self.training:
             self.above.store(slots, old, new.T, met)
         p, q = torch.where(met, new, 1.0)
         share = torch.where(met, pairs.weight * pairs.of_task(entries.scale), 0.0) / (p + q)
         value = (share * q).sum()
-        of_both = torch.stack([-q, p]) * (share / (p + q))  # the derivatives by P and Q
-        d_score = (losses.slope_of_entries(of_both) * weight).sum(0)
+        of_both = torch.stack([-q, p]) / (p + q) * share  # the derivatives by P and Q
+        d_score = (losses.slope_of_entries(of_both) * rivals.weight).sum(0)
         d_score = pairs.add_own(d_score, -(of_both * d_own).sum(0))
         return self.held(entries, value, d_score, slope)
 
-    def rivals(self, entries: WeightedScores) -> Tensor:
-        """Weights of what may be above: positives and negatives, `[2, k, rows]`."""
-        prior = entries.gather(self.positives / (self.positives + self.negatives))
-        return torch.stack([(prior * entries.positive).T, ((1 - prior) * entries.negative).T])
+    def rivals(self, entries: WeightedScores) -> Rivals:
+        """The positives of a batch, and the weights of what may be above them."""
+        pairs, labeled = Pairs.of(entries, self.capacity), entries.gather(self.positives + self.negatives)
+        prior = entries.gather(self.positives) / labeled
+        weight = torch.stack([(prior * entries.positive).T, ((1 - prior) * entries.negative).T])
+        return Rivals(pairs, weight, itself=pairs.of_task(self.own_loss / labeled))
 
-    def compare(self, score: Tensor, pairs: Pairs) -> PairLosses:
-        """Losses of each positive with the other rows of its task, of scores `[rows, k]`."""
-        return pairs.losses(score, self.margin, self.surrogate, itself=False, spread=self.spread)
+    def count(self, score: Tensor, rivals: Rivals) -> tuple[PairLosses, Tensor, Tensor]:
+        """Pair losses of scores `[rows, k]`, and `P` and `Q` of the batch with their slopes, `[2, e]`."""
+        losses = rivals.pairs.losses(score, self.margin, self.surrogate, itself=False, spread=self.spread)
+        above, slope = losses.of_positives(rivals.weight)
+        above[0].add_(rivals.itself)
+        return losses, above, slope
 
-    def count(self, others: Tensor, entries: WeightedScores, pairs: Pairs) -> Tensor:
-        """`P` and `Q` of the batch, `[2, e]`, from sums over other rows: a positive is above itself, too."""
-        others[0] += self.least(entries, pairs)
-        return others
-
-    def least(self, entries: WeightedScores, pairs: Pairs) -> Tensor:
-        """What a positive's own pair adds to `P`, `[e]`: as much as in all data."""
-        return pairs.of_task(entries.gather(self.own_loss / (self.positives + self.negatives)))
-
-    def follow(
-        self, old: Tensor, now: Tensor, entries: WeightedScores, pairs: Pairs, weight: Tensor
-    ) -> Tensor:
+    def follow(self, old: Tensor, now: Tensor, rivals: Rivals) -> Tensor:
         """The tracked numbers, `[2, e]`, after a batch; they are zero before the first."""
         return torch.where(old[0] > 0, torch.lerp(old, now, self.beta), now)

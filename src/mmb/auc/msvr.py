@@ -8,15 +8,14 @@ import torch
 from torch import Tensor, nn
 
 from mmb._numbers import check_nonnegative
-from mmb.auc.average_precision import AveragePrecision
+from mmb.auc.average_precision import AveragePrecision, Rivals
 from mmb.auc.batches import Batch, TaskBatch
 from mmb.auc.labels import Labels
-from mmb.auc.objective import model_scores
+from mmb.auc.model_scores import model_scores
 from mmb.auc.parts.autograd import with_gradient
-from mmb.auc.parts.bad_values import score_limit
+from mmb.auc.parts.bad_values import usable_or
 from mmb.auc.parts.pairs import Pairs, Surrogate
 from mmb.auc.parts.previous_weights import PreviousWeights
-from mmb.auc.parts.weighted_scores import WeightedScores
 from mmb.auc.score_objective import Transform
 
 
@@ -37,6 +36,7 @@ class MSVRAveragePrecision(AveragePrecision):
     $u_i$ is exact. It is kept to the range of $P_i$ and $Q_i$.
 
     The price is one more evaluation of the model per step, without derivatives, and a copy of its weights.
+    Of several batches in one step of the optimizer, the first alone sees a change.
     One process trains it, and its steps are not captured as CUDA graphs.
 
     Args:
@@ -98,9 +98,8 @@ class MSVRAveragePrecision(AveragePrecision):
         with torch.no_grad():
             before = before.reshape(entries.logits.shape) if tasks is None else before.T
             before = before.to(entries.logits.dtype)
-            # where these are no numbers to compute with, nothing counts as changed
-            usable = before.abs() <= score_limit(before.dtype)
-            self._before = torch.where(usable, before, entries.logits)
+            # where these cannot be computed with, nothing counts as changed
+            self._before = usable_or(before, entries.logits)
             try:
                 value, gradients = self.adjusted_estimate(entries)
             finally:
@@ -111,22 +110,21 @@ class MSVRAveragePrecision(AveragePrecision):
             self.previous.follow(model)
         return {"loss": loss.detach(), **self.loss_parts(), **self.diagnostics()}
 
-    def follow(
-        self, old: Tensor, now: Tensor, entries: WeightedScores, pairs: Pairs, weight: Tensor
-    ) -> Tensor:
+    def follow(self, old: Tensor, now: Tensor, rivals: Rivals) -> Tensor:
         """The tracked numbers, `[2, e]`, after a batch, within their range."""
-        plain = super().follow(old, now, entries, pairs, weight)
+        plain = super().follow(old, now, rivals)
         if self._before is None:
             return plain
-        score, _ = self.squash(replace(entries, logits=self._before))
-        before, _ = self.compare(score, pairs).of_positives(weight)
-        change = now - self.count(before, entries, pairs)
-        new = torch.where(old[0] > 0, plain + self._weight(pairs) * change, plain)
-        return torch.stack([torch.maximum(new[0], self.least(entries, pairs)), new[1].clamp(min=0)])
+        score, _ = self.squash(replace(rivals.pairs.entries, logits=self._before))
+        _, before, _ = self.count(score, rivals)
+        change = (now - before).mul_(self._weight(rivals.pairs))
+        new = torch.where(old[0] > 0, plain + change, plain)
+        return torch.stack([torch.maximum(new[0], rivals.itself), new[1].clamp(min=0)])
 
     def _weight(self, pairs: Pairs) -> Tensor | float:
         """The weight of the change."""
         if self.gamma is not None:
             return self.gamma
-        rate = pairs.weight.sign().sum() / len(self.above.value)
-        return (1 / rate - 1) / max(1 - self.beta, 1e-3) + 1 - self.beta
+        rest = 1 / max(1 - self.beta, 1e-3)
+        one_in = len(self.above.value) / pairs.weight.count_nonzero().to(pairs.weight.dtype)  # 1 / p
+        return one_in * rest + (1 - self.beta - rest)

@@ -1,7 +1,7 @@
 """The interface of every objective, and what they share: a batch becomes weighted scores."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from mmb._numbers import check_range
 from mmb.auc.batches import Batch
 from mmb.auc.labels import Labels, task_weights
+from mmb.auc.model_scores import model_scores
 from mmb.auc.parts.anchor import Anchor
 from mmb.auc.parts.autograd import Gradients, Result, with_gradient
 from mmb.auc.parts.bad_values import BadValues, screen
@@ -16,11 +17,9 @@ from mmb.auc.parts.first_step import watch_first_step
 from mmb.auc.parts.per_positive import PerPositive
 from mmb.auc.parts.previous_weights import PreviousWeights
 from mmb.auc.parts.tracked_thresholds import ThresholdReport
-from mmb.auc.parts.weighted_scores import WeightedScores, check_fed, check_tasks, check_tensors
+from mmb.auc.parts.weighted_scores import WeightedScores, check_fed, check_tensors
 from mmb.auc.sampling import Draw
 from mmb.label_values import MISSING
-from mmb.models.multitask import flatten_tasks
-from mmb.models.outputs import logits_of
 
 Part = TypeVar("Part", bound=Draw | Batch)
 
@@ -389,24 +388,3 @@ def as_objective_class(found: Any, name: str) -> type[Objective]:
     if not (isinstance(found, type) and issubclass(found, Objective)):
         raise ValueError(f"{name} is not a class derived from mmb.auc.Objective")
     return found
-
-
-def model_scores(model: nn.Module, batch: Batch, num_tasks: int) -> Tensor:
-    """Logits of a batch: `[n, m]`, or `[k, r]` of the sampled tasks."""
-    if batch.tasks is None:
-        return logits_of(model(batch.inputs))
-    check_tasks(batch.tasks, num_tasks)
-    own: Any = getattr(model, "task_scores", None)
-    if own is not None:
-        heads = getattr(model, "num_tasks", num_tasks)
-        if heads != num_tasks:
-            raise ValueError(f"model has {heads} heads but the objective has {num_tasks} tasks")
-        return cast(Tensor, own(batch.inputs, batch.tasks))
-    scores = logits_of(model(flatten_tasks(batch.inputs)))
-    if scores.dim() != 2 or scores.shape[1] != num_tasks:
-        raise ValueError(
-            f"model output has shape {tuple(scores.shape)} but the objective has {num_tasks} tasks: "
-            f"expected [rows, {num_tasks}]"
-        )
-    every = scores.reshape(batch.tasks.numel(), -1, num_tasks)  # [k, r, m]
-    return every.gather(2, batch.tasks.reshape(-1, 1, 1).expand(-1, every.shape[1], 1)).squeeze(2)

@@ -14,7 +14,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from mmb.auc.batches import Batch, DenseBatch, TaskBatch
 from mmb.auc.labels import Labels
-from mmb.auc.objective import Objective, Part, model_scores
+from mmb.auc.model_scores import model_scores
+from mmb.auc.objective import Objective, Part
 from mmb.auc.parts.tracked_thresholds import ThresholdReport
 from mmb.auc.sampling import TaskDraw
 from mmb.distributed import Shard, gather_rows, rows_to_blocks, sum_gradients

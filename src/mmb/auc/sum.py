@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from mmb._numbers import check_positive, check_range
 from mmb.auc.batches import Batch, TaskBatch
-from mmb.auc.objective import Objective, model_scores
+from mmb.auc.model_scores import model_scores
+from mmb.auc.objective import Objective
 from mmb.auc.parts.anchor import BETA, follow_size
 from mmb.auc.parts.autograd import Gradients, Result
 from mmb.auc.parts.tracked_thresholds import ThresholdReport

@@ -11,11 +11,13 @@ from torch import Tensor
 from mmb.automatic.curvature import TINY, curvature_ahead, lower_curvature, newton_step
 from mmb.automatic.probe import Findings
 from mmb.diagnostics import BrokenStepError, Info
+from mmb.dual_projection import project_dual
 from mmb.hypergradients import Hypergradient, MomentumHessian
 from mmb.oracles import Oracles
 from mmb.problem import Problem
-from mmb.solver import Rate, Solver, StepSizes, Update, project_dual
+from mmb.solver import Solver
 from mmb.state import State
+from mmb.step_values import Rate, StepSizes, Update
 from mmb.trees import Tree, add_scaled, blend, block_norm, gather, norm, scale_blocks, tree_leaves, tree_map
 from mmb.variance_reduction.base import Samples
 
@@ -204,7 +206,7 @@ class AdaptiveSolver(Solver):
         return dual, lower, memory
 
     def _write(self, state: State, blocks: Tensor, samples: Samples | None, update: Update) -> None:
-        """Write what a step found, but for a leap of `x`: it is cut short, and the scale falls."""
+        """Write what a step found, except for a leap of `x`: it is cut short, and the scale falls."""
         length, usual = float(norm(add_scaled(update.x, -1, state.x))), float(state.shared["length"])
         if usual == 0.0:  # no step was made
             found = self.findings

@@ -16,6 +16,7 @@ from mmb.automatic.adaptive_solver import AdaptiveSolver
 from mmb.automatic.probe import Findings, Probe
 from mmb.block_sampling import BlockSampler
 from mmb.hypergradients import Hypergradient, MomentumHessian, QuadraticSGD
+from mmb.modules import as_variable
 from mmb.problem import Problem
 from mmb.state import State
 from mmb.trees import Tree
@@ -55,7 +56,7 @@ def auto(
 
     Args:
         problem: The problem.
-        x0: The shared variable to start from.
+        x0: The shared variable to start from: a tensor, a dict of tensors, or a module.
         dual: Duals of all blocks, leading axis `m`; None without duals.
         lower: Lower variables of all blocks, likewise; None without lower level.
         batches: What `mmb.solve` takes: from blocks to their batches.
@@ -75,6 +76,7 @@ def auto(
     """
     _check(problem, generator, print, options)
     check_whole("probes", probes, 2)
+    x0 = as_variable(x0)
     validation.check_start(problem, x0, dual, lower, lr_dual=1.0, num_own=problem.num_blocks)
     generator = torch.Generator().manual_seed(0) if generator is None else generator
     sampler = iter(BlockSampler(problem.num_blocks, blocks_per_step, generator))

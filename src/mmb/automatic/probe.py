@@ -22,10 +22,10 @@ from mmb.automatic.curvature import (
     power,
 )
 from mmb.diagnostics import Info
+from mmb.dual_projection import project_dual
 from mmb.hypergradients.conjugate_gradient import conjugate_gradient
 from mmb.oracles import Oracles
 from mmb.problem import Problem
-from mmb.solver import project_dual
 from mmb.trees import (
     Tree,
     add_scaled,

@@ -7,16 +7,16 @@ import warnings
 from collections.abc import Sequence
 
 from mmb.cli.console import Console
+from mmb.cli.named_files import check_files
 from mmb.cli.parser import function_of, parse
 from mmb.cli.usage import UsageError
-from mmb.cli.words import check_files
 
 __all__ = ["main"]
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 _TOO_MANY_FILES = (errno.EMFILE, errno.ENFILE)
-_lost: list[Exception] = []  # their frames have what gloo would wait for, without end, if it were freed
+_lost: list[Exception] = []  # their frames hold what gloo would wait for forever if it were freed
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -78,6 +78,11 @@ def _message(error: Exception) -> str:
         text = (
             f"{error.filename}: {error.strerror}: change its permissions, or choose another place (--output; "
             "for data sets, the variable MMB_DATA), and run the command again; what is there is unchanged"
+        )
+    if isinstance(error, NotADirectoryError) and error.filename is not None:
+        text = (
+            f"{error.filename}: a part of this path is a file, not a folder: choose another place (--output; "
+            "for data sets, the variable MMB_DATA), and run the command again"
         )
     if isinstance(error, OSError) and error.errno in _TOO_MANY_FILES:
         text += ": raise the limit (see `ulimit -n`), or lower --jobs, and run the command again"

@@ -89,7 +89,7 @@ class Console:
 
 @contextmanager
 def _stdout() -> Iterator[None]:
-    """Around writes to stdout: after a failure, which is raised, the rest of the output is dropped."""
+    """Around writes to stdout: a failure is raised, and the rest of the output is dropped."""
     try:
         yield
     except OSError as error:

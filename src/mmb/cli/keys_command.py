@@ -11,7 +11,7 @@ def run_keys(options: argparse.Namespace, console: Console) -> None:
     """List the keys of all recipes; if something is chosen, of such recipes, with the values they have."""
     text = all_keys()
     if options.recipe or options.data or options.method or options.overrides:
-        from mmb.cli.training_commands import chosen_fragment
+        from mmb.cli.chosen_recipe import chosen_fragment
         from mmb.training import merge
         from mmb.training.recipes.key_help import key_help
 

@@ -1,6 +1,5 @@
 """Tables of the user's own, as people name them: what they are, and which of their columns are labels."""
 
-import difflib
 import shlex
 from collections.abc import Mapping
 from itertools import takewhile
@@ -32,7 +31,7 @@ def data_of(word: str) -> str | None:
 
 
 def columns_of(data: str, given: Mapping[str, str]) -> dict[str, str]:
-    """Columns that are found by their names or cells, where none are given: of SMILES and of image files.
+    """Columns of SMILES and of image files, found by their names or cells where none are given.
 
     Args:
         data: One of `OWN_DATA`.
@@ -62,16 +61,6 @@ def columns_of(data: str, given: Mapping[str, str]) -> dict[str, str]:
     if data == "images" and "image" not in given and images and "file" not in head.names:
         return {"image": images}
     return {}
-
-
-def nearest_file(path: Path) -> str:
-    """The end of a message about a file that is not there: one beside it with nearly the same name."""
-    try:
-        beside = {file.name.lower(): file.name for file in path.parent.iterdir()}
-    except OSError:
-        return ""
-    near = difflib.get_close_matches(path.name.lower(), beside, 1, 0.7)
-    return f"; did you mean {path.with_name(beside[near[0]])}?" if near else ""
 
 
 def _pattern(chosen: list[str], names: list[str]) -> str:

@@ -95,9 +95,9 @@ def function_of(options: argparse.Namespace) -> Callable[[argparse.Namespace, Co
     if getattr(options, "keys", False):
         return importlib.import_module("mmb.cli.keys_command").run_keys
     if getattr(options, "replicates", None) or getattr(options, "ensemble", None):
-        return importlib.import_module("mmb.cli.study_commands").run_replicates
+        return importlib.import_module("mmb.cli.repeat_commands").run_replicates
     if getattr(options, "folds", None):
-        return importlib.import_module("mmb.cli.study_commands").run_folds
+        return importlib.import_module("mmb.cli.repeat_commands").run_folds
     module = next(name for name, commands in MODULES.items() if options.command in commands)
     return getattr(importlib.import_module(f"mmb.cli.{module}"), f"run_{options.command}")
 

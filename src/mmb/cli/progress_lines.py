@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from mmb.cli.durations import duration
 
 _FIRST = 0.01  # of the total: a first report of less says nothing about the pace
-_ENOUGH = 5.0  # seconds of work, before it is said how much is left
+_ENOUGH = 5.0  # seconds of work before a line says how much is left
 
 
 @dataclass
@@ -23,7 +23,7 @@ class _Task:
 
 
 class ProgressLines:
-    """Takes the place of rich's `Progress`, as far as it is used here.
+    """Stands in for rich's `Progress`, with the methods that are used here.
 
     Args:
         say: Prints a line.
@@ -42,7 +42,7 @@ class ProgressLines:
     def add_task(
         self, description: str, total: float, completed: float = 0, unit: str = "", numbers: str = ""
     ) -> int:
-        """Follow something; the answer is its number."""
+        """Follow something; returns its number."""
         self._made += 1
         self._tasks[self._made] = _Task(
             description, total, completed, unit, numbers, self._clock(), completed
@@ -70,7 +70,7 @@ class ProgressLines:
             self._say("; ".join(self._text(one) for one in self._tasks.values()))
 
     def remove_task(self, task: int) -> None:
-        """Follow it no longer."""
+        """Stop following it."""
         del self._tasks[task]
 
     def _text(self, task: _Task) -> str:

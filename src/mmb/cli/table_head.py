@@ -41,7 +41,7 @@ class TableHead:
         return next(iter(exact or (found if len(found) == 1 else [])), None)
 
     def images(self) -> str | None:
-        """The first column in which all cells are names of image files."""
+        """The first column in which most cells are names of image files."""
         return next((name for name, cells in self.columns.items() if _are_images(cells)), None)
 
 
@@ -79,7 +79,7 @@ def read_head(path: Path) -> TableHead:
 def _rows(path: Path, content: bytes) -> Iterator[list[str]]:
     text = content.decode("utf-8-sig", "replace")
     header = text.partition("\n")[0]
-    tabs = ".tsv" in [suffix.lower() for suffix in path.suffixes]
+    tabs = "\t" in header and ".tsv" in [suffix.lower() for suffix in path.suffixes]
     separator = "\t" if tabs else "," if "," in header else max(";\t|", key=header.count)
     return filter(None, csv.reader(io.StringIO(text, newline=None), delimiter=separator))
 
@@ -91,4 +91,5 @@ def _are_labels(cells: list[str]) -> bool:
 
 
 def _are_images(cells: list[str]) -> bool:
-    return bool(cells) and all(cell.strip().lower().endswith(_IMAGES) for cell in cells)
+    names = [name for cell in cells if (name := cell.strip().lower()) not in BLANK]
+    return 2 * sum(name.endswith(_IMAGES) for name in names) > len(names)

@@ -3,29 +3,21 @@
 import argparse
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import partial
 from itertools import count, takewhile
 from pathlib import Path
-from typing import Any
 
+from mmb.cli.chosen_recipe import chosen_fragment, suited_fragment
 from mmb.cli.console import Console
 from mmb.cli.watching import ProgressObserver
-from mmb.data import Dataset
-from mmb.data.checks import find_problems
-from mmb.data.summary import summarize_data
 from mmb.report.content import run_verdict
-from mmb.training import Recipe, Run, RunError, merge, read_recipe, resolve, with_overrides
+from mmb.training import Recipe, Run, RunError, resolve
 from mmb.training.loop.loop import train_together
 from mmb.training.loop.setup import find_device
 from mmb.training.processes.group import Ranks, joined
-from mmb.training.recipes.adapted import adapted
-from mmb.training.recipes.nested import flatten
 from mmb.training.runs.run import command, data_title, folder_name
 from mmb.training.runs.tables import MOST_ROWS, result_table
-
-_LOOKED_AT = 1e8  # numbers among the inputs, for what may be wrong with data
 
 
 def run_train(options: argparse.Namespace, console: Console) -> None:
@@ -101,15 +93,19 @@ def train_one(run: Run, console: Console, ranks: Ranks, jobs: int, judged: bool 
             error.add_note(f"continue with `{command('resume', run.path)}`")
         raise
     console.show(result_table(result, MOST_ROWS, str(run.path / "table.txt")))
-    if judged and "test" in result and ranks.size == 1 and not console.json:
-        with (
-            suppress(OSError, ValueError, RunError),
-            warnings.catch_warnings(),
-        ):  # the run is there in any case
-            warnings.simplefilter("ignore")  # training has said the same
-            console.show(run_verdict(run))
+    if judged and "test" in result and ranks.size == 1:
+        show_judgment(console, lambda: run_verdict(run))
     console.say(f"the run is in {run.path}; next: {', '.join(f'`{text}`' for text in next_steps(run))}")
     console.result({"run": str(run.path), **result})
+
+
+def show_judgment(console: Console, judge: Callable[[], str]) -> None:
+    """Show what a report would say about runs, unless the output is JSON or this cannot be said."""
+    if console.json:
+        return
+    with suppress(OSError, ValueError, RunError), warnings.catch_warnings():  # the runs are there in any case
+        warnings.simplefilter("ignore")  # training has said the same
+        console.show(judge())
 
 
 def next_steps(run: Run, *folders: Path) -> list[str]:
@@ -118,41 +114,6 @@ def next_steps(run: Run, *folders: Path) -> list[str]:
     places = folders or (run.path,)
     use = command("predict", *places, "--input", "FILE", "--output", "FILE")
     return [command("report", *places), use if reads_files else command("export", *places)]
-
-
-def suited_fragment(
-    options: argparse.Namespace, console: Console, keep_batch: bool = False, quiet: bool = False
-) -> dict[str, Any]:
-    """The recipe that the command line chooses, suited to the size of the user's own data.
-
-    It says what was understood of the data, unless it is to be quiet.
-    """
-    fragment = chosen_fragment(options)
-    added = adapted(fragment, keep_batch, None if quiet else partial(show_data, console))
-    if added and not quiet:
-        shown = {key: f"{v:g}" if isinstance(v, float) else v for key, v in flatten(added).items()}
-        keys = ", ".join(f"{key}={value}" for key, value in shown.items())
-        console.say(f"chosen by the number of rows and positives: {keys}")
-    return merge(fragment, added)  # nothing that is stated is added
-
-
-def show_data(console: Console, dataset: Dataset) -> None:
-    """Say what was understood of a user's own data, and what may be wrong with it."""
-    for line in summarize_data(dataset):
-        console.say(line)
-    alone = int(os.environ.get("WORLD_SIZE", "1")) == 1  # else all processes have to ask for inputs together
-    for problem in find_problems(dataset, "data.", _LOOKED_AT if alone else 0):
-        console.warn(problem)
-
-
-def chosen_fragment(options: argparse.Namespace) -> dict[str, Any]:
-    """The recipe that the command line chooses."""
-    fragment = {} if options.recipe is None else read_recipe(options.recipe)
-    if options.data:
-        fragment = merge(fragment, {"data": {"name": options.data}})
-    if getattr(options, "method", None):
-        fragment = merge(fragment, {"method": options.method})
-    return with_overrides(fragment, options.overrides)
 
 
 def run_resume(options: argparse.Namespace, console: Console) -> None:

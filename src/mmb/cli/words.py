@@ -5,7 +5,6 @@ Everything is answered from the table of keys, before anything slow is imported.
 
 import argparse
 import difflib
-import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from mmb._import_paths import import_path_hint, is_import_path
 from mmb._key_meanings import key_of, meant_key, no_such_key
 from mmb._names import OWN_DATA, first_few, nearest
 from mmb.cli.known_keys import Entry, keys_of, table
-from mmb.cli.own_tables import columns_of, data_of, nearest_file
+from mmb.cli.own_tables import columns_of, data_of
 from mmb.cli.table_head import is_table
 from mmb.cli.usage import UsageError
 
@@ -63,7 +62,7 @@ def _as_option(key: str, keys: dict[str, Entry]) -> str:
 
 
 def understand(command: str, options: argparse.Namespace) -> None:
-    """Sort the words of a command out, in place, and refuse what cannot be meant."""
+    """Sort out the words of a command, in place, and refuse what makes no sense."""
     if command == "data":
         _understand_data(options)
     elif hasattr(options, "recipe"):
@@ -81,6 +80,8 @@ def _understand_data(options: argparse.Namespace) -> None:
     words = words[:2]
     if words and words[0] not in _ACTIONS:
         if words[0] not in table()["data"] and not is_import_path(words[0]):
+            if Path(words[0]).exists():
+                raise UsageError(_no_table(words[0]))
             raise UsageError(f"there is no action {words[0]!r}{nearest(words[0], _ACTIONS)}")
         words.insert(0, "describe")
     options.action, options.name = [*words, None, None][:2] if words else ("list", None)
@@ -89,6 +90,8 @@ def _understand_data(options: argparse.Namespace) -> None:
             raise UsageError(f"{word!r} is not understood: expected key=value")
     if options.name is None or is_import_path(options.name):
         return
+    if options.name not in table()["data"] and Path(options.name).exists():
+        raise UsageError(_no_table(options.name))
     _check_name("data", options.name)
     known = {f"data.{name}" for name in table()["prepare"][options.name]} | {
         key for key in keys_of(data=options.name) if key.startswith("data.") and key != "data.name"
@@ -107,7 +110,7 @@ def _understand_recipe(command: str, options: argparse.Namespace) -> None:
     words = [word for word in (options.recipe, *options.overrides) if word is not None]
     options.recipe, options.overrides = None, [_as_meant(word) for word in words if "=" in word]
     plain = [word for word in words if "=" not in word]
-    for word in sorted(plain, key=is_import_path):  # what it is follows from what the others leave open
+    for word in sorted(plain, key=is_import_path):  # last: what they are depends on the others
         _place(word, options)
     given = dict(word.partition("=")[::2] for word in options.overrides)
     data = options.data or given.get("data.name")
@@ -135,7 +138,7 @@ def _understand_recipe(command: str, options: argparse.Namespace) -> None:
 
 
 def _as_meant(word: str, section: str = "") -> str:
-    """`key=value` with the home folder for a `~`, which a shell leaves there, and with brackets for lists."""
+    """`key=value` with the home folder in place of `~`, which shells leave there, and brackets for lists."""
     key, _, value = word.partition("=")
     if section + key in _PATHS and value.startswith("~"):
         return f"{key}={Path(value).expanduser()}"
@@ -167,6 +170,11 @@ def _place(word: str, options: argparse.Namespace) -> None:
     elif word in known["data"]:
         options.data = word
     elif word in known["method"] and hasattr(options, "method"):
+        if options.method is not None and options.method != word:
+            raise UsageError(
+                f"two methods were given: {options.method} and {word}; to compare several, mmb compare "
+                f"--methods {options.method},{word}"
+            )
         options.method = word
     elif word in known["method"] and hasattr(options, "methods"):
         raise UsageError(f"methods are joined by commas, as in --methods {options.methods},{word}")
@@ -174,21 +182,36 @@ def _place(word: str, options: argparse.Namespace) -> None:
         raise UsageError(f"{word} is the folder of a run: continue it with `mmb resume {word}`")
     elif kind := data_of(word):
         options.data = options.data or kind
+        key = "data.path="
+        if given := [text for text in options.overrides if text.startswith(key)]:
+            raise UsageError(
+                f"two tables were given: {given[-1].removeprefix(key)} and {word}; rows for validation "
+                "and test are in --valid-path and --test-path, and a folder of tables is one table"
+            )
         options.overrides.append(f"data.path={path}")
     elif path.exists():
-        what = "a folder of tables" if path.is_dir() else "a recipe (.yaml)"
-        raise UsageError(
-            f"{word} is neither {what} nor a table by its name: expected CSV, TSV, TXT, Parquet or Arrow; "
-            "for another name, --data table --path FILE"
-        )
+        raise UsageError(_no_table(word))
     elif is_import_path(word):
         _place_import_path(word, options)
     else:
         raise UsageError(f"{word!r} is not {_nearest_word(word, options)}")
 
 
+def _no_table(word: str) -> str:
+    """A message about a file or folder that is not a table by its name."""
+    path = Path(word)
+    others = [] if not path.is_dir() else sorted(file.name for file in path.iterdir() if not is_table(file))
+    if path.is_dir():
+        what = f"it has {first_few(others, 3)} in it" if others else "it is empty"
+        return f"{word} is not a folder of tables: {what}; give a file, or a folder of nothing but tables"
+    return (
+        f"{word} is neither a recipe (.yaml) nor a table by its name: expected CSV, TSV, TXT, Parquet or "
+        "Arrow; for another name, --data table --path FILE"
+    )
+
+
 def _place_import_path(word: str, options: argparse.Namespace) -> None:
-    """The first one is the data set, unless that is given; the next one the method."""
+    """The first import path is the data set, unless that is given; the next one is the method."""
     given = [override.partition("=")[0] for override in options.overrides]
     if options.data is None and options.recipe is None and "data.name" not in given:
         options.data = word
@@ -221,7 +244,7 @@ def _check_name(kind: str, name: str) -> None:
 
 
 def _check_keys(given: dict[str, str], recipe: str | None, data: str | None, method: str | None) -> None:
-    """Refuse keys that no recipe with this data set, network and method has, and values that cannot be."""
+    """Refuse keys that no recipe with this data set, network and method has, and impossible values."""
     model = given.get("model.name")
     known = keys_of() if recipe is not None else keys_of(data, model, method)
     parts = {"data": data, "model": model, "objective": method, "sampler": given.get("sampler.kind")}
@@ -236,7 +259,7 @@ def _check_keys(given: dict[str, str], recipe: str | None, data: str | None, met
 
 
 def _check_value(key: str, value: str, entry: Entry | None) -> None:
-    """Refuse a value that is none of a key's choices, or not a number where one is needed."""
+    """Refuse a value that is not among a key's choices, or not a number where one is needed."""
     if entry is None:
         return
     if entry["choices"] and ":" not in value and value not in [*map(str, entry["choices"]), "null"]:
@@ -247,47 +270,3 @@ def _check_value(key: str, value: str, entry: Entry | None) -> None:
         return
     if not _is_number(value) or (kind == "whole number" and not float(value).is_integer()):
         raise UsageError(f"{key}: expected a {kind}, got {value!r}")
-
-
-def check_files(options: argparse.Namespace) -> None:
-    """Refuse recipes and tables that are not there, and folders without a run; names a run nearby."""
-    if getattr(options, "recipe", None):
-        options.recipe = str(_shipped(Path(options.recipe)))
-    if hasattr(options, "recipes"):
-        options.recipes = _shipped(options.recipes)
-    if getattr(options, "recipe", None) and not Path(options.recipe).exists():
-        raise UsageError(f"there is no recipe {options.recipe}")
-    for word in getattr(options, "overrides", []):
-        key, _, value = word.partition("=")
-        if key in ("data.path", "path") and is_table(Path(value)) and not Path(value).exists():
-            raise UsageError(
-                f"data.path: there is no file {value} (from {Path.cwd()}){nearest_file(Path(value))}"
-            )
-    given = getattr(options, "run", [])
-    for path in given if isinstance(given, list) else [given]:
-        ensemble = isinstance(given, list) and (path / "ensemble.json").exists()
-        if not (path / "recipe.yaml").exists() and not ensemble:
-            raise UsageError(_no_run(path))
-
-
-def _shipped(path: Path) -> Path:
-    """A path, or that of a recipe that was installed with the package, if there is one of that name."""
-    installed = Path(sysconfig.get_path("data"), "share", "mmb", path)
-    return installed if not path.exists() and installed.exists() else path
-
-
-def _no_run(path: Path) -> str:
-    if path.is_file():
-        return f"{path} is a file: expected the folder of a run"
-    inside = _runs_in(path)
-    if inside:
-        return f"there is no run in {path} itself; inside of it are {first_few(inside)}"
-    near = _runs_in(Path("runs"))
-    hint = nearest(str(path), near) if near else ": it has no recipe.yaml"
-    return f"there is no run in {path}{hint}"
-
-
-def _runs_in(path: Path) -> list[str]:
-    """The runs in a folder, without the phases of each, as far as a message needs them."""
-    files = (file.parent for file in path.glob("**/recipe.yaml"))
-    return sorted(str(run) for run in files if not {"branches", "pretrain"} & {*run.parts})[:200]

@@ -7,6 +7,7 @@ has one data set per module.
 
 from mmb._renamed import renamed_names
 from mmb.data.dataset import SPLITS, Dataset, Encoder, Inputs, NewRows
+from mmb.data.encoders import encoder_from_json
 from mmb.data.errors import DamagedDataError, DataError, MissingDataError, TableError
 from mmb.data.inputs.graphs import GraphBatch
 from mmb.data.own_rows import make_dataset
@@ -15,7 +16,6 @@ from mmb.data.registry import (
     available_datasets,
     dataset_options,
     default_root,
-    encoder_from_json,
     get,
     load,
     loader,

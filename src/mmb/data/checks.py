@@ -11,8 +11,9 @@ from torch import Tensor
 
 from mmb._names import OWN_DATA, first_few
 from mmb.data.dataset import SPLITS, Dataset
-from mmb.data.inputs.columns import Category, ColumnEncoder, Hashed, Number
-from mmb.data.inputs.label_columns import may_be_owner
+from mmb.data.inputs.column_kinds import Category, Hashed, Number
+from mmb.data.inputs.column_roles import may_be_owner
+from mmb.data.inputs.columns import ColumnEncoder
 
 _CHUNK = 1 << 16  # rows hashed at a time
 _LOOKED_AT = 100_000  # rows, for identifiers

@@ -8,7 +8,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
-from torch.utils.data import DataLoader, default_collate
+from torch.utils.data import DataLoader, IterableDataset, default_collate
 
 from mmb.data.dataset import Dataset, Encoder, Inputs
 from mmb.data.splits import stratified_split
@@ -39,8 +39,8 @@ def make_dataset(
             rows, which may be any nest of tensors or arrays. Numbers in float64 become torch's default dtype.
         labels: `[n, m]`, or `[n]` for one task: 0, 1, or missing (NaN in floating point, -1 in integers).
             None if the items of a torch data set have them.
-        split: Row numbers of `"train"`, `"valid"` and `"test"`. By default rows are split at random, those
-            with positives of a task evenly, the rarest task first.
+        split: Row numbers of `"train"`, `"valid"` and `"test"`, or masks. By default rows are split at
+            random, those with positives of a task evenly, the rarest task first.
         fractions: Of train, valid and test, if there is no split.
         seed: Of that split.
         task_names: Names of the tasks; by default numbers.
@@ -53,6 +53,10 @@ def make_dataset(
     """
     if isinstance(inputs, DataLoader):
         raise TypeError("inputs: got a DataLoader, whose rows have no numbers: give its data set, .dataset")
+    if isinstance(inputs, IterableDataset):
+        raise TypeError(
+            "inputs: got an IterableDataset, whose rows have no numbers: give one with __getitem__"
+        )
     if labels is None:
         inputs, labels = _with_own_labels(inputs)
     matrix = as_labels(_as_tensor(labels, "labels"))
@@ -63,7 +67,7 @@ def make_dataset(
         generator = torch.Generator().manual_seed(seed)
         parts = stratified_split(rarest_positive(matrix), fractions, generator)
     else:
-        parts = {part: _as_tensor(rows, f"split[{part!r}]").to(torch.int64) for part, rows in split.items()}
+        parts = {part: _row_numbers(rows, len(matrix), f"split[{part!r}]") for part, rows in split.items()}
         _check_divided(parts)
     names = tuple(map(str, range(matrix.shape[1]) if task_names is None else task_names))
     if len(names) != matrix.shape[1]:
@@ -113,8 +117,20 @@ def _check_divided(parts: Mapping[str, Tensor]) -> None:
     rows, counts = torch.unique(torch.cat([own.flatten() for own in parts.values()]), return_counts=True)
     if bool((counts > 1).any()):
         row = int(rows[counts > 1][0])
-        places = [part for part, own in parts.items() for _ in range(int((own == row).sum()))]
+        places = [part for part, own in parts.items() for _ in range(min(2, int((own == row).sum())))]
         raise ValueError(f"split: row {row} is in {' and in '.join(places)}: expected each row at most once")
+
+
+def _row_numbers(rows: Any, count: int, what: str) -> Tensor:
+    """Row numbers, int64, from numbers of any kind or from a mask of all rows."""
+    found = _as_tensor(rows, what)
+    if found.dtype == torch.bool:
+        if found.shape != (count,):
+            raise ValueError(f"{what}: expected a mask of {count} rows, got one of {list(found.shape)}")
+        return found.nonzero().flatten()
+    if found.is_floating_point() and not bool((found == found.round()).all()):
+        raise ValueError(f"{what}: expected row numbers, got {float(found[found != found.round()][0]):g}")
+    return found.to(torch.int64)
 
 
 def _as_inputs(inputs: Any, labels: Tensor) -> Inputs:

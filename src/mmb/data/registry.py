@@ -2,9 +2,8 @@
 
 import importlib
 import inspect
-import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 from mmb._import_paths import from_import_path, import_path_hint, is_import_path
 from mmb._names import nearest
 from mmb._signatures import arguments_of, check_options
-from mmb.data.dataset import Dataset, Encoder, Progress
+from mmb.data.dataset import Dataset, Progress
 
 # Each is a module of `mmb.data.sets`, imported when first used: most need an optional extra.
 _NAMES = (
@@ -22,11 +21,6 @@ _NAMES = (
 )
 ALIASES = {"csv": "table"}
 """Earlier names of data sets."""
-_ENCODERS = {
-    "columns": ("mmb.data.inputs.columns", "ColumnEncoder"),
-    "molecules": ("mmb.data.inputs.molecule_cache", "MoleculeEncoder"),
-    "images": ("mmb.data.inputs.image_files", "ImageEncoder"),
-}
 
 
 def default_root() -> Path:
@@ -53,7 +47,7 @@ def dataset_options(name: str, action: str = "load") -> dict[str, inspect.Parame
 
 
 def reserved_arguments(function: Callable[..., Any] | None) -> set[str]:
-    """Arguments of a data set's function that are no options: where data sets are kept, and progress.
+    """Arguments of a data set's function that are not options: where data sets are kept, and progress.
 
     The first is called `root`, or `store` where `root` is an option.
     """
@@ -152,62 +146,6 @@ def loader(name: str, action: str = "load") -> Callable[..., Any]:
         found = _function(name, "load")
         assert found is not None
     return found
-
-
-def encoder_from_json(data: Mapping[str, Any]) -> Encoder:
-    """The encoder that wrote `data` with its `to_json`.
-
-    Args:
-        data: Its `kind` is `columns`, `images` or `molecules`, or the import path of your own class, which
-            has a `from_json`.
-
-    Raises:
-        ValueError: If there is no encoder of that kind.
-    """
-    kind = data.get("kind")
-    if isinstance(kind, str) and is_import_path(kind):
-        found = from_import_path(kind)
-    elif kind in _ENCODERS:
-        module, name = _ENCODERS[kind]
-        found = getattr(importlib.import_module(module), name)
-    else:
-        raise ValueError(
-            f"there is no encoder of kind {kind!r}; kinds are {sorted(_ENCODERS)}, and the import path "
-            "package.module:Class of your own class"
-        )
-    for name in ("from_json", "batches"):
-        if not callable(getattr(found, name, None)):
-            raise ValueError(f"the encoder {kind} has no method {name!r}; see mmb.data.Encoder")
-    return found.from_json(data)
-
-
-def check_encoder(dataset: Dataset) -> None:
-    """Refuse a data set whose encoder, if it has one, cannot be made again from its JSON, as to predict.
-
-    Raises:
-        ValueError: If that fails; the message says why.
-    """
-    if dataset.encoder is None:
-        return
-    kind = type(dataset.encoder).__name__
-    what = f"data set {dataset.name!r}: its encoder, a {kind}, cannot be kept with a run"
-    if not callable(getattr(dataset.encoder, "to_json", None)):
-        raise ValueError(f"{what}: it has no method 'to_json'; see mmb.data.Encoder")
-    plain = dataset.encoder.to_json()
-    if not isinstance(plain, Mapping):
-        raise ValueError(
-            f"{what}: to_json returned a {type(plain).__name__}, expected a dict with the key 'kind'"
-        )
-    try:
-        again = encoder_from_json(json.loads(json.dumps(plain)))
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise ValueError(f"{what}: {type(error).__name__}: {error}") from error
-    if type(again).__qualname__ != type(dataset.encoder).__qualname__:
-        raise ValueError(
-            f"{what}: its kind {plain['kind']!r} is a {type(again).__name__}; give the import path of {kind}"
-        )
-    if json.dumps(again.to_json(), sort_keys=True) != json.dumps(plain, sort_keys=True):
-        raise ValueError(f"{what}: from_json makes one whose to_json differs; keep all that it needs there")
 
 
 def _by_keyword(name: str, options: dict[str, Any], root: Path | str | None) -> Path | str | None:

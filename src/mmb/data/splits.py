@@ -200,7 +200,8 @@ def grouped_split(groups: Tensor, fractions: Sequence[float]) -> dict[str, Tenso
 
     The rule of DeepChem's and the Open Graph Benchmark's scaffold split: groups are taken by falling size (of
     equal ones, the one whose first row comes last); each goes to train if it still fits there, else to valid
-    if it fits there, else to test. Nothing is random. Row indices of each part are sorted.
+    if it fits there, else to test. The largest trains also if it is too large. Nothing is random. Row indices
+    of each part are sorted.
     """
     train_size, valid_size, _ = (fraction * len(groups) for fraction in check_fractions(fractions))
     rows_of: dict[int, list[int]] = {}
@@ -208,7 +209,7 @@ def grouped_split(groups: Tensor, fractions: Sequence[float]) -> dict[str, Tenso
         rows_of.setdefault(group, []).append(row)
     parts: dict[str, list[int]] = {name: [] for name in SPLITS}
     for rows in sorted(rows_of.values(), key=lambda rows: (len(rows), rows[0]), reverse=True):
-        if len(parts["train"]) + len(rows) <= train_size:
+        if not parts["train"] or len(parts["train"]) + len(rows) <= train_size:
             parts["train"] += rows
         elif len(parts["train"]) + len(parts["valid"]) + len(rows) <= train_size + valid_size:
             parts["valid"] += rows

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping
 
 from mmb._names import first_few
 from mmb.data.dataset import SPLITS, Dataset
-from mmb.data.inputs.columns import Category, ColumnEncoder, Date, Number
+from mmb.data.inputs.column_kinds import Category, Date, Number
+from mmb.data.inputs.columns import ColumnEncoder
 
 _TASKS = 6  # that get numbers of their own
 _COLUMNS = 12  # that are named

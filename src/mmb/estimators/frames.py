@@ -21,6 +21,8 @@ Array = np.ndarray[Any, Any]
 
 def text_columns(X: Any) -> list[Any]:
     """Names of the columns of a frame that are neither numbers nor bool; none if it is not a frame."""
+    if hasattr(X, "collect") and not hasattr(X, "__array__"):
+        raise TypeError(f"X: got a {type(X).__name__}, which has no rows yet: give X.collect()")
     if not (hasattr(X, "columns") and hasattr(X, "dtypes") and hasattr(X, "__getitem__")):
         return []
     repeated = [name for name, times in Counter(X.columns).items() if times > 1]

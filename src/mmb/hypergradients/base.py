@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from mmb.oracles import Oracles
-from mmb.trees import Tree, add_scaled
+from mmb.trees import Tree, add_scaled, block_norm
 
 Memory = dict[str, Tree]
 Rates = Mapping[str, float | Tensor]  # tensors in a compiled step
@@ -31,7 +31,8 @@ class Hypergradient(ABC):
     """
 
     calls: tuple[str, ...] = ("products",)
-    """Which derivatives an estimate asks for, beside those of `f`: see `mmb.variance_reduction`."""
+    """Which derivatives an estimate asks for, beside those of `f`: see `mmb.variance_reduction`. What it asks
+    for twice is named twice, the second time with `_2` after it."""
 
     def init(self, lower: Tree) -> Memory:
         """Memory of all blocks before the first step.
@@ -70,6 +71,18 @@ class Hypergradient(ABC):
         """
         return {}
 
+    def vector(self, at: Oracles, draw: Tensor | None) -> Tree | None:
+        """The `v_i` of an estimator that solves on the batch; `Storm` asks for it at the last point too.
+
+        Args:
+            at: Derivatives at the sampled blocks.
+            draw: What `draw` gave for this step.
+
+        Returns:
+            One vector per block, shaped as the lower variables; None if it comes from memory.
+        """
+        return None
+
     @abstractmethod
     def estimate(self, at: Oracles, memory: Memory, draw: Tensor | None, rates: Rates) -> Estimate:
         """Estimate the hypergradient with the OLD memory and return the new memory beside it.
@@ -83,6 +96,29 @@ class Hypergradient(ABC):
         Returns:
             The estimate; nothing is changed in place.
         """
+
+
+class BatchSolution(Hypergradient):
+    """An estimator that solves for `v_i` on the batch, and remembers nothing."""
+
+    @abstractmethod
+    def solve(self, at: Oracles, draw: Tensor | None) -> tuple[Tree, Tensor]:
+        """The vectors `v_i` and, per block, whether a Hessian that is not positive definite was met.
+
+        Args:
+            at: Derivatives at the sampled blocks.
+            draw: What `draw` gave for this step.
+        """
+
+    def estimate(self, at: Oracles, memory: Memory, draw: Tensor | None, rates: Rates) -> Estimate:
+        """Estimate with the solution; see [`Hypergradient`][mmb.hypergradients.base.Hypergradient]."""
+        v, indefinite = self.solve(at, draw)
+        grad_x, slope, _ = implicit_gradient(at, v)
+        return Estimate(grad_x, memory, block_norm(slope), indefinite)
+
+    def vector(self, at: Oracles, draw: Tensor | None) -> Tree:
+        """The solution alone."""
+        return self.solve(at, draw)[0]
 
 
 def implicit_gradient(at: Oracles, v: Tree) -> tuple[Tree, Tree, Tensor]:

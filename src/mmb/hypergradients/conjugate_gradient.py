@@ -6,18 +6,12 @@ import torch
 from torch import Tensor
 
 from mmb._numbers import as_number, check_whole
-from mmb.hypergradients.base import (
-    Estimate,
-    Hypergradient,
-    Memory,
-    Rates,
-    implicit_gradient,
-)
+from mmb.hypergradients.base import BatchSolution
 from mmb.oracles import Oracles
 from mmb.trees import Tree, block_dot, block_norm, scale_blocks, tree_map
 
 
-class ConjugateGradient(Hypergradient):
+class ConjugateGradient(BatchSolution):
     """Solves `grad_yy g_i v_i = grad_y f_i` by conjugate gradients from zero, with Hessian-vector products.
 
     Args:
@@ -32,11 +26,9 @@ class ConjugateGradient(Hypergradient):
         self.iterations = iterations
         self.tolerance = tolerance
 
-    def estimate(self, at: Oracles, memory: Memory, draw: Tensor | None, rates: Rates) -> Estimate:
-        """Estimate with the approximate solution; see `Hypergradient`."""
-        v, indefinite = conjugate_gradient(at, at.upper.grad_lower, self.iterations, self.tolerance)
-        grad_x, slope, _ = implicit_gradient(at, v)
-        return Estimate(grad_x, memory, block_norm(slope), indefinite)
+    def solve(self, at: Oracles, draw: Tensor | None) -> tuple[Tree, Tensor]:
+        """The approximate solution."""
+        return conjugate_gradient(at, at.upper.grad_lower, self.iterations, self.tolerance)
 
 
 def conjugate_gradient(

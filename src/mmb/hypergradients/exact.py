@@ -3,19 +3,18 @@
 import torch
 from torch import Tensor
 
-from mmb.hypergradients.base import Estimate, Hypergradient, Memory, Rates, implicit_gradient
+from mmb.hypergradients.base import BatchSolution
 from mmb.oracles import Oracles
-from mmb.trees import block_norm, ravel_blocks, unravel_blocks
+from mmb.trees import Tree, ravel_blocks, unravel_blocks
 
 
-class Exact(Hypergradient):
+class Exact(BatchSolution):
     """Solves `grad_yy g_i v_i = grad_y f_i` with the batch's own Hessian, by Cholesky factorization."""
 
-    def estimate(self, at: Oracles, memory: Memory, draw: Tensor | None, rates: Rates) -> Estimate:
-        """Estimate with the exact solution; see [`Hypergradient`][mmb.hypergradients.base.Hypergradient]."""
+    def solve(self, at: Oracles, draw: Tensor | None) -> tuple[Tree, Tensor]:
+        """The exact solution."""
         flat, indefinite = solve_positive_definite(at.hessian(), ravel_blocks(at.upper.grad_lower))
-        grad_x, slope, _ = implicit_gradient(at, unravel_blocks(flat, at.lower))
-        return Estimate(grad_x, memory, block_norm(slope), indefinite)
+        return unravel_blocks(flat, at.lower), indefinite
 
 
 def solve_positive_definite(matrices: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:

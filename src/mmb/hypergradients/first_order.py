@@ -43,8 +43,6 @@ class FirstOrder(Hypergradient):
         order: 1, or 2 for the central difference, which remembers one more vector per block.
     """
 
-    calls = ("upper_other", "lower_other", "lower")
-
     def __init__(self, penalty: float, lr: Schedule, order: Literal[1, 2] = 1) -> None:
         if not 0 < as_number(penalty) < math.inf:
             raise ValueError(f"penalty: expected a positive finite multiplier, got {penalty!r}")
@@ -55,6 +53,8 @@ class FirstOrder(Hypergradient):
         self.penalty = penalty
         self.lr = lr
         self.order = order
+        other = ("lower",) if order == 1 else ("upper_other_2", "lower_other_2")
+        self.calls = ("upper_other", "lower_other", *other)
 
     def init(self, lower: Tree) -> Memory:
         """`p_i = y_i` for all blocks."""

@@ -7,18 +7,12 @@ import torch
 from torch import Tensor
 
 from mmb._numbers import as_number, check_whole
-from mmb.hypergradients.base import (
-    Estimate,
-    Hypergradient,
-    Memory,
-    Rates,
-    implicit_gradient,
-)
+from mmb.hypergradients.base import BatchSolution
 from mmb.oracles import Oracles
-from mmb.trees import add_scaled, block_norm, tree_leaves, tree_map, where_blocks
+from mmb.trees import Tree, add_scaled, tree_leaves, tree_map, where_blocks
 
 
-class Neumann(Hypergradient):
+class Neumann(BatchSolution):
     r"""A random prefix of the series $A^{-1} = \frac1C \sum_{q \ge 0} (I - A/C)^q$.
 
     $$
@@ -52,8 +46,8 @@ class Neumann(Hypergradient):
         """The number of factors `q` of every block."""
         return torch.randint(self.terms, (blocks,), generator=generator, device=generator.device)
 
-    def estimate(self, at: Oracles, memory: Memory, draw: Tensor | None, rates: Rates) -> Estimate:
-        """Estimate with one draw of the series; see `Hypergradient`."""
+    def solve(self, at: Oracles, draw: Tensor | None) -> tuple[Tree, Tensor]:
+        """One draw of the series."""
         assert draw is not None
         power = total = at.upper.grad_lower  # (I - A/C)^0 grad_y f
         indefinite = torch.zeros_like(draw, dtype=torch.bool)
@@ -64,8 +58,7 @@ class Neumann(Hypergradient):
             power = add_scaled(power, -1 / self.smoothness, product)
             total = where_blocks(draw >= j, power, total) if self.randomize else add_scaled(total, 1, power)
         scale = (self.terms if self.randomize else 1) / self.smoothness
-        grad_x, slope, _ = implicit_gradient(at, tree_map(lambda leaf: scale * leaf, total))
-        return Estimate(grad_x, memory, block_norm(slope), indefinite)
+        return tree_map(lambda leaf: scale * leaf, total), indefinite
 
     def _factors(self, at: Oracles) -> list[Oracles]:
         if not self.split_batch:

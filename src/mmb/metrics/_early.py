@@ -15,8 +15,9 @@ from mmb.metrics._ranking import TaskRanks, rank, sort
 def precision_at_k(scores: Tensor, labels: Tensor, k: int = 100) -> Tensor:
     """Share of positives among the k rows of each task with the highest scores.
 
-    A task with fewer than k labeled rows is judged by all it has (`adaptive_k=True` of
-    `torchmetrics.retrieval.RetrievalPrecision`).
+    A task with fewer than k labeled rows is judged by all it has. Equal to
+    `torchmetrics.retrieval.RetrievalPrecision` with `adaptive_k=True`, if all scores are above zero: that
+    leaves out positives with others.
 
     Args:
         scores: `[n]` or `[n, m]`; higher means more likely positive.
@@ -38,7 +39,8 @@ def precision_at_k(scores: Tensor, labels: Tensor, k: int = 100) -> Tensor:
 def recall_at_k(scores: Tensor, labels: Tensor, k: int = 100) -> Tensor:
     """Share of each task's positives that are among its k rows with the highest scores.
 
-    Equal to `torchmetrics.retrieval.RetrievalRecall`.
+    Equal to `torchmetrics.retrieval.RetrievalRecall`, if all scores are above zero: that leaves out positives
+    with others.
 
     Args:
         scores: `[n]` or `[n, m]`; higher means more likely positive.

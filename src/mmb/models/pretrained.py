@@ -96,7 +96,7 @@ def load_weights(model: nn.Module, path: Path | str, sha256: str | None = None) 
     is_one_layer = len({name.rpartition(".")[0] for name in others}) <= 1
     # the same layer for another number of tasks
     alike = all(given[name].shape[1:] == own[name].shape[1:] for name in others if name in given)
-    if not fits or not is_one_layer or not alike:
+    if not fits or not is_one_layer or not alike or not _may_lack(others, given, own):
         listed = [f"{name} {list(own[name].shape)}" for name in others]
         raise ValueError(
             f"the weights in {path} do not fit this network, of which only the last layer may differ: "
@@ -105,6 +105,14 @@ def load_weights(model: nn.Module, path: Path | str, sha256: str | None = None) 
         )
     model.load_state_dict({**own, **{name: given[name] for name in fits}})
     return others
+
+
+def _may_lack(others: list[str], given: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> bool:
+    """Whether the tensors of the one layer that does not fit are of the last layer, as far as can be seen."""
+    if any(name.startswith(_ENCODER) for name in own):
+        return not any(name.startswith(_ENCODER) for name in others)
+    last = [*own][-1].rpartition(".")[0]
+    return all(name in given or name.rpartition(".")[0] == last for name in others)
 
 
 def read_weights(path: Path, sha256: str | None = None) -> dict[str, Tensor]:

@@ -60,9 +60,9 @@ def _doubt(methods: Sequence[dict[str, Any]], runs: Sequence[dict[str, Any]], be
     wrong = {run["method"] for run in runs if run["status"] == "bad"}
     if wrong:
         names = ", ".join(methods[index]["name"] for index in sorted(wrong))
-        parts.append(f" Runs of {names} do not work, see below: the comparison is not fair to them.")
+        parts.append(f" Runs of {names} do not work: the comparison is not fair to them.")
     if any(run["status"] == "unknown" for run in runs if run["method"] == best):
-        parts.append(" Positives are few, see below.")
+        parts.append(" Positives are few.")
     return "".join(parts)
 
 

@@ -1,97 +1,33 @@
 """Is it working? What the log and the scores of a run show, in words, with what to do about it."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+import math
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from mmb import metrics
 from mmb._names import first_few
-from mmb.auc import ThresholdReport
-from mmb.metrics import MetricName
 from mmb.report.check import Check, verdict_of
-from mmb.report.comparison import AREAS, area_samples
 from mmb.report.curve_checks import better_step_size, check_divergence, check_shape, curve_values
-from mmb.report.evidence import Evidence, evidence
-from mmb.report.intervals import FEWEST, Sample, UncertainValue
-from mmb.report.selected_scores import SelectedScores
-from mmb.training import Run
+from mmb.report.intervals import FEWEST
+from mmb.report.run_facts import PARTS, RunFacts
 
 _SMALL_SPREAD = 0.05  # of logits
 _OVERFIT = 0.05  # more than this lost from training to test rows, beyond noise
 _SURE = 0.75  # no random weights rank this well
 _BACKWARDS = 0.35  # nor this badly, unless labels are turned around
-_PARTS = ("train", "valid", "test")
 _LABELS = (
     "check that labels belong to their rows: a file sorted or joined wrongly, another meaning of 0 and 1, "
     "ids among the inputs."
 )
 
 
-@dataclass(frozen=True)
-class RunFacts:
-    """All that the checks look at."""
-
-    run: Run
-    finished: bool  # whether it had its result when its scores were read
-    log: Sequence[dict[str, Any]]  # the lines of its log
-    scores: SelectedScores  # scores of its selected weights
-    max_fpr: float  # limit of the partial AUC
-    tracked: dict[int, ThresholdReport]  # tracked thresholds by step
-    rates: Tensor  # false positive rate on test rows of each task, at the thresholds of the validation rows
-    test_areas: dict[str, Sample]  # the `area_samples` of the test rows
-
-    @cached_property
-    def metric(self) -> MetricName:
-        """The area that verdicts speak of: the one that selects weights, or AUC."""
-        select = self.run.recipe.training.select
-        return select if select in AREAS else "auc"
-
-    @cached_property
-    def areas(self) -> dict[str, UncertainValue]:
-        """The mean of that area over tasks, by part of the data."""
-        return {
-            part: samples[self.metric].mean(self.scores.labels[part]).estimate()
-            for part, samples in self._samples.items()
-        }
-
-    @cached_property
-    def _samples(self) -> dict[str, dict[str, Sample]]:
-        found = {
-            part: area_samples(self.scores.logits[part], self.scores.labels[part], self.max_fpr)
-            for part in ("train", "valid")
-        }
-        return {**found, "test": self.test_areas}
-
-    @cached_property
-    def evidence(self) -> dict[str, tuple[Evidence, Evidence]]:
-        """What each part of the data shows, of all tasks and of each."""
-        return {
-            part: evidence(samples["auc"], self.scores.logits[part], self.scores.labels[part])
-            for part, samples in self._samples.items()
-        }
-
-    @cached_property
-    def backwards(self) -> Tensor:
-        """The tasks that are ranked worse than by chance on test rows, but not on training rows."""
-        return self.evidence["test"][1].below & ~self.evidence["train"][1].below
-
-    def said(self, part: str) -> str:
-        """The area on a part of the data, with its interval."""
-        area = self.areas[part]
-        low, high = area.share_interval()
-        interval = f" ({float(low):.3f} to {float(high):.3f})" if bool(low.isfinite()) else ""
-        return f"{metrics.METRICS[self.metric].title} {float(area.value):.3f}{interval}"
-
-
 def check_run(facts: RunFacts) -> dict[str, Any]:
     """A `"verdict"` of one sentence, its `"status"`, the `"advice"` and the `"checks"` as dicts."""
     checks = list(check_divergence(facts.log))
     if not checks:
-        checks = [*_learning(facts), *_thresholds(facts), *_duals(facts)]
+        checks = [*_learning(facts), *_thresholds(facts), *_duals(facts), *_bounds(facts)]
         if not any(check.status == "bad" for check in checks):
             checks += [*_tasks(facts), *_decisions(facts)]
     if not facts.finished:
@@ -106,7 +42,7 @@ def check_run(facts: RunFacts) -> dict[str, Any]:
 def _learning(facts: RunFacts) -> Iterator[Check]:
     """Whether it learned its training rows, and whether that carries over to new rows."""
     curve = curve_values(facts.log, facts.metric)
-    train, valid, test = (facts.evidence[part][0] for part in _PARTS)
+    train, valid, test = (facts.evidence[part][0] for part in PARTS)
     backwards = _backwards(facts)
     if backwards is not None:
         yield backwards
@@ -213,7 +149,7 @@ def _thresholds(facts: RunFacts) -> Iterator[Check]:
     if not facts.tracked:
         return
     step = min(facts.tracked, key=lambda one: abs(one - facts.scores.step))
-    aim = facts.run.recipe.objective.get("max_fpr", facts.max_fpr)
+    aim = _stated_rate(facts)
     found = facts.tracked[step]
     soft, hard = (float(rate.double().nanmedian()) for rate in (found.soft_rate, found.rate))
     text = (
@@ -241,6 +177,28 @@ def _duals(facts: RunFacts) -> Iterator[Check]:
     else:
         advice = "Raise objective.lr_dual, or lower optimizer.lr."
         yield Check("remark", "duals lag behind", text, advice)
+
+
+def _bounds(facts: RunFacts) -> Iterator[Check]:
+    """Whether the tasks keep a bound on their false positive rates."""
+    shares = [record["feasible"] for record in facts.log if record.get("feasible") is not None]
+    if not shares:
+        return
+    text = (
+        f"At the end, the decision `logit > 0` keeps the bound of {_stated_rate(facts):.1%} on the false "
+        f"positive rate of training rows in {shares[-1]:.0%} of the tasks."
+    )
+    if shares[-1] >= 0.5:
+        yield Check("good", "bounds are kept", text)
+    else:
+        yield Check("remark", "bounds are not kept", text, "Train longer, or raise objective.lr_dual.")
+
+
+def _stated_rate(facts: RunFacts) -> float:
+    """The false positive rate that the objective is for, or the first part of it that says."""
+    options = facts.run.recipe.objective
+    stated = (one.get("max_fpr", one.get("fpr")) for one in (options, *options.get("parts", {}).values()))
+    return next((rate for rate in stated if rate is not None), facts.max_fpr)
 
 
 def _tasks(facts: RunFacts) -> Iterator[Check]:
@@ -272,8 +230,9 @@ def _decisions(facts: RunFacts) -> Iterator[Check]:
     labels, aim = facts.scores.labels, facts.max_fpr
     noise = sum(1 / (labels[part] == 0).sum(0) for part in ("valid", "test"))
     noise = (aim * (1 - aim) * torch.as_tensor(noise)).sqrt()
-    known = facts.rates.isfinite() & noise.isfinite()
-    off = known & ((facts.rates - aim).abs() > 4 * noise)
+    rates = torch.tensor([math.nan if rate is None else rate for rate in facts.decisions["fpr"]])
+    known = rates.isfinite() & noise.isfinite()
+    off = known & ((rates - aim).abs() > 4 * noise)
     count, total = int(off.sum()), int(known.sum())
     text = (
         f"At thresholds set on validation rows, the false positive rate on test rows is within four "

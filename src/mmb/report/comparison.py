@@ -35,8 +35,8 @@ def compare_methods(
 
     `"methods"` has, by metric, the mean over tasks with interval and spread over runs. `"pairs"` has, for
     each pair `a` minus `b` and by metric, the difference of the means with interval and p value, adjusted
-    over all pairs and metrics (Holm). The `main` metric orders them: the better minus the worse, those of
-    the best method first, and these also task by task, adjusted by Benjamini and Hochberg.
+    over all pairs and metrics (Holm). The `main` metric orders them: the better minus the worse, pairs of
+    the best method first. These are also compared task by task, adjusted by Benjamini and Hochberg.
     """
     grouped = [[run for run, k in zip(runs, member, strict=True) if k == g] for g in range(max(member) + 1)]
     methods = [{name: Sample.together([run[name] for run in group]) for name in AREAS} for group in grouped]

@@ -1,7 +1,6 @@
 """Everything the page shows, as plain data."""
 
 import datetime
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,19 +13,19 @@ from mmb.auc import ThresholdReport
 from mmb.metrics import METRICS, MetricName
 from mmb.metrics.titles import shown_metrics
 from mmb.report.answer import answer
-from mmb.report.checks import RunFacts, check_run
-from mmb.report.comparison import AREAS, area_samples, compare_methods
+from mmb.report.checks import check_run
+from mmb.report.comparison import AREAS, compare_methods
 from mmb.report.curves import log_curves, short, spaced
-from mmb.report.decisions import decided, reliability
-from mmb.report.intervals import Sample
+from mmb.report.decisions import reliability
 from mmb.report.page_values import page_curves, rounded
+from mmb.report.run_facts import RunFacts
 from mmb.report.run_groups import methods_of, run_names
 from mmb.report.selected_scores import SelectedScores, run_scores
 from mmb.training import Run, RunError
-from mmb.training.loop import threshold_log
 from mmb.training.recipes.presets import method_of
 from mmb.training.recipes.resolution import to_plain
-from mmb.training.runs.log import read_log
+from mmb.training.runs.log import planned_steps
+from mmb.training.runs.run import data_title
 from mmb.training.runs.scoring import task_metrics
 from mmb.training.runs.tables import unbranched_note
 
@@ -57,22 +56,20 @@ def page_content(runs: Sequence[Run], max_fpr: float | None, say: Callable[[str]
             f"the data of the run in {runs[0].path} has no labeled test rows, which a page needs: "
             "split the data in another way"
         )
-    areas = [area_samples(found.logits["test"], labels, max_fpr) for found in scores]
+    facts = [
+        RunFacts.read(run, done, found, max_fpr)
+        for run, done, found in zip(runs, finished, scores, strict=True)
+    ]
     main: MetricName = select if select in AREAS else "pauc"
-    compared = compare_methods(areas, member, labels, main)
+    compared = compare_methods([one.samples["test"] for one in facts], member, labels, main)
     shown = [
-        {"name": name, "method": kind, **run_content(run, done, found, area, max_fpr, select)}
-        for run, done, found, area, name, kind in zip(
-            runs, finished, scores, areas, names, member, strict=True
-        )
+        {"name": name, "method": kind, **run_content(one, select)}
+        for one, name, kind in zip(facts, names, member, strict=True)
     ]
-    kinds = [
-        {"name": name, **facts, "runs": member.count(k)}
-        for k, (name, facts) in enumerate(zip(methods, compared["methods"], strict=True))
-    ]
+    kinds = _method_facts(methods, member, compared)
     return {
         "answer": answer(kinds, compared["pairs"], shown, main, max_fpr),
-        "data": runs[0].recipe.data["name"],
+        "data": data_title(runs[0].recipe.data),
         "version": mmb.__version__,
         "written": _time(datetime.datetime.now().timestamp()),
         "max_fpr": max_fpr,
@@ -94,87 +91,94 @@ def page_content(runs: Sequence[Run], max_fpr: float | None, say: Callable[[str]
     }
 
 
-def run_content(
-    run: Run,
-    finished: bool,
-    scores: SelectedScores,
-    areas: dict[str, Sample],
-    max_fpr: float,
-    select: MetricName,
-) -> dict[str, Any]:
+def run_content(facts: RunFacts, select: MetricName) -> dict[str, Any]:
     """What the page shows of one run."""
+    run, scores, max_fpr = facts.run, facts.scores, facts.max_fpr
     logits, labels = scores.logits["test"], scores.labels["test"]
     found = task_metrics(logits, labels, max_fpr, select)
     tasks = {name: rounded(values) for name, values in found.items()}
-    intervals = {name: sample.estimate().share_interval() for name, sample in areas.items()}
-    for name, (low, high) in intervals.items():
+    for name, sample in facts.samples["test"].items():
+        low, high = sample.estimate().share_interval()
         tasks |= {f"{name}_low": rounded(low), f"{name}_high": rounded(high)}
-    tasks |= decided(scores, max_fpr)
-    fpr = torch.tensor([math.nan if rate is None else rate for rate in tasks["fpr"]])
-    log = read_log(run.path)
-    tracked = threshold_log.read(run.path) or scores.tracked
     return {
-        "facts": run_facts(run, finished, scores, log),
+        "facts": run_lines(facts),
         "recipe": require("yaml", extra="training").safe_dump(to_plain(run.recipe), sort_keys=False),
         "means": {name: rounded(values.nanmean()) for name, values in found.items()},
-        "curves": log_curves(log),
-        "tasks": tasks,
+        "curves": log_curves(facts.log),
+        "tasks": tasks | facts.decisions,
         "roc": page_curves(logits, labels, max_fpr),
         "reliability": reliability(scores),
-        "tracked": _tracked(tracked),
-        "branches": _branches(run, found) if finished else [],
-        **check_run(RunFacts(run, finished, log, scores, max_fpr, tracked, fpr, areas)),
+        "tracked": _tracked(facts.tracked),
+        "branches": _branches(run, found) if facts.finished else [],
+        **check_run(facts),
     }
+
+
+def _method_facts(
+    names: Sequence[str], member: Sequence[int], compared: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """What is known of each method: its name, its metrics, its number of runs."""
+    return [
+        {"name": name, **facts, "runs": member.count(k)}
+        for k, (name, facts) in enumerate(zip(names, compared["methods"], strict=True))
+    ]
+
+
+def best_of(runs: Sequence[Run]) -> str:
+    """Which method of finished runs on the same data is best, and how certain that is, in some sentences."""
+    settings = runs[0].recipe.training
+    main: MetricName = settings.select if settings.select in AREAS else "pauc"
+    methods, member = methods_of(runs)
+    facts = [RunFacts.read(run, True, run_scores(run), run.recipe.training.max_fpr) for run in runs]
+    labels = facts[0].scores.labels["test"]
+    compared = compare_methods([one.samples["test"] for one in facts], member, labels, main)
+    shown = [{"method": kind, **check_run(one)} for kind, one in zip(member, facts, strict=True)]
+    kinds = _method_facts(methods, member, compared)
+    return " ".join(answer(kinds, compared["pairs"], shown, main, settings.max_fpr).values())
 
 
 def run_verdict(run: Run) -> str:
     """Whether a finished run works, and what to do if not, in a sentence or two."""
-    scores, max_fpr = run_scores(run), run.recipe.training.max_fpr
-    logits, labels = scores.logits["test"], scores.labels["test"]
-    if not bool((labels >= 0).any()):
+    scores = run_scores(run)
+    if not bool((scores.labels["test"] >= 0).any()):
         return "Cannot tell: there are no labeled test rows."
-    rates = torch.tensor([math.nan if rate is None else rate for rate in decided(scores, max_fpr)["fpr"]])
-    tracked = threshold_log.read(run.path) or scores.tracked
-    areas = area_samples(logits, labels, max_fpr)
-    facts = RunFacts(run, True, read_log(run.path), scores, max_fpr, tracked, rates, areas)
+    facts = RunFacts.read(run, True, scores, run.recipe.training.max_fpr)
     found = check_run(facts)
     why = next((check["text"] for check in found["checks"] if check["status"] == found["status"]), "")
     why = {"good": "", "remark": f"{facts.said('test')} on test rows."}.get(found["status"], why)
     return " ".join(filter(None, [found["verdict"], why, found["advice"]]))
 
 
-def run_facts(
-    run: Run, finished: bool, scores: SelectedScores, log: Sequence[dict[str, Any]]
-) -> dict[str, str]:
+def run_lines(found: RunFacts) -> dict[str, str]:
     """What was run, where, when and with what."""
-    recipe = run.recipe
+    run, scores, log, recipe = found.run, found.scores, found.log, found.run.recipe
     rows = ", ".join(f"{count} {part}" for part, count in scores.sizes.items())
     options = ", ".join(f"{key} {value}" for key, value in recipe.model.items() if key != "name")
-    facts = {
+    lines = {
         "method": method_of(recipe.method).title,
         "data": f"{recipe.data['name']}: {rows} rows, {len(scores.task_names)} tasks",
         "network": recipe.model["name"] + (f" ({options})" if options else ""),
         "seed": str(recipe.seed),
         "folder": str(run.path),
     }
-    planned = next((record.get("steps") for record in log if record["kind"] == "start"), None)
+    planned = planned_steps(log)
     done = log[-1]["step"] if log else 0
-    facts["steps"] = f"{done} of {planned}" if planned else str(done)
-    facts["weights"] = (
+    lines["steps"] = f"{done} of {planned}" if planned else str(done)
+    lines["weights"] = (
         f"of step {scores.step}, selected by validation {METRICS[recipe.training.select].title}"
     )
     seconds = next((record["seconds"] for record in reversed(log) if record.get("seconds")), None)
-    if finished:
+    if found.finished:
         result = run.result()
         seconds = result["seconds"]
-        facts["device"] = result["device"]
-        facts["versions"] = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
+        lines["device"] = result["device"]
+        lines["versions"] = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
         if note := unbranched_note(result):
-            facts["branches"] = note
-        facts["result written"] = _time((run.path / "result.json").stat().st_mtime)
+            lines["branches"] = note
+        lines["result written"] = _time((run.path / "result.json").stat().st_mtime)
     if seconds is not None:
-        facts["time"] = f"{datetime.timedelta(seconds=round(seconds))} (h:mm:ss)"
-    return facts
+        lines["time"] = f"{datetime.timedelta(seconds=round(seconds))} (h:mm:ss)"
+    return lines
 
 
 def _branches(run: Run, average: dict[str, Tensor]) -> list[dict[str, Any]]:

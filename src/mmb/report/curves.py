@@ -5,7 +5,10 @@ from typing import Any
 
 from mmb.metrics import METRICS
 
-_SERIES = {"valid": tuple(METRICS), "train": ("loss", "gap", "dual_error", "gradient_norm")}
+_SERIES = {
+    "valid": tuple(METRICS),
+    "train": ("loss", "gap", "dual_error", "fpr", "feasible", "gradient_norm"),
+}
 _MOST = 300  # points of a curve
 
 

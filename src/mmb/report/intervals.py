@@ -107,7 +107,7 @@ def row_freedom(positives: Tensor, negatives: Tensor) -> Tensor:
 
 
 def holm(p_values: Tensor) -> Tensor:
-    """P values that keep the chance of any false claim at the level (Holm); NaN is not a test."""
+    """P values that keep the chance of any false claim at the level (Holm); NaN does not count as a test."""
     return _adjust(p_values, lambda ordered, rank: (ordered * (len(rank) + 1 - rank)).cummax(0).values)
 
 

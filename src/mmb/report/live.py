@@ -1,4 +1,4 @@
-"""Runs in training, as their logs show them: curves, a verdict so far, the time that is left."""
+"""Runs in training, as their logs show them: curves, a verdict so far, the time left."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,8 @@ from mmb.report.curve_checks import check_divergence, check_shape, curve_values
 from mmb.report.curves import log_curves
 from mmb.report.run_groups import find_runs, methods_of, phases_of, run_names
 from mmb.training import Run
-from mmb.training.runs.log import read_log
+from mmb.training.runs.log import planned_steps, read_log
+from mmb.training.runs.run import data_title
 
 _SILENT = 60.0  # seconds without a line, or three times the longest pause so far
 _GAIN = 0.02  # of a validation metric, from which on a run has learned something
@@ -42,7 +43,7 @@ class LiveRuns:
             shown.append({"name": name, "method": kind, **self._run(run)})
         settings = runs[0].recipe.training
         return {
-            "title": f"{runs[0].recipe.data['name']}: {len(runs)} run{'s' * (len(runs) != 1)}",
+            "title": f"{data_title(runs[0].recipe.data)}: {len(runs)} run{'s' * (len(runs) != 1)}",
             "select": settings.select,
             "titles": {metric: METRICS[metric].title for metric in shown_metrics(settings.select)},
             "methods": methods,
@@ -61,7 +62,7 @@ class LiveRuns:
         return {
             "state": state,
             "step": log[-1]["step"] if log else 0,
-            "steps": _planned(log),
+            "steps": planned_steps(log),
             "seconds": next((line["seconds"] for line in reversed(log) if "seconds" in line), None),
             "seconds_left": left if state == "training" else None,
             "best": METRICS[select].gain(max(METRICS[select].gain(value) for value in curve))
@@ -97,7 +98,7 @@ def state_of(log: Sequence[dict[str, Any]], age: float) -> str:
 def seconds_left(log: Sequence[dict[str, Any]]) -> float | None:
     """Time until the last step, by the pace of the last quarter of the lines; None if it is not known."""
     lines = [line for line in log if "seconds" in line]
-    steps = _planned(log)
+    steps = planned_steps(log)
     if steps is None or len(lines) < 2:
         return None
     first, last = lines[-max(2, len(lines) // 4)], lines[-1]
@@ -112,7 +113,7 @@ def seconds_left(log: Sequence[dict[str, Any]]) -> float | None:
 def all_left(runs: Sequence[dict[str, Any]]) -> float | None:
     """Time until all runs are finished, if as many train at a time as now; None if it is not known.
 
-    A run that has not begun takes as long as those of its method, or of all.
+    A run that has not begun is expected to take as long as those of its method, or else of all methods.
     """
     training = [run for run in runs if run["state"] == "training"]
     if not training or any(run["seconds_left"] is None for run in training):
@@ -137,7 +138,7 @@ def verdict_so_far(
 ) -> dict[str, Any]:
     """What the log alone shows, as `verdict_of` gives it; only a report sees training and test rows.
 
-    If the run is `averaged` from branches, its last evaluation is no step of training.
+    If the run is `averaged` from branches, its last evaluation is that of the average.
     """
     return verdict_of(list(_checks(log, select, finished, averaged)), _good(log, select, finished))
 
@@ -155,7 +156,7 @@ def _checks(
         yield Check("unknown", f"{len(curve)} evaluation{'s' * (len(curve) != 1)} so far", "Wait for more.")
     elif not diverged:
         gains = [METRICS[select].gain(value) for value in curve]
-        late = 2 * log[-1]["step"] > (_planned(log) or 0)
+        late = 2 * log[-1]["step"] > (planned_steps(log) or 0)
         if max(gains) - gains[0] < _GAIN and late:
             text = f"The validation {METRICS[select].title} was {curve[0]:.3f} at the start."
             advice = "Unless the start was good already: another optimizer.lr, or method=ce to compare."
@@ -172,8 +173,3 @@ def _good(log: Sequence[dict[str, Any]], select: MetricName, finished: bool) -> 
     change = f"{curve[0]:.3f} to {curve[-1]:.3f}" if curve else ""
     said = f"validation {METRICS[select].title} from {change}"
     return f"Finished: {said}. `mmb report` judges it." if finished else f"Working so far: {said}."
-
-
-def _planned(log: Sequence[dict[str, Any]]) -> int | None:
-    """Steps of the whole run."""
-    return next((line.get("steps") for line in log if line["kind"] == "start"), None)

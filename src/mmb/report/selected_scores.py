@@ -1,7 +1,6 @@
 """Scores of a run's selected weights: computed once, kept in the run's folder."""
 
 import hashlib
-import json
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,19 +9,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mmb._atomic_files import replacing
-from mmb._checksums import with_checksum, without_checksum
 from mmb._extras import require
 from mmb.auc import ThresholdReport
 from mmb.training import Run, RunError
 from mmb.training.loop.evaluate import part_logits
-from mmb.training.loop.outcome import load_weights, put_weights, stored_setup
+from mmb.training.loop.selected_weights import load_weights, put_weights, stored_setup
 from mmb.training.loop.threshold_log import training_scores
 from mmb.training.runs import checkpoint
-from mmb.training.runs.fingerprints import as_bytes, fingerprint
+from mmb.training.runs.kept_tensors import read_tensors, write_tensors
 from mmb.training.runs.run import command
 
 _FILE = "report.safetensors"
+_KEPT = b"without labels of tasks that were not trained"  # which files of earlier versions have
 _ATTEMPTS = 10  # to read a checkpoint of a run in training
 
 
@@ -106,42 +104,27 @@ def _compute(run: Run, selected: Path, state: dict[str, Any], mark: str) -> Sele
 def _mark(selected: Path) -> str:
     """A digest that identifies the weights of a checkpoint; empty if the checkpoint is lost."""
     manifest = selected / "manifest.json"
-    return hashlib.sha256(manifest.read_bytes()).hexdigest() if manifest.exists() else ""
-
-
-def _fingerprint(named: dict[str, Tensor]) -> str:
-    names = sorted(named)
-    return fingerprint([as_bytes(names), *(named[name] for name in names)])
+    return hashlib.sha256(manifest.read_bytes() + _KEPT).hexdigest() if manifest.exists() else ""
 
 
 def _write(path: Path, mark: str, scores: SelectedScores) -> None:
     tensors = {"train_counts": scores.train_counts}
-    tensors |= {f"logits/{part}": values.contiguous() for part, values in scores.logits.items()}
-    tensors |= {f"labels/{part}": values.contiguous() for part, values in scores.labels.items()}
+    tensors |= {f"logits/{part}": values for part, values in scores.logits.items()}
+    tensors |= {f"labels/{part}": values for part, values in scores.labels.items()}
     tensors |= {f"tracked/{step}": torch.stack(list(found)) for step, found in scores.tracked.items()}
-    facts: dict[str, Any] = {"mark": mark, "step": scores.step, "sizes": scores.sizes}
-    facts |= {"task_names": scores.task_names, "tensors": _fingerprint(tensors)}
-    save = require("safetensors.torch", extra="training").save_file
+    facts = {"mark": mark, "step": scores.step, "sizes": scores.sizes, "task_names": scores.task_names}
     # a read-only folder: compute them again next time
-    with (
-        suppress(OSError, require("safetensors", extra="training").SafetensorError),
-        replacing(path) as place,
-    ):
-        save(tensors, place, {"facts": json.dumps(with_checksum(facts))})
+    with suppress(OSError, require("safetensors", extra="training").SafetensorError):
+        write_tensors(path, tensors, facts)
 
 
 def _read(path: Path, mark: str) -> SelectedScores | None:
     """The scores in a file; None if they are of other weights, damaged or cannot be read."""
-    library = require("safetensors", extra="training")
     try:
-        with library.safe_open(path, "pt") as file:
-            facts = without_checksum(json.loads(file.metadata()["facts"]))
-            if facts.pop("mark") != mark:
-                return None
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 -- not a dict
-            if facts.pop("tensors") != _fingerprint(tensors):
-                return None
-    except (OSError, library.SafetensorError, ValueError, KeyError, TypeError):
+        tensors, facts = read_tensors(path)
+    except (OSError, ValueError):
+        return None
+    if facts["mark"] != mark:
         return None
 
     def group(kind: str) -> dict[str, Tensor]:
@@ -149,9 +132,9 @@ def _read(path: Path, mark: str) -> SelectedScores | None:
 
     tracked = {int(step): ThresholdReport(*values) for step, values in group("tracked").items()}
     return SelectedScores(
-        **facts,
+        **{name: facts[name] for name in ("step", "task_names", "sizes")},
         train_counts=tensors["train_counts"],
         logits=group("logits"),
         labels=group("labels"),
-        tracked=dict(sorted(tracked.items())),
+        tracked=tracked,
     )

@@ -5,7 +5,7 @@ from mmb.training.given import fit
 from mmb.training.loop.evaluate import TrainingError
 from mmb.training.loop.loop import train
 from mmb.training.loop.observer import Observer
-from mmb.training.loop.outcome import evaluate_run
+from mmb.training.loop.selected_weights import evaluate_run
 from mmb.training.recipes.nested import merge
 from mmb.training.recipes.overrides import with_overrides
 from mmb.training.recipes.presets import METHODS, Method
@@ -23,7 +23,7 @@ from mmb.training.recipes.resolution import resolve
 from mmb.training.runs.checkpoint import CheckpointError
 from mmb.training.runs.evaluate_file import evaluate_file
 from mmb.training.runs.export import ExportError, export_run
-from mmb.training.runs.predict import predict_file
+from mmb.training.runs.predict_file import predict_file
 from mmb.training.runs.run import Run, RunError
 from mmb.training.studies.compare import plan_comparison, summarize
 from mmb.training.studies.folds import plan_folds, predict_out_of_fold

@@ -52,7 +52,8 @@ def fit(
         The result, as in `result.json`.
 
     Raises:
-        TypeError: If `model` is not a module, or `dataset` not a data set.
+        TypeError: If `model` is not a module, `dataset` not a data set, or `method` an object.
+        ValueError: If no parameter of `model` can be trained.
         RecipeError: If a key or a value of the recipe is wrong.
         RunError: If the folder has a run of another recipe, network or data set.
         TrainingError: If the loss or a score is not finite.
@@ -63,6 +64,15 @@ def fit(
         raise TypeError(
             f"dataset: expected an mmb.data.Dataset, got {type(dataset).__name__}; "
             "use mmb.data.make_dataset(inputs, labels)"
+        )
+    if not isinstance(method, str | type):
+        raise TypeError(
+            "method: expected a name or a class, got an object: give its class, "
+            f"{type(method).__name__}, and its options as objective={{...}}"
+        )
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise ValueError(
+            "model: all of its parameters are frozen (requires_grad is False): nothing is trained"
         )
     if isinstance(method, type):
         method = f"{method.__module__}:{method.__qualname__}"

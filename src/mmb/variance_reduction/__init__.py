@@ -6,7 +6,7 @@
 | `Saga` | derivatives of every batch | as many | data cut into fixed batches |
 
 Both remember the last hypergradient of every block besides, so that a step knows of blocks that are not
-sampled. This takes at least `m` times the size of `x`.
+sampled. This takes at least `m` times the size of `x`; `Solver.init` says so if it does not fit in memory.
 """
 
 from mmb.variance_reduction.base import VarianceReduction

@@ -27,16 +27,16 @@ class VarianceReduction(ABC):
     these over all blocks visited so far. At a block's first visit its term is $\Delta_i - \bar\Delta$.
     """
 
-    def init(self, calls: tuple[str, ...], x: Tree, dual: Tree, lower: Tree) -> Memory:
+    def init(self, calls: tuple[str, ...], blocks: int, x: Tree, dual: Tree, lower: Tree) -> Memory:
         """All that is remembered, before the first step.
 
         Args:
             calls: Names of the derivatives that a step asks for.
+            blocks: How many blocks there are.
             x: The shared variable.
             dual: Duals of all blocks, or None.
             lower: Lower variables of all blocks, or None.
         """
-        blocks = len(tree_leaves(dual if lower is None else lower)[0])
         own_x = tree_map(lambda leaf: leaf.unsqueeze(0).expand(blocks, *leaf.shape), x)
         point = {"x": own_x, "dual": dual, "lower": lower}
         point = {name: part for name, part in point.items() if part is not None}

@@ -35,6 +35,11 @@ CALLS: dict[str, Callable[[Oracles, Tree], Tree]] = {
 WITH_ARGUMENT = ("upper_other", "lower_other", "products")
 
 
+def kind(call: str) -> str:
+    """Of which kind a call is: the second one of a step has `_2` after its name."""
+    return call.removesuffix("_2")
+
+
 def zeros(call: str, point: dict[str, Tree]) -> Tree:
     """Zeros shaped as what a call gives, per block; in the point, `x` has an axis of blocks."""
     lower: Any = point.get("lower")
@@ -43,5 +48,5 @@ def zeros(call: str, point: dict[str, Tree]) -> Tree:
         "upper_other": point,
         "lower_gradient": lower,
         "products": {"cross": point["x"], "product": lower},
-    }.get(call, {"grad_x": point["x"], "grad_lower": lower})
+    }.get(kind(call), {"grad_x": point["x"], "grad_lower": lower})
     return tree_map(torch.zeros_like, like)

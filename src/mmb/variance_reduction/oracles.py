@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import copy
+from typing import TYPE_CHECKING
+
 from torch import Tensor
 
 from mmb.oracles import LowerDerivatives, Oracles, UpperDerivatives
 from mmb.trees import Tree
 from mmb.variance_reduction.base import Memory, VarianceReduction
 from mmb.variance_reduction.calls import CALLS
+
+if TYPE_CHECKING:
+    from mmb.hypergradients import Hypergradient
 
 
 class ReducedOracles(Oracles):
@@ -19,13 +25,23 @@ class ReducedOracles(Oracles):
         raw: The derivatives of the batches, with a copy of `x` per block.
         reduction: How they are reduced.
         past: What `VarianceReduction.gather` gave for the sampled blocks.
+        hypergradient: The estimator that asks, or None without lower level.
+        draw: What it drew for this step.
     """
 
-    def __init__(self, raw: Oracles, reduction: VarianceReduction, past: Memory) -> None:
+    def __init__(
+        self,
+        raw: Oracles,
+        reduction: VarianceReduction,
+        past: Memory,
+        hypergradient: Hypergradient | None = None,
+        draw: Tensor | None = None,
+    ) -> None:
         super().__init__(
             raw.problem, raw.x, raw.dual, raw.lower, raw.upper_batch, raw.lower_batch, own_x=True
         )
         self._raw, self._reduction, self._past = raw, reduction, past
+        self._hypergradient, self._draw = hypergradient, draw
         self._before = reduction.before(raw, past)
         self._gradient: Tree = None
         self._blocks: Memory = {}  # what is to be remembered
@@ -79,24 +95,36 @@ class ReducedOracles(Oracles):
         """Whether the batch shows negative curvature; a reduced product could without any."""
         return super().negative_curvature(v, self._raw.hessian_product(v))
 
-    def _reduced(self, call: str, argument: Tree = None) -> Tree:
+    def _reduced(self, kind: str, argument: Tree = None) -> Tree:
         past = self._past
+        call = f"{kind}_2" if kind in self._blocks else kind
         if call not in past["blocks"]:
             raise ValueError(
                 f"hypergradient: expected it to ask for what its `calls` name, got {call!r}; add it there"
             )
-        if call in self._blocks:
-            raise ValueError(
-                f"hypergradient: expected one call of {call!r} per step with variance_reduction, got two, as "
-                "with FirstOrder(order=2); take another hypergradient, or no variance_reduction"
-            )
         block = past["blocks"][call]
-        now = CALLS[call](self._raw, argument)
-        before = None if self._before is None else CALLS[call](self._before, block["argument"])
+        now = CALLS[kind](self._raw, argument)
+        before = None if self._before is None else self._at_last_visit(kind, block["argument"])
         found, self._blocks[call], self._batches[call] = self._reduction.reduce(
             now, before, argument, block, past["batches"].get(call), past["first"]
         )
         return found
+
+    def _at_last_visit(self, kind: str, argument: Tree) -> Tree:
+        """The same derivative at the earlier point, with the argument of then.
+
+        A vector that an estimator found on the batch is found again, on this batch: the one of then would
+        carry the noise of another batch, and nothing would cancel.
+        """
+        before = self._before
+        assert before is not None
+        if kind == "products" and self._hypergradient is not None:
+            at = copy.copy(before)
+            at._upper = self._as_upper(self._past["blocks"]["upper"]["value"])
+            vector = self._hypergradient.vector(at, self._draw)
+            if vector is not None:
+                before, argument = at, vector
+        return CALLS[kind](before, argument)
 
     def finish(self, hypergradient: Tree) -> tuple[Tree, Memory]:
         """The step's `Delta` from hypergradients per block, and all that is to be remembered."""

@@ -20,11 +20,13 @@ class Saga(VarianceReduction):
     $$
 
     "Then" is when batch `j` of block `i` was last seen; the mean is over the batches seen so far, and a batch
-    that was never seen counts as it is. With Algorithm 2 and one block this is SABA, but for its start.
+    that was never seen counts as it is. With Algorithm 2 and one block this is SABA, except for its start.
     Memory per batch of `f` is one `x`, dual and lower variable; with Algorithm 2, per batch of `g` one `x`
     and two lower variables; per block three times `x`, a dual and three lower variables.
 
     Noise fades as derivatives settle, so lower variables need no decay: let only the step size of `x` fall.
+    Remembered derivatives answer late, so step sizes of lower variables and of the estimator above one over
+    the largest curvature of a batch of `g`, which may work without this, diverge here: keep to half of that.
 
     Args:
         upper_batches: Into how many batches the data of `f` are cut in every block.

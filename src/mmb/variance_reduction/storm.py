@@ -11,18 +11,18 @@ from mmb._numbers import check_range
 from mmb.oracles import Oracles
 from mmb.trees import Tree, tree_map, where_blocks
 from mmb.variance_reduction.base import Memory, VarianceReduction
-from mmb.variance_reduction.calls import WITH_ARGUMENT
+from mmb.variance_reduction.calls import WITH_ARGUMENT, kind
 
 
 class Storm(VarianceReduction):
     r"""STORM, block by block: $d_i \leftarrow \nabla_i(now) + (1-\beta)(d_i - \nabla_i(before))$.
 
     Both gradients are of the same batch; "before" is the point of the block's last visit, with the `x` of
-    then. It costs twice the oracle calls. Memory per block is four times `x`, twice its dual and, with
-    Algorithm 2, five times its lower variables.
+    then. An estimator that solves on the batch solves there too. It costs twice the oracle calls. Memory
+    per block is four times `x`, twice its dual and, with Algorithm 2, five times its lower variables.
 
     Args:
-        beta: Weight of the newest derivative alone, in (0, 1]: 1 is no reduction.
+        beta: Weight of the newest derivative alone, in (0, 1]: 1 turns the reduction off.
     """
 
     def __init__(self, beta: float = 0.1) -> None:
@@ -34,7 +34,7 @@ class Storm(VarianceReduction):
         return {"point": tree_map(torch.clone, point)} | {
             call: {
                 "value": value,
-                "argument": tree_map(torch.zeros_like, point["lower"]) if call in WITH_ARGUMENT else {},
+                "argument": tree_map(torch.zeros_like, point["lower"]) if kind(call) in WITH_ARGUMENT else {},
             }
             for call, value in calls.items()
         }

@@ -194,6 +194,39 @@ def test_compositional_objective_equals_solver(name, kind, dtype):
 
 
 @pytest.mark.parametrize(("kind", "dtype"), KINDS)
+def test_reduced_average_precision_equals_solver(kind, dtype):
+    """Its lower step is that of the solver and what the last step of the weights has changed."""
+    data = make_data(dtype=dtype)
+    objective = make("average-precision-reduced", data, task_weighting=0.5)
+    objective.shift_pull, objective.gamma = 0.0, 0.6
+    batch = batch_of(kind, data)
+    named = {k: v.detach() for k, v in data.model.named_parameters()}
+    parts = objective.previous.value.clone().split([v.numel() for v in named.values()])
+    before = {k: part.view_as(v) for (k, v), part in zip(named.items(), parts, strict=True)}
+    problem, blocks = as_problem(objective, score_of(data)), as_blocks(objective, batch)
+
+    def solved(model, lower, rate):
+        solver = mmb.Solver(problem, mmb.Identity(), lr=1.0, lr_lower=rate)
+        state = solver.init({"model": model}, lower=lower.clone())
+        info = solver.step(state, blocks.blocks, blocks.batch, blocks.batch, weights=blocks.weights)
+        return state.lower, info.estimate["model"]
+
+    old = objective.above.value.clone()
+    average, now, there = (
+        solved(model, old, rate)[0] for model, rate in ((named, objective.beta), (named, 1.0), (before, 1.0))
+    )
+    new = (average + 0.6 * (now - there)).clamp(min=0)
+    least = objective.own_loss / (objective.positives + objective.negatives)
+    new[:, 0] = torch.maximum(new[:, 0], least[objective.above.keys % data.num_tasks])
+    expected = old.clone()
+    expected[blocks.blocks] = new[blocks.blocks]
+    ours = estimate(objective, data, batch)
+    same({"u": objective.above.value}, {"u": expected}, TOLERANCE[dtype])
+    same(ours, solved(named, expected, 1.0)[1], TOLERANCE[dtype])
+    assert float((expected - average).abs().max()) > 1e-3
+
+
+@pytest.mark.parametrize(("kind", "dtype"), KINDS)
 @pytest.mark.parametrize("name", ["ndcg-k", "ndcg-k-full"])
 def test_ndcg_of_the_first_rows_equals_solver(name, kind, dtype):
     """The lower variables of a positive are its rank, and the threshold of its task."""

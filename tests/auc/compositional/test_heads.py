@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-import mmb
-from mmb.auc.as_problem.compositional_problem import as_compositional_problem, lower_variables
+from compositional_steps import assert_equals_solver
+from mmb.auc.as_problem.compositional_problem import as_compositional_problem
 from mmb.auc.as_problem.objective_problems import as_blocks
 from mmb.auc.batches import DenseBatch, TaskBatch
 from mmb.auc.compositional.heads import HeadCompositionalAUC
@@ -72,41 +72,7 @@ BATCHES = {
 @pytest.mark.parametrize("scores", ["sigmoid", "logit", "recentered"])
 def test_equals_the_general_solver(gradient, feed, scores):
     objective, model = make(gradient=gradient, transform=scores, task_weighting=0.5)
-    batch = BATCHES[feed]()
-    solver = mmb.Solver(
-        as_compositional_problem(objective, model),
-        mmb.Identity(),
-        lr=1.0,
-        lr_dual=objective.lr_dual,
-        lr_lower=objective.lr_lower,
-    )
-    x0 = {
-        "model": dict(model.named_parameters()),
-        "mean_positive": objective.mean_positive,
-        "mean_negative": objective.mean_negative,
-    }
-    state = solver.init(x0, dual=objective.dual, lower=lower_variables(objective))
-    blocks = as_blocks(objective, batch)
-    lower = as_blocks(objective, getattr(batch, "lower", None) or batch)
-    info = solver.step(state, blocks.blocks, blocks.batch, lower.batch, weights=blocks.weights)
-
-    before = {name: value.clone() for name, value in objective.state_dict().items()}
-    objective.backward(model, batch)
-    close = {"atol": 1e-12, "rtol": 1e-10}
-    for name, weight in model.named_parameters():
-        expected = info.estimate["model"][name]
-        assert expected.abs().max() > 0
-        torch.testing.assert_close(weight.grad, expected, **close, msg=lambda m, n=name: f"{n}: {m}")
-    for name, mean in objective.named_parameters():
-        torch.testing.assert_close(mean.grad, info.estimate[name], **close)
-    torch.testing.assert_close(objective.dual, state.dual, **close)
-    for name, value in lower_variables(objective).items():
-        torch.testing.assert_close(value, state.lower[name], **close)
-    moved = torch.zeros(NUM_TASKS, dtype=torch.bool).index_fill_(0, blocks.blocks, True)
-    for name in ("dual", "offset"):
-        new = objective.state_dict()[name]
-        assert torch.equal(new[~moved], before[name][~moved])
-        assert (new[moved] != before[name][moved]).flatten(1 if new.ndim > 1 else 0).any(-1).all()
+    assert_equals_solver(objective, model, BATCHES[feed](), ("dual", "offset"), 1e-11)
 
 
 def test_estimate_is_the_gradient_of_the_composition_once_the_offsets_are_there():

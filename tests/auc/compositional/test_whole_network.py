@@ -5,9 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-import mmb
-from mmb.auc.as_problem.compositional_problem import as_compositional_problem, lower_variables
-from mmb.auc.as_problem.objective_problems import as_blocks
+from compositional_steps import assert_equals_solver, gradients
 from mmb.auc.batches import DenseBatch, TaskBatch
 from mmb.auc.compositional.per_task_model import is_mlp
 from mmb.auc.compositional.whole_network import CompositionalAUC
@@ -72,11 +70,6 @@ BATCHES = {
 }
 
 
-def gradients(objective, model):
-    found = {f"model.{name}": weight.grad for name, weight in model.named_parameters()}
-    return found | {name: weight.grad for name, weight in objective.named_parameters()}
-
-
 @pytest.mark.parametrize("gradient", ["exact", "first_order"])
 @pytest.mark.parametrize("feed", BATCHES)
 @pytest.mark.parametrize("scores", ["sigmoid", "logit", "recentered"])
@@ -94,37 +87,7 @@ def compare_with_the_general_solver(gradient, feed, scores, kept, dtype, toleran
     objective, model = make(
         dtype=dtype, gradient=gradient, transform=scores, copies_as=kept, task_weighting=0.5
     )
-    batch = BATCHES[feed](dtype=dtype)
-    problem = as_compositional_problem(objective, model)
-    solver = mmb.Solver(
-        problem, mmb.Identity(), lr=1.0, lr_dual=objective.lr_dual, lr_lower=objective.lr_lower
-    )
-    x0 = {
-        "model": dict(model.named_parameters()),
-        "mean_positive": objective.mean_positive,
-        "mean_negative": objective.mean_negative,
-    }
-    state = solver.init(x0, dual=objective.dual, lower=lower_variables(objective))
-    blocks = as_blocks(objective, batch)
-    lower = as_blocks(objective, getattr(batch, "lower", None) or batch)
-    assert torch.equal(blocks.blocks, lower.blocks)
-    info = solver.step(state, blocks.blocks, blocks.batch, lower.batch, weights=blocks.weights)
-
-    before = {name: value.clone() for name, value in objective.state_dict().items()}
-    objective.backward(model, batch)
-    close = {"atol": tolerance, "rtol": tolerance}
-    for name, value in gradients(objective, model).items():
-        expected = info.estimate["model"][name[6:]] if name.startswith("model.") else info.estimate[name]
-        assert expected.abs().max() > 0
-        torch.testing.assert_close(value, expected, **close, msg=lambda m, n=name: f"{n}: {m}")
-    torch.testing.assert_close(objective.dual, state.dual, **close)
-    for name, value in lower_variables(objective).items():
-        torch.testing.assert_close(value, state.lower[name], **close)
-    moved = torch.zeros(NUM_TASKS, dtype=torch.bool).index_fill_(0, blocks.blocks, True)
-    for name in ("dual", "copies.stacked"):
-        new = objective.state_dict()[name]
-        assert torch.equal(new[~moved], before[name][~moved])
-        assert (new[moved] != before[name][moved]).flatten(1 if new.ndim > 1 else 0).any(-1).all()
+    assert_equals_solver(objective, model, BATCHES[feed](dtype=dtype), ("dual", "copies.stacked"), tolerance)
 
 
 @pytest.mark.parametrize("feed", BATCHES)

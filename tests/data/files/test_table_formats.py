@@ -53,6 +53,7 @@ def test_rows_that_do_not_fit_are_blank_and_marked(tmp_path):
         ("t.txt", "a|b\n1,2|3\n"),
         ("t.csv", 'a,b\n"1,2",3\n'),
         ("t.csv", 'a,b\r"1,2",3\r'),
+        ("t.tsv", 'a,b\n"1,2",3\n'),
     ],
 )
 def test_separators_are_found(tmp_path, name, text):
@@ -64,8 +65,9 @@ def test_separators_are_found(tmp_path, name, text):
 
 
 def test_cells_that_mean_unknown():
-    assert all(is_blank(cell) for cell in ("", " ", "NA", "n/a", "NaN", "null", "None", "?"))
-    assert not any(is_blank(cell) for cell in ("0", "-", "no"))
+    gaps = ("", " ", ".", "NA", "n/a", "#N/A", "<NA>", "NaN", "null", "None", "?")
+    assert all(map(is_blank, gaps))
+    assert not any(is_blank(cell) for cell in ("0", "-", "no", "..", ".5"))
 
 
 def test_every_format_gives_the_same_table(tmp_path):
@@ -195,8 +197,34 @@ def test_what_is_not_a_table_is_refused_by_what_it_is(tmp_path):
     with pytest.raises(DamagedDataError, match="cannot be read"):
         read_table(path)
     path.write_bytes(TABLE.encode() + b"1,\xff,1\n")
-    with pytest.raises(TableError, match=r"line 6.*UTF-8"):
+    with pytest.raises(TableError, match=r"data row 5.*UTF-8 in column 'city'.*0xff"):
         read_table(path)
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (b"1,\xe9,0\n", r"data row 301.*in column 'city' \(byte 0xe9\)"),
+        (b'1,"\xe9",0\n', r"data row 301.*is not UTF-8 \(byte 0xe9\)"),  # quoted, so which column is unsure
+    ],
+)
+def test_a_byte_that_is_not_text_is_found_in_its_row(tmp_path, line, told):
+    path, rows = tmp_path / "t.csv", b"1.5,rome,1\n" * 300
+    path.write_bytes(b"age,city,sick\n" + rows + line + rows)
+    for read in (read_table, lambda file: list(read_batches(file))):
+        with pytest.raises(TableError, match=told):
+            read(path)
+    path.write_bytes(b"age,\xe9,sick\n" + rows)
+    with pytest.raises(TableError, match="its header is not UTF-8"):
+        read_table(path)
+
+
+def test_a_file_that_is_cut_between_two_rows_is_not_read_as_a_shorter_one(tmp_path):
+    path = tmp_path / "t.csv.zst"
+    whole = zstandard.compress("".join(["a,b\n", *(f"{k},{k * k}\n" for k in range(100_000))]).encode())
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(DamagedDataError, match="cut short"):
+        list(read_batches(path))
 
 
 def test_blocks_and_lines_agree_on_odd_text(tmp_path, monkeypatch):

@@ -1,14 +1,12 @@
 import importlib
-import json
 
 import pytest
 import torch
 
-from mmb.data import DamagedDataError, MissingDataError, encoder_from_json
+from mmb.data import DamagedDataError, MissingDataError
 from mmb.data.inputs.image_decoder import Decoder
-from mmb.data.inputs.image_files import ImageEncoder, ImageFiles
+from mmb.data.inputs.image_files import ImageFiles
 from mmb.data.inputs.images import Pixels
-from new_files import read_new
 
 pytest.importorskip("PIL")
 image_sets = importlib.import_module("data.image_sets")
@@ -63,27 +61,3 @@ def test_a_bad_image_is_named_wherever_it_is_decoded(folder, workers):
         list(inputs.stream([torch.tensor([0]), torch.tensor([1])], None))
     with pytest.raises(MissingDataError, match=r"none\.jpg"):
         list(inputs.stream([torch.tensor([2])], None))
-
-
-def test_new_images_come_from_a_folder_or_a_list(folder):
-    (folder / "7.jpg").write_text("not an image")
-    encoder = encoder_from_json(json.loads(json.dumps(ImageEncoder(Decoder(16)).to_json())))
-    inputs, usable = read_new(encoder, folder)
-    assert usable.tolist() == [True] * 7 + [False]
-    assert inputs[torch.arange(8)].shape == (8, 3, 16, 16)
-    (folder / "list.csv").write_text("id,path\na,3.jpg\nb,none.jpg\nc,0.jpg\nd\n")
-    listed, usable = read_new(encoder, folder / "list.csv")
-    assert usable.tolist() == [True, False, True, False]
-    assert torch.equal(listed[torch.tensor([0, 2])], inputs[torch.tensor([3, 0])])
-
-
-def test_an_image_that_cannot_be_opened_now_is_not_called_damaged(tmp_path, monkeypatch):
-    pillow = pytest.importorskip("PIL.Image")
-
-    def refuse(*_):
-        raise OSError(24, "Too many open files")
-
-    (tmp_path / "x.png").touch()
-    monkeypatch.setattr(pillow, "open", refuse)
-    with pytest.raises(OSError, match="Too many open files"):
-        read_new(ImageEncoder(Decoder(4)), tmp_path)

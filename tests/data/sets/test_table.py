@@ -184,6 +184,24 @@ def test_a_changed_table_is_prepared_again_and_a_damaged_cache_heals(path, tmp_p
     assert len([f for f in folder.parent.iterdir() if f.is_dir()]) == 1
 
 
+def test_a_cache_that_may_only_be_read_serves_another_split(path, tmp_path, monkeypatch, way):
+    first = mmb.data.load("table", path=path, **OPTIONS)
+    if way == "prepared":
+        folder = tmp_path / "root" / "table"
+        before = sorted(folder.iterdir())
+
+        def refuse(path, content):
+            raise PermissionError(13, "Permission denied", str(path))
+
+        monkeypatch.setattr("mmb.data.inputs.table_cache.write_whole", refuse)
+    seventh = mmb.data.load("table", path=path, labels="sick,rich", drop="id,part", seed=7)
+    assert torch.equal(seventh.labels, first.labels)
+    if way == "prepared":
+        again = mmb.data.load("table", path=path, **{**OPTIONS, "features": "age,city"})
+        assert again.encoder == first.encoder
+        assert [file for file in before if not file.exists()] == []
+
+
 def test_a_column_of_numbers_may_turn_out_to_have_names(tmp_path, monkeypatch):
     polars = pytest.importorskip("polars")
     assert polars
@@ -260,6 +278,21 @@ def test_columns_that_say_nothing_are_left_out_unless_they_are_named(tmp_path):
     for name in ("name", "blank", "born"):
         with pytest.raises(TableError, match=f"'{name}'"):
             mmb.data.load("table", path=path, labels="y", features=["x", name])
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"labels": "sick", "features": "age,sick"}, r"data\.features names 'sick'"),
+        ({"labels": "sick", "group": "sick"}, r"data\.labels names 'sick'"),
+        ({"labels": "nobody", "features": "age"}, r"no column 'nobody'.*(.|\n)*data\.labels"),
+        ({"labels": "*", "drop": "x"}, r"no column 'x'.*(.|\n)*data\.drop"),
+        ({"labels": "*"}, "no columns are left for features"),
+    ],
+)
+def test_a_column_has_one_use(path, options, told):
+    with pytest.raises(TableError, match=told):
+        mmb.data.load("table", path=path, **options)
 
 
 def test_patterns_stand_for_columns(path):

@@ -13,7 +13,7 @@ from mmb.training import Observer, Run, RunError, evaluate_run, export_run, pred
 from mmb.training.loop import branch_average
 from mmb.training.loop.branch_average import average_branches, branch_weights, validation_values
 from mmb.training.loop.evaluate import evaluate_part, part_logits, recalibrate
-from mmb.training.loop.outcome import load_weights
+from mmb.training.loop.selected_weights import load_weights
 from mmb.training.loop.setup import make_setup
 from mmb.training.recipes.resolution import to_plain
 from mmb.training.runs import checkpoint

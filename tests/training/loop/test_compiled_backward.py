@@ -47,6 +47,23 @@ def test_a_step_that_does_not_compile_runs_as_recorded(monkeypatch):
         check_calls()
 
 
+def test_another_batch_object_is_recorded_again(monkeypatch):
+    monkeypatch.setattr("mmb.training.loop.compiled_backward.compiled", run_as_recorded)
+    (model, objective), (plain_model, plain) = parts(), parts()
+    compiled = CompiledBackward(objective, model)
+    for rows in (4, 5, 5):
+        batch = torch.randn(rows, 3)
+        torch.testing.assert_close(compiled(batch), plain.backward(plain_model, batch))
+        torch.testing.assert_close(objective.seen, plain.seen)
+        torch.testing.assert_close(model.weight.grad, plain_model.weight.grad)
+        model.zero_grad()
+        plain_model.zero_grad()
+
+
+def run_as_recorded(recorded):
+    return recorded
+
+
 def check_calls():
     batch = torch.randn(4, 3, generator=torch.Generator().manual_seed(1))
     (model, objective), (plain_model, plain) = parts(), parts()

@@ -8,7 +8,7 @@ import torch
 from mmb.models.batch_norm import recalibrate_batch_norm
 from mmb.training import Run, train
 from mmb.training.loop import evaluate
-from mmb.training.loop.outcome import load_weights
+from mmb.training.loop.selected_weights import load_weights
 from mmb.training.loop.setup import make_setup
 from mmb.training.runs import checkpoint
 from tiny_runs import molecule_recipe, tiny_recipe

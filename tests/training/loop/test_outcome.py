@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from mmb.training import Observer, Run, evaluate_run, train
+from mmb.training import Observer, Run, evaluate_file, evaluate_run, train
 from mmb.training.runs.log import read_log
 from mmb.training.runs.tables import result_table
 from tiny_runs import tiny_recipe
@@ -31,6 +31,26 @@ def test_a_run_without_test_rows_finishes(tmp_path):
     assert result["test"] == {"auc": None, "pauc": None, "ap": None}
     assert result["tasks"]["test_auc"] == [None] * 4
     assert result["valid"]["auc"] > 0
+
+
+def test_tasks_that_cannot_be_trained_on_are_not_measured(tmp_path):
+    parts = ["train"] * 20 + ["valid"] * 10 + ["test"] * 10
+    lines = [f"{k},{k % 2},{int(part != 'train' and k % 3 == 0)},{part}" for k, part in enumerate(parts)]
+    table = tmp_path / "d.csv"
+    table.write_text("\n".join(["x,sick,rare,part", *lines]) + "\n")
+    data = {"name": "csv", "path": str(table), "labels": "sick,rare", "split_column": "part"}
+    own = {"model": {"name": "mlp", "hidden": []}, "sampler": {"batch_size": 8}}
+    with pytest.warns(UserWarning, match="left out: rare"):
+        run, result = trained(tmp_path / "run", "ce", data=data, **own)
+    for part in ("valid", "test"):
+        sick, rare = result["tasks"][f"{part}_auc"]
+        assert rare is None
+        assert result[part]["auc"] == sick
+    with pytest.warns(UserWarning, match="left out: rare"):
+        assert evaluate_run(run, "test")["mean"] == result["test"]
+    of_file = evaluate_file(run, table)
+    assert of_file["tasks"]["auc"][1] is None
+    assert of_file["mean"]["auc"] == of_file["tasks"]["auc"][0]
 
 
 def test_a_run_without_validation_rows_says_so(tmp_path):

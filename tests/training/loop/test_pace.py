@@ -1,6 +1,10 @@
 """How long a training takes, by a clock that the test moves."""
 
+from mmb.cuda_graphs import WARM_UP
+from mmb.training import Run, train
 from mmb.training.loop.pace import Pace
+from mmb.training.loop.step import Step
+from tiny_runs import tiny_recipe
 
 
 class Clock:
@@ -12,7 +16,7 @@ class Clock:
 
 def paced(step_seconds, evaluation_seconds, evaluate_every, steps):
     clock = Clock()
-    pace = Pace(evaluate_every, clock)
+    pace = Pace(evaluate_every, clock=clock)
     found = []
     with pace.evaluation():
         clock.now += evaluation_seconds
@@ -45,3 +49,36 @@ def test_slow_steps_are_known_early():
 
 def test_a_short_training_has_no_pace():
     assert paced(0.1, 1.0, 5, 8) == []
+
+
+def test_a_device_that_is_behind_is_waited_for():
+    """Its steps take seconds, of which launching takes none; the first ones are slower, and do not count."""
+    clock, behind = Clock(), []
+
+    def wait():
+        clock.now += sum(behind)
+        behind.clear()
+
+    pace, found = Pace(30, wait, warm_up=4, clock=clock), []
+    for step in range(1, 20):
+        behind.append(100.0 if step <= 4 else 2.0)
+        found.append(pace.after_step(20 - step))
+    assert [seconds for seconds in found if seconds is not None] == [6 * 2.0]
+    assert len(behind) == 5  # after that, nothing waits
+
+
+def test_a_training_on_a_gpu_is_timed_after_its_recording(monkeypatch, tmp_path):
+    made = []
+
+    class Noted(Pace):
+        def __init__(self, *arguments, **options):
+            made.append(options)
+            super().__init__(*arguments, **options)
+
+    monkeypatch.setattr("mmb.training.loop.loop.Pace", Noted)
+    monkeypatch.setattr("mmb.training.loop.loop.make_step", lambda setup, *_: Step(setup))
+    for captured in (False, True):
+        answer = (captured, None)
+        monkeypatch.setattr("mmb.training.loop.setup.decide_capture", lambda *_, answer=answer: answer)
+        train(Run.create(tmp_path / str(captured), tiny_recipe("ce", optimizer={"name": "sgd"})))
+    assert [options["warm_up"] for options in made] == [1, WARM_UP + 1]

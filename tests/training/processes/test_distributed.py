@@ -11,8 +11,8 @@ import torch
 
 from mmb.training import METHODS, Run, merge, train
 from mmb.training.loop import loop
-from mmb.training.loop.outcome import evaluate_run
 from mmb.training.loop.randomness import own_randomness
+from mmb.training.loop.selected_weights import evaluate_run
 from mmb.training.loop.setup import Setup, make_setup
 from mmb.training.processes.group import Ranks
 from mmb.training.processes.sharded_state import places

@@ -73,3 +73,15 @@ def test_rows_are_stratified_where_a_random_split_leaves_a_part_without_positive
     assert adapted(fragment, seen=seen.append).get("data") == added
     parts = [int((seen[0].labels[rows] == 1).sum()) for rows in seen[0].split.values()]
     assert added is None or min(parts) == 1
+
+
+def test_the_only_positive_of_a_task_is_trained_on(tmp_path):
+    path = tmp_path / "table.csv"
+    fragment = {"method": "ce", "data": {"name": "table", "path": str(path), "labels": "y"}}
+    found = []
+    for only in range(40):
+        path.write_text("x,y\n" + "".join(f"{row},{int(row == only)}\n" for row in range(40)))
+        seen = []
+        found.append(adapted(fragment, seen=seen.append).get("data"))
+        assert seen[0].labels[seen[0].split["train"]].sum() == 1
+    assert found.count({"split": "stratified"}) == 8  # of 40 rows, a random split does not train on these

@@ -1,6 +1,6 @@
 """Dotted keys and nested dicts are two forms of the same."""
 
-from mmb.training.recipes.nested import difference, flatten, merge, nest
+from mmb.training.recipes.nested import difference, flatten, merge, nest, told_apart
 
 NESTED = {"method": "ce", "optimizer": {"lr": 0.1, "betas": [0.9, 1]}, "grid": {}, "a": {"b": {"c": None}}}
 FLAT = {"method": "ce", "optimizer.lr": 0.1, "optimizer.betas": [0.9, 1], "grid": {}, "a.b.c": None}
@@ -29,3 +29,12 @@ def test_options_of_a_method_go_with_it():
 def test_differences_have_both_values():
     assert difference({"a": 1, "b": 2}, {"b": 3, "a": 1, "c": 4}) == {"b": (2, 3), "c": (None, 4)}
     assert difference(FLAT, dict(FLAT)) == {}
+
+
+def test_a_message_names_the_first_keys_that_differ():
+    old = {"seed": 0, "data": {"path": "a.csv"}, "model": {"width": 1, "depth": 2}}
+    new = {"seed": 0, "data": {"path": "b.csv"}, "model": {"width": 2}, "note": "x", "method": "ce"}
+    assert told_apart(old, {**old, "seed": 1}) == "seed (1 instead of 0)"
+    text = told_apart(old, new)
+    assert text.startswith("data.path (b.csv instead of a.csv), model.width (2 instead of 1)")
+    assert text.endswith("and 2 more")

@@ -66,7 +66,10 @@ def test_values_are_typed():
         ("optimizer", "key=value"),
         ("data.path=2020-99-99", r"data\.path.*'2020-99-99'.*quotes"),
         ("seed=null", "seed.*null.*0"),
+        ("sampler.max_weight=fast", r'"sampler\.max_weight": expected float or null, got fast$'),
+        ("sampler.max_weight=[1, 2]", r'"sampler\.max_weight": expected float or null, got \[1, 2\]$'),
         ("optimizer.lr=null", r"optimizer\.lr.*null"),
+        ("model.sha256=abc", r"model\.sha256.*model\.weights=FILE"),
         ("method=[ce]", "no method"),
         ("data.name=[digits]", r"data\.name"),
         ("data=digits", r"data\.name.*'digits'"),
@@ -198,6 +201,19 @@ def test_unreadable_files_are_named(tmp_path, text):
     (tmp_path / "bad.yaml").write_text(text)
     with pytest.raises(RecipeError, match=r"bad\.yaml|nowhere\.yaml"):
         read_recipe(tmp_path / "bad.yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("method: ce\nseed: 1\nmethod: pauc\n", "'method' is there twice, in lines 1 and 3"),
+        ("data: {name: digits, seed: 1, seed: 2}\n", "'seed' is there twice, in lines 1 and 1"),
+    ],
+)
+def test_a_key_may_be_there_once(tmp_path, text, told):
+    (tmp_path / "twice.yaml").write_text(text)
+    with pytest.raises(RecipeError, match=rf"twice\.yaml.*{told}"):
+        read_recipe(tmp_path / "twice.yaml")
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -11,8 +11,8 @@ import torch
 from mmb.training import CheckpointError, Run, RunError, train
 from mmb.training.loop import threshold_log
 from mmb.training.runs import checkpoint
+from mmb.training.runs.averaged_runs import Predictor
 from mmb.training.runs.log import read_log
-from mmb.training.runs.predict import Predictor
 from tiny_runs import tiny_recipe
 
 FLIPS = 60

@@ -11,9 +11,9 @@ import torch
 from mmb._atomic_files import WriteError
 from mmb.training import ExportError, Run, export_run, train
 from mmb.training.runs import export
+from mmb.training.runs.averaged_runs import AveragedRuns
 from mmb.training.runs.calibrate import fit_calibration
 from mmb.training.runs.exported_model import Probability
-from mmb.training.runs.predict import AveragedRuns
 from tiny_runs import molecule_recipe, small_files, tiny_recipe
 
 
@@ -107,6 +107,25 @@ def test_a_difference_is_noticed(exported, converted_before, tmp_path, monkeypat
     with pytest.raises(ExportError, match="differs"):
         export_run(exported[0], tmp_path / "export")
     assert not list(tmp_path.iterdir())
+
+
+class Steep(torch.nn.Module):
+    """Logits as given, and probabilities that rise a thousand times as fast."""
+
+    probability = staticmethod(lambda logits: (1000 * logits).clamp(0, 1))
+
+    def forward(self, logits):
+        return logits, self.probability(logits)
+
+
+def test_probabilities_are_compared_with_those_of_the_exported_logits():
+    model, logits = Steep(), torch.tensor([[0.0005]])
+    rounded = model(logits + 1e-6)
+    assert abs(rounded[1] - model(logits)[1]) > 0.9e-3
+    pairs = list(export._paired(rounded, (logits,), model))
+    assert max(export._difference(*pair) for pair in pairs) <= export.TOLERANCE
+    wrong = list(export._paired((rounded[0], rounded[1] + 1e-3), (logits,), model))
+    assert export._difference(*wrong[0]) <= export.TOLERANCE < export._difference(*wrong[1])
 
 
 def test_an_export_that_fails_leaves_the_one_before(exported, converted_before):

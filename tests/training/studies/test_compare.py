@@ -26,12 +26,12 @@ def test_soups_bring_their_controls_and_share_the_first_phase(tmp_path):
     assert [one.after for one in planned] == [None, *["ce/seed-0"] * 3, None, *["ce/seed-1"] * 3]
     for one in planned[2:4]:  # controls train to the end, however much they overfit
         assert {branch.training.stop_below for branch in one.run.recipe.branches.values()} == {None}
-    train_many(planned)
+    train_many(planned[:4])  # of the first seed
     assert not any((one.run.path / "pretrain").exists() for one in planned)
-    summary = summarize([one.run for one in planned])
+    summary = summarize([one.run for one in planned[:4]])
     assert [summary[method]["steps"] for method in methods] == [40, 140, 140, 140]
     again = plan_comparison({**TINY, "soup": {"share": 0.5}}, ["soup"], 2, tmp_path)
-    assert all(one.run.finished for one in again)
+    assert [one.run.finished for one in again] == [True] * 4 + [False] * 4
 
 
 @pytest.mark.parametrize("method", [{}, {"method": "soup"}])

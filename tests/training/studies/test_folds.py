@@ -45,6 +45,21 @@ def test_every_row_is_scored_by_the_run_that_has_not_seen_it(folder, monkeypatch
     assert area > 0.7
 
 
+def test_a_fold_that_cannot_train_a_task_gives_no_probabilities(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    lines = [f"{row},{row % 2},{int(row == 7)}" for row in range(60)]
+    (tmp_path / "t.csv").write_text("\n".join(["x,sick,rare", *lines]) + "\n")
+    words = ["train", "t.csv", "ce", "data.labels=sick,rare", "--folds", "3", "--output", "f", "--json"]
+    words += ["training.steps=4", "training.tensorboard=false", "model.hidden=[]"]
+    assert main(words) == 0
+    with open("f/out_of_fold.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    own = rows[7]["fold"]  # whose test row is the only positive
+    assert {row["rare"] == "" for row in rows if row["fold"] == own} == {True}
+    assert "" not in {row["sick"] for row in rows}
+    assert json.loads(capsys.readouterr().out)["all"]["auc"] >= 0
+
+
 def test_a_data_set_without_folds_says_so(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     assert main(["train", "synthetic", "ce", "--folds", "4"]) != 0

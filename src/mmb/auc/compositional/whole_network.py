@@ -275,7 +275,8 @@ class CompositionalAUC(MinMaxAUC):
                 for step, weight in zip(steps, weights, strict=True)
             )
         new = self.copies.join(steps)
-        if rows.device.type != "cpu" or not bool(moving.all()):  # steps that are not taken may be NaN
+        look = rows.device.type == "cpu" and not torch.compiler.is_compiling()
+        if not (look and bool(moving.all())):  # steps that are not taken may be NaN
             new = torch.where(moving.unsqueeze(1), new, rows)
         rate = self.lr_lower * moving.to(rows.dtype)
         rows.lerp_(new, rate.unsqueeze(1))
@@ -295,5 +296,5 @@ def _sum_over_tasks(part: Tensor) -> Tensor:
 
 def _same(tasks: Tensor, others: Tensor) -> bool:
     """Whether the tasks agree; on a GPU, where comparing would wait for the device, only their number."""
-    on_host = tasks.device.type == others.device.type == "cpu"
-    return torch.equal(tasks, others) if on_host else tasks.shape == others.shape
+    look = tasks.device.type == others.device.type == "cpu" and not torch.compiler.is_compiling()
+    return torch.equal(tasks, others) if look else tasks.shape == others.shape

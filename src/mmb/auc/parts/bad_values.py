@@ -72,6 +72,14 @@ def screen(
     return Screened(torch.where(bad_scores, 0.0, scores), signs, weights, broken, skipped)
 
 
+def usable_or(scores: Tensor, others: Tensor) -> Tensor:
+    """Scores, and the others where these cannot be computed with."""
+    largest = score_limit(scores.dtype)
+    if scores.device.type == "cpu" and _within(scores, -largest, largest):
+        return scores
+    return torch.where(scores.abs() <= largest, scores, others)
+
+
 def _within(values: Tensor, low: float, high: float) -> bool:
     """Whether all values are numbers of an interval; NaN is the extreme of whatever it is among."""
     least, most = values.detach().aminmax()

@@ -250,15 +250,14 @@ class WholeSquares(PairLosses):
     def slope_of_entries(self, weight: Tensor) -> Tensor:
         """Linear in the score."""
         weight = 2 * weight
-        mass, first = self._sum(weight), self._sum(weight * self.lead)
+        mass, first = self._sum(torch.stack([weight, weight * self.lead]))
         slope = torch.addcmul(-first.unsqueeze(-1), mass.unsqueeze(-1), self.score)
         return self._without_own(slope, weight, self.own)
 
     def _sum(self, values: Tensor) -> Tensor:
-        """Values `[e]` or `[2, e]` summed over the positives of each task, `[k]` or `[2, k]`."""
-        if values.dim() == 2:  # one by one, which is faster
-            return torch.stack([self._sum(one) for one in values])
-        return values.new_zeros(len(self.score)).index_add_(0, self.pairs.columns, values)
+        """Values `[..., e]` summed over the positives of each task, `[..., k]`."""
+        found = values.new_zeros(*values.shape[:-1], len(self.score))
+        return found.index_add_(-1, self.pairs.columns, values)
 
     def _without_own(self, values: Tensor, weight: Tensor, own: float) -> Tensor:
         """Values `[k, rows]` or `[2, k, rows]` less `own` times the weights at the positives."""

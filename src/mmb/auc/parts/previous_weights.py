@@ -14,11 +14,13 @@ class PreviousWeights(nn.Module):
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
-        self.register_buffer("value", _joined(model))
+        self.register_buffer("value", torch.cat(_flat(model)))
 
     def follow(self, model: nn.Module) -> None:
         """Take the weights of the model as they are now."""
-        self.value.copy_(_joined(model))
+        parts = _flat(model)
+        self._check(sum(part.numel() for part in parts))
+        torch.cat(parts, out=self.value)
 
     @contextmanager
     def put_in(self, model: nn.Module) -> Iterator[None]:
@@ -30,11 +32,7 @@ class PreviousWeights(nn.Module):
         own, kept = [parameter.data for parameter in parameters], [buffer.clone() for buffer in buffers]
         there = {one.device for one in parameters if one.device.type == "cuda"}
         sizes = [parameter.numel() for parameter in parameters]
-        if sum(sizes) != len(self.value):
-            raise ValueError(
-                f"model: expected the one the objective was made with, of {len(self.value)} weights, got one "
-                f"of {sum(sizes)}; make an objective with this model"
-            )
+        self._check(sum(sizes))
         with torch.random.fork_rng(devices=list(there)), torch.no_grad():
             try:
                 for parameter, part in zip(parameters, torch.split(self.value, sizes), strict=True):
@@ -46,6 +44,13 @@ class PreviousWeights(nn.Module):
                 for buffer, before in zip(buffers, kept, strict=True):
                     buffer.copy_(before)
 
+    def _check(self, size: int) -> None:
+        if size != len(self.value):
+            raise ValueError(
+                f"model: expected the one the objective was made with, of {len(self.value)} weights, got one "
+                f"of {size}; make an objective with this model"
+            )
 
-def _joined(model: nn.Module) -> Tensor:
-    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+def _flat(model: nn.Module) -> list[Tensor]:
+    return [parameter.detach().flatten() for parameter in model.parameters()]

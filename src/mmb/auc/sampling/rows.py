@@ -99,11 +99,13 @@ class RichRowSampler(Sampler[RowDraw]):
             )
             self._richness = self._positives.sum_by_row(shares, labels.num_rows).float()
 
-    def _begin_epoch(self) -> None:
+    def begin_epoch(self) -> None:
+        """Shuffle all rows."""
         self._shuffled = self._shuffled.new_empty(0)  # that of the last epoch makes room
         self._shuffled = permutation(self._num_rows, self.generator)
 
-    def _draw(self) -> RowDraw:
+    def draw(self) -> RowDraw:
+        """Make the next draw; iterating calls this, and counts."""
         start = self.step * self.num_uniform
         if not self.num_rich:
             last = self.step + 1 == self.steps_per_epoch

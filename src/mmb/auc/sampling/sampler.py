@@ -20,6 +20,14 @@ class Sampler(ABC, Generic[_Draw]):
     Iterating gives the rest of the current epoch; iterating again gives the next one. `state_dict` taken
     between two draws and loaded into a sampler made with the same arguments continues bit for bit.
 
+    Your own sampler implements `draw`, and `begin_epoch` if something stays fixed for an epoch. All that is
+    random comes from `generator`: then it resumes as well.
+
+    Args:
+        device: Where draws are made: that of the labels.
+        steps_per_epoch: Draws in an epoch.
+        generator: A generator on this device, or its seed.
+
     Attributes:
         epoch: Whole epochs drawn so far.
         step: Draws made in the current epoch.
@@ -50,8 +58,8 @@ class Sampler(ABC, Generic[_Draw]):
         while self.step < self.steps_per_epoch:
             if self.step == 0:
                 self._epoch_start = self.generator.get_state()
-                self._begin_epoch()
-            draw = self._draw()
+                self.begin_epoch()
+            draw = self.draw()
             self.step += 1
             yield draw
         self.epoch, self.step = self.epoch + 1, 0
@@ -77,15 +85,15 @@ class Sampler(ABC, Generic[_Draw]):
             )
         self.epoch, self.step, self._epoch_start = state["epoch"], state["step"], state["epoch_start"]
         self.generator.set_state(self._epoch_start)
-        self._begin_epoch()  # what an epoch fixes at its start is drawn again rather than stored
+        self.begin_epoch()  # what an epoch fixes at its start is drawn again rather than stored
         self.generator.set_state(state["generator"])
 
-    def _begin_epoch(self) -> None:
+    def begin_epoch(self) -> None:
         """Draw what stays fixed for an epoch; by default nothing."""
 
     @abstractmethod
-    def _draw(self) -> _Draw:
-        """Make the next draw."""
+    def draw(self) -> _Draw:
+        """Make the next draw; iterating calls this, and counts."""
 
     def _integers(self, *size: int) -> Tensor:
         """Random integers so large that their remainders are uniform to one part in 2**30."""

@@ -103,7 +103,8 @@ class TaskSampler(Sampler[TaskDraw]):
         self._labels = torch.zeros(tasks_per_step, rows_per_task, dtype=torch.int8, device=labels.device)
         self._labels[:, : self.num_positives] = 1
 
-    def _draw(self) -> TaskDraw:
+    def draw(self) -> TaskDraw:
+        """Make the next draw; iterating calls this, and counts."""
         tasks, weights = self._draw_tasks()
         rows = self._draw_rows(tasks, copies=2 if self.independent_lower else 1)
         lower = TaskDraw(tasks, rows[1], self._labels) if self.independent_lower else None

@@ -112,7 +112,7 @@ def writing(folder: Path) -> Iterator[Writer]:
 def is_intact(folder: Path) -> bool:
     """Whether a cache of this version is there and every checksum is right (reads all of it).
 
-    OSError if it cannot be read, for lack of permission and the like: that is no damage.
+    OSError if it cannot be read, for lack of permission and the like, which is not damage.
     """
     try:
         listed = _manifest(folder)["arrays"]

@@ -14,7 +14,9 @@ import torch
 
 from mmb._extras import require
 from mmb.data.errors import DamagedDataError, MissingDataError, TableError
+from mmb.data.files.other_formats import START, refuse_other_formats
 from mmb.data.files.table import TextTable
+from mmb.data.files.zstd_streams import open_zstd
 
 _BROKEN: tuple[type[Exception], ...] = (EOFError, gzip.BadGzipFile, zlib.error)  # what expanding raises
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"  # how compressed files start
@@ -23,9 +25,12 @@ _SEPARATORS = ";\t|"  # that are looked for where a header has no comma
 
 def first_bytes(path: Path) -> bytes:
     """The first few bytes of a file, by which formats are told apart."""
+    if path.exists() and not path.is_file():
+        raise TableError(path, "it is neither a file nor a folder", "write the table to a file")
     if not path.is_file():
+        link = f" (a link to {path.readlink()}, where there is no file)" if path.is_symlink() else ""
         raise MissingDataError(
-            f"the file {path.name}",
+            f"the file {path.name}{link}",
             [path.absolute()],
             "give the path of a table (a relative path starts at the current folder)",
         )
@@ -45,20 +50,20 @@ def open_text(path: Path) -> Iterator[Any]:
     if start.startswith(_GZIP):
         file: Any = gzip.GzipFile(path)
     elif start.startswith(_ZSTD):
-        zstandard = require("zstandard", extra="table")
-        file, broken = io.BufferedReader(zstandard.open(path, "rb")), (*_BROKEN, zstandard.ZstdError)
+        file, broken = open_zstd(path), (*_BROKEN, require("zstandard", extra="table").ZstdError)
     else:
         file = path.open("rb")
     with file:
         try:
+            refuse_other_formats(path, file.peek(START)[:START], start.startswith((_GZIP, _ZSTD)))
             yield file
         except broken as error:
             raise DamagedDataError(path, f"it is cut short or broken ({error})", "copy it again") from error
 
 
 def separator_of(path: Path, header: str) -> str:
-    """What separates cells: tabs in a `.tsv` file, else commas, else what the header has most of."""
-    if ".tsv" in [suffix.lower() for suffix in path.suffixes[-2:]]:
+    """What separates cells: tabs in a `.tsv` file with any, else commas, else what a header has most of."""
+    if "\t" in header and ".tsv" in [suffix.lower() for suffix in path.suffixes[-2:]]:
         return "\t"
     if "," in header:
         return ","
@@ -74,7 +79,8 @@ def column_names(path: Path, header: Sequence[str]) -> list[str]:
         raise TableError(
             path,
             f"its header repeats {repeated}" if names else "it is empty",
-            "give the file one header line with a different name for each column",
+            "give the file one header line with a different name for each column"
+            + ("" if names else ", and rows"),
         )
     return names
 
@@ -101,14 +107,14 @@ def read_lines(
         first: Number of data rows that have been read.
         rows: Of a table.
     """
-    lines = _lines(path, file)
-    if separator is None:
-        header = next((line for line in lines if line.strip("\r\n")), "")
-        separator, lines = separator_of(path, header), chain([header], lines)
-    # Strict: a quote that is never closed would swallow all rows after it.
-    reader = csv.reader(lines, delimiter=separator, strict=True)
+    lines = _lines(file)
     count, body = first, list[list[str]]()
     try:
+        if separator is None:
+            header = next((line for line in lines if line.strip("\r\n")), "")
+            separator, lines = separator_of(path, header), chain([header], lines)
+        # Strict: a quote that is never closed would swallow all rows after it.
+        reader = csv.reader(lines, delimiter=separator, strict=True)
         if names is None:
             names = column_names(path, next(filter(None, reader), []))
         for cells in reader:
@@ -119,13 +125,22 @@ def read_lines(
                 count, body = count + len(body), []
         if body or count == first:
             yield _table(path, names, body, count, separator)
-    except csv.Error as error:
-        row = f"data row {count + len(body) + 1}, counted from 1 after the header,"
-        raise TableError(
-            path,
-            f"{row if names else 'its header'} cannot be read ({error})",
-            "check its quotes, and save it as plain CSV in UTF-8",
-        ) from error
+    except (csv.Error, UnicodeDecodeError) as error:
+        row = f"data row {count + len(body) + 1}, counted from 1 after the header," if names else "its header"
+        problem, remedy = f"cannot be read ({error})", "check its quotes, and save it as plain CSV in UTF-8"
+        if isinstance(error, UnicodeDecodeError):
+            problem = f"is not UTF-8{_column_of(error, names or [], separator)}"
+            remedy = "save it as plain CSV in UTF-8"
+        raise TableError(path, f"{row} {problem}", remedy) from error
+
+
+def _column_of(error: UnicodeDecodeError, names: list[str], separator: str | None) -> str:
+    """Where in a line the byte is that cannot be read, as far as that is certain, for a message."""
+    line, byte = error.object, f" (byte {error.object[error.start]:#x})"
+    sign = (separator or ",").encode()
+    if b'"' in line or line.count(sign) + 1 != len(names):
+        return byte
+    return f" in column {names[line[: error.start].count(sign)]!r}{byte}"
 
 
 def _table(path: Path, names: list[str], body: list[list[str]], first: int, separator: str) -> TextTable:
@@ -137,16 +152,11 @@ def _table(path: Path, names: list[str], body: list[list[str]], first: int, sepa
     return TextTable(path, columns, fitting, first=first, commas=separator == ";")
 
 
-def _lines(path: Path, file: Iterable[bytes]) -> Iterator[str]:
+def _lines(file: Iterable[bytes]) -> Iterator[str]:
     """Lines as text, without the mark that some programs put in front of the first."""
-    number = 0
-    try:
-        for number, raw in enumerate(file, 1):
-            line = raw.decode("utf-8-sig" if number == 1 else "utf-8")
-            if "\r" in line.rstrip("\r\n"):
-                yield from io.StringIO(line, newline="")  # files with line ends of their own
-            else:
-                yield line
-    except UnicodeDecodeError as error:
-        problem = f"line {number} is not UTF-8 ({error.reason}: {error.object[error.start]:#x})"
-        raise TableError(path, problem, "save it as plain CSV in UTF-8") from error
+    for number, raw in enumerate(file):
+        line = raw.decode("utf-8" if number else "utf-8-sig")
+        if "\r" in line.rstrip("\r\n"):
+            yield from io.StringIO(line, newline="")  # files with line ends of their own
+        else:
+            yield line

@@ -15,16 +15,17 @@ import torch
 from torch import Tensor
 
 from mmb._cell_words import BLANK
-from mmb._names import first_few
+from mmb._names import first_few, shown
 from mmb.data.errors import TableError
 
 GAP = -1
 """The code of a blank cell."""
 _SHOWN = 12  # columns, in a message
+_FEW = 2  # columns, which may be the wrong first line, or the wrong separator
 
 
 def _listed(names: Sequence[str]) -> str:
-    return first_few([repr(name) for name in names], _SHOWN)
+    return first_few([*map(shown, names[:_SHOWN]), *names[_SHOWN:]], _SHOWN)
 
 
 def is_blank(cell: str) -> bool:
@@ -137,10 +138,12 @@ class Table(ABC):
             likely = self.column_names[lower.index(near[0])] if near else "NAME"
             key = "" if option is None else f" (data.{option}={likely})"
             twin = f" (the nearest is {likely!r})" if near else ""
+            few = len(self.column_names) <= _FEW
+            hint = "; or let its first line name all columns, with commas, semicolons or tabs" if few else ""
             raise TableError(
                 self.path,
                 f"it has no column {name!r}; its columns are {_listed(self.column_names)}{twin}",
-                f"name one of these columns{key}, or add it to the file",
+                f"name one of these columns{key}, or add it to the file{hint}",
             )
 
     def check_needed(self, names: Sequence[str]) -> None:

@@ -13,8 +13,8 @@ from mmb.data.files import arrow_streams
 from mmb.data.files.delimited_text import first_bytes, open_text, read_lines
 from mmb.data.files.table import Table, TextTable
 
-_PARQUET, _ARROW, _ZIP = b"PAR1", b"ARROW1", b"PK\x03\x04"  # how such files start
-_BINARY = (_PARQUET, _ARROW, _ZIP, arrow_streams.START)
+_PARQUET, _ARROW = b"PAR1", b"ARROW1"  # how such files start
+_BINARY = (_PARQUET, _ARROW, arrow_streams.START)
 _ROWS = 1 << 15  # of a batch
 _ALIKE = "give a folder with nothing but tables (CSV, TSV, .gz, .zst, Parquet, Arrow) of the same columns"
 
@@ -24,7 +24,7 @@ def table_files(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
     entries = sorted(entry for entry in path.iterdir() if not entry.name.startswith((".", "_")))
-    files = [entry for entry in entries if entry.is_file()]
+    files = [entry for entry in entries if not entry.is_dir()]
     unknown = [f.name for f in files if f.suffix.lower() not in TABLE_SUFFIXES]
     if unknown:
         raise TableError(path, f"the folder has {unknown[0]!r}, which is not a table by its name", _ALIKE)
@@ -38,6 +38,9 @@ def table_files(path: Path) -> list[Path]:
             )
     if not files:
         raise TableError(path, "it is empty", _ALIKE)
+    for file in files:
+        if not file.is_file():  # a link to nowhere
+            first_bytes(file)
     return files
 
 
@@ -72,8 +75,6 @@ def read_batches(
 
 def _file_batches(path: Path, columns: Collection[str] | None, text: Collection[str]) -> Iterator[Table]:
     start = first_bytes(path)
-    if start.startswith(_ZIP):
-        raise TableError(path, "it is a zip archive or a workbook", "save it as CSV or Parquet")
     if start.startswith(_BINARY):
         from mmb.data.files import frames
 

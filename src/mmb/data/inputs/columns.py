@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import re
-import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,136 +11,20 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from mmb._names import shown
 from mmb.data.dataset import NewRows
 from mmb.data.files.table import GAP, Table
 from mmb.data.files.table_formats import read_batches
-from mmb.data.inputs.quartiles import squash
-
-_DAY = 86400.0  # seconds
-_AMOUNT = re.compile(
-    r"([+-]?)\s*([$€£¥]?)\s*((?:\d+|\d{1,3}(?:,\d{3})+)(?:\.\d*)?|\.\d+)\s*([^\s\d.,][^\s\d,]{0,7})?"
+from mmb.data.inputs.column_kinds import (
+    Category,
+    Column,
+    Hashed,
+    Number,
+    WrittenNumber,
+    column_from_json,
+    column_to_json,
 )
-
-
-@dataclass(frozen=True)
-class Number:
-    """A numeric column: `(value - mean) / scale`, `fill` for a gap; it levels off at `reach`, if given."""
-
-    name: str
-    fill: float = 0.0
-    mean: float = 0.0
-    scale: float = 1.0
-    reach: float | None = None
-
-    @property
-    def feature_names(self) -> tuple[str, ...]:
-        """Names of the encoded columns."""
-        return (self.name,)
-
-    def values(self, table: Table) -> Tensor:
-        """The column of a table, float64 `[n]`: NaN for gaps, infinite for what is not a number."""
-        return table.numbers(self.name)
-
-
-@dataclass(frozen=True)
-class WrittenNumber(Number):
-    """A column of cells that stand for numbers, but are written otherwise."""
-
-    @property
-    def cell(self) -> str:
-        """What a cell has to be."""
-        raise NotImplementedError
-
-    def read(self, cell: str) -> float:
-        """The number that a cell stands for, infinite if none."""
-        raise NotImplementedError
-
-    def values(self, table: Table) -> Tensor:
-        """The column of a table, float64 `[n]`: NaN for gaps, infinite for what cannot be read."""
-        codes, names = table.names(self.name)
-        return self.lookup(names)[codes]
-
-    def lookup(self, names: Sequence[str]) -> Tensor:
-        """The value of each name, and last that of a gap."""
-        return torch.tensor([*map(self.read, names), torch.nan], dtype=torch.float64)
-
-
-@dataclass(frozen=True)
-class Date(WrittenNumber):
-    """A column of dates, as days since 1970; otherwise like numbers."""
-
-    @property
-    def cell(self) -> str:
-        """What a cell has to be."""
-        return "a date"
-
-    def read(self, cell: str) -> float:
-        """Days since 1970."""
-        return _day(cell)
-
-
-@dataclass(frozen=True)
-class Amount(WrittenNumber):
-    """A column of numbers that all have the same sign before or unit after them, as in €1,200 or 14 %."""
-
-    before: str = ""
-    after: str = ""
-
-    @property
-    def cell(self) -> str:
-        """What a cell has to be."""
-        return f"a number written like {self.before}12{self.after}"
-
-    @staticmethod
-    def signs(cell: str) -> tuple[str, str] | None:
-        """What is before and after the number in a cell; None if this is not a number with a sign or unit."""
-        found = _AMOUNT.fullmatch(cell)
-        if found is None or not (found[2] or found[4]):
-            return None
-        # a comma in 1,200 could be a decimal one, unless it is in money
-        return (found[2], found[4] or "") if found[2] or "," not in found[3] else None
-
-    def read(self, cell: str) -> float:
-        """The number alone."""
-        found = _AMOUNT.fullmatch(cell)
-        if found is None or self.signs(cell) != (self.before, self.after):
-            return torch.inf
-        return float(found[1] + found[3].replace(",", ""))
-
-
-@dataclass(frozen=True)
-class Category:
-    """A column of names: one-hot over the categories seen in training; a gap or a new name is all zeros."""
-
-    name: str
-    categories: tuple[str, ...]
-
-    @property
-    def feature_names(self) -> tuple[str, ...]:
-        """Names of the encoded columns."""
-        return tuple(f"{self.name}={category}" for category in self.categories)
-
-    def lookup(self, names: Sequence[str]) -> Tensor:
-        """The feature that is 1 for each name, `GAP` if there is none, and last that of a gap."""
-        index = {category: place for place, category in enumerate(self.categories)}
-        return torch.tensor([*(index.get(name, GAP) for name in names), GAP])
-
-
-@dataclass(frozen=True)
-class Hashed:
-    """A column of very many names: one-hot over `buckets`, to which names go by their checksum."""
-
-    name: str
-    buckets: int
-
-    @property
-    def feature_names(self) -> tuple[str, ...]:
-        """Names of the encoded columns."""
-        return tuple(f"{self.name}#{bucket}" for bucket in range(self.buckets))
-
-    def lookup(self, names: Sequence[str]) -> Tensor:
-        """The feature that is 1 for each name, and last that of a gap."""
-        return torch.tensor([*(zlib.crc32(name.encode()) % self.buckets for name in names), GAP])
+from mmb.data.inputs.quartiles import squash
 
 
 class _Layout(NamedTuple):
@@ -157,20 +38,12 @@ class _Layout(NamedTuple):
     names: list[int]
 
 
-def _day(name: str) -> float:
-    try:
-        moment = datetime.fromisoformat(name)
-    except ValueError:
-        return torch.inf
-    return moment.replace(tzinfo=moment.tzinfo or UTC).timestamp() / _DAY
-
-
 @dataclass(frozen=True)
 class ColumnEncoder:
     """The columns of a table as one float matrix, the same for every file."""
 
     # how each column is encoded, in the order of the encoded features
-    columns: tuple[Number | Category | Hashed, ...]
+    columns: tuple[Column, ...]
     # columns that say nothing, with the reason; new files need not have them
     left_out: dict[str, str] = field(default_factory=dict)
 
@@ -296,37 +169,20 @@ class ColumnEncoder:
         """Plain JSON, from which `from_json` makes the same encoder."""
         return {
             "kind": "columns",
-            "columns": [
-                {**asdict(column), **({"date": True} if isinstance(column, Date) else {})}
-                for column in self.columns
-            ],
+            "columns": [column_to_json(column) for column in self.columns],
             **({"left_out": self.left_out} if self.left_out else {}),
         }
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> ColumnEncoder:
         """The encoder that `to_json` wrote."""
-        columns = tuple(_column_from_json(**column) for column in data["columns"])
+        columns = tuple(column_from_json(**column) for column in data["columns"])
         return ColumnEncoder(columns, data.get("left_out", {}))
 
 
 def _wrong(column: Number, cell: str) -> str:
     """What is wrong with a cell."""
-    kind = column.cell if isinstance(column, WrittenNumber) else "a number that can be used"
-    return f"column {column.name!r}: {cell!r} is not {kind}"
-
-
-def _column_from_json(
-    categories: Sequence[str] | None = None, date: bool = False, **facts: Any
-) -> Number | Category | Hashed:
-    facts["name"] = facts["name"] or "Unnamed: 0"  # earlier versions left an index without a name
-    if categories is not None:
-        return Category(facts["name"], tuple(categories))
-    if "buckets" in facts:
-        return Hashed(**facts)
-    if "before" in facts:
-        return Amount(**facts)
-    return Date(**facts) if date else Number(**facts)
+    return f"column {column.name!r}: {shown(cell)} is not {column.cell}"
 
 
 def plain_columns(names: Sequence[str], scale: float = 1.0) -> ColumnEncoder:

@@ -11,10 +11,12 @@ import torch
 from torch import Tensor
 
 from mmb._extras import require
+from mmb._names import shown
 from mmb._threads import one_thread
 from mmb.data.errors import TableError
 from mmb.data.files.table import Table, numbers
-from mmb.data.inputs.columns import Amount, Category, ColumnEncoder, Date, Hashed, Number, WrittenNumber
+from mmb.data.inputs.column_kinds import Amount, Category, Date, Hashed, Number, WrittenNumber
+from mmb.data.inputs.columns import ColumnEncoder
 from mmb.data.inputs.quartiles import REACH, quartile_deviation
 
 _FAR = 1e4  # times the width of the middle half: cells this far out would flatten all others
@@ -62,8 +64,8 @@ def fit_columns(
     unit. Any other column is one-hot over the names it holds;
     very many names are hashed. A cell that could not be encoded is an error, and so is a column that says
     nothing: blank, or with another name in most rows. With `leave_out`, the encoder leaves such columns out.
-    Of more than a million training rows, as many are looked at, evenly. Columns of many rows are fitted side
-    by side by some threads.
+    Of more than a million training rows, a million are looked at, evenly spaced. Threads fit columns of many
+    rows side by side.
     """
     if len(rows) > _LOOKED_AT:
         table = table.take(rows[:: -(-len(rows) // _LOOKED_AT)])
@@ -181,15 +183,16 @@ def _fit_names(table: Table, name: str, rows: Tensor) -> Category | Hashed | Num
     if len(found) > _CODES and 2 * finite > len(rows):
         row = int(rows[as_number.isinf().nonzero()[0]])
         path, place = table.locate(row)
+        cell = shown(cells.names[int(cells.codes[row])])
         raise TableError(
             path,
-            f"column {name!r} has numbers, but {cells.names[int(cells.codes[row])]!r} in data row {place}",
+            f"column {name!r} has numbers, but {cell} in data row {place}",
             f"correct such cells or blank them, or {table.without(name)}",
         )
     if len(found) > _CODES and 2 * sum(map(_has_comma, found)) > len(found):
         raise TableError(
             table.path,
-            f"column {name!r} has numbers with commas, such as {max(found, key=_has_comma)!r}",
+            f"column {name!r} has numbers with commas, such as {shown(max(found, key=_has_comma))}",
             f"write them with points, or {table.without(name)}",
         )
     if len(found) > 50 and 2 * len(found) > len(rows):
@@ -197,7 +200,7 @@ def _fit_names(table: Table, name: str, rows: Tensor) -> Category | Hashed | Num
     if len(found) > _DATES and (likely := _mostly_dates(found)):
         warnings.warn(
             f"{table.path}: column {name!r} has {len(found)} different names that may be dates, such as "
-            f"{likely[0]!r}, and each is taken for a name: write them like 2024-01-31 if they are dates",
+            f"{shown(likely[0])}, and each is taken for a name: write them like 2024-01-31 if they are dates",
             stacklevel=2,
         )
     if len(found) > _MOST_CATEGORIES:
@@ -225,7 +228,6 @@ def _too_many_names(table: Table, name: str, found: Sequence[str], rows: int) ->
     what = "it looks like an identifier or free text"
     if _mostly_dates(found):
         what = "it may be dates, which are read if they are written like 2024-01-31"
-    reason = (
-        f"has {len(found)} different names in {rows} training rows (for example {min(found)!r}), so {what}"
-    )
+    example = shown(min(found))
+    reason = f"has {len(found)} different names in {rows} training rows (for example {example}), so {what}"
     return UselessColumn(table, name, reason, ", or correct the cells that should be numbers")

@@ -21,44 +21,32 @@ from mmb.data.dataset import Progress
 from mmb.data.errors import DataError
 from mmb.data.files import cache
 from mmb.data.inputs.image_decoder import Decoder
-from mmb.data.inputs.images import Pixels
+from mmb.data.inputs.images import Pixels, StoredImages
 
 _PIECE = 32  # images that a worker decodes before it takes more
 _AHEAD = 4  # batches that are read before they are needed
 _READERS = 4  # threads
 _DARK = 0.25  # of the range of 16 bits: images that never reach it may need a window
-_HOST = torch.device("cpu")
 
 
-class CachedImages:
+class CachedImages(StoredImages):
     """Inputs that lie in a cache on disk; threads copy the rows of the next batches out of it.
 
     Args:
         images: `uint8` or `uint16` `[n, c, h, w]`, memory-mapped.
         pixels: How they are normalized and augmented.
         identity: What stands for the images in fingerprints.
-        device: Where model inputs are made.
     """
 
-    def __init__(
-        self, images: Tensor, pixels: Pixels, identity: str, device: torch.device | str = _HOST
-    ) -> None:
+    def __init__(self, images: Tensor, pixels: Pixels, identity: str) -> None:
         self.images, self.pixels, self.identity = images, pixels, identity
-        self.device = torch.device(device)
 
     def __len__(self) -> int:
         return len(self.images)
 
     def to(self, device: torch.device | str) -> Self:
         """The same images, giving model inputs on `device`."""
-        return type(self)(self.images, self.pixels.to(device), self.identity, device)
-
-    def __getitem__(self, rows: Tensor) -> Tensor:
-        return self.augmented(rows, None)
-
-    def augmented(self, rows: Tensor, generator: torch.Generator | None) -> Tensor:
-        """Normalized images of some rows, randomly changed if there is a generator."""
-        return self._finish(self._read(rows.cpu()), generator)
+        return type(self)(self.images, self.pixels.to(device), self.identity)
 
     def stream(
         self, batches: Iterable[Tensor], generator: torch.Generator | None
@@ -67,23 +55,20 @@ class CachedImages:
         waiting: deque[tuple[Tensor, Any]] = deque()
         with ThreadPoolExecutor(min(_READERS, available_cores())) as pool:
             for rows in batches:
-                waiting.append((rows, pool.submit(self._read, rows.cpu())))
+                waiting.append((rows, pool.submit(self.read, rows)))
                 if len(waiting) > _AHEAD:
-                    first, read = waiting.popleft()
-                    yield first, self._finish(read.result(), generator)
-            for rows, read in waiting:
-                yield rows, self._finish(read.result(), generator)
+                    first, found = waiting.popleft()
+                    yield first, self.finish(found.result(), generator)
+            for rows, found in waiting:
+                yield rows, self.finish(found.result(), generator)
 
-    def _read(self, rows: Tensor) -> Tensor:
+    def read(self, rows: Tensor) -> Tensor:
         """Copy rows out of the cache: one memory copy each, without the lock of the interpreter."""
         np = require("numpy", extra="images")
         shape = (len(rows), *self.images.shape[1:])
-        found = torch.empty(shape, dtype=self.images.dtype, pin_memory=self.device.type == "cuda")
-        np.take(self.images.numpy(), rows.numpy(), 0, out=found.numpy(), mode="clip")
+        found = torch.empty(shape, dtype=self.images.dtype, pin_memory=self.pixels.mean.is_cuda)
+        np.take(self.images.numpy(), rows.cpu().numpy(), 0, out=found.numpy(), mode="clip")
         return found
-
-    def _finish(self, images: Tensor, generator: torch.Generator | None) -> Tensor:
-        return self.pixels(images.to(self.device, non_blocking=True), generator)
 
 
 Found = tuple[int, str, float]

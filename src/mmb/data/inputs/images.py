@@ -77,8 +77,30 @@ class Pixels:
         return padded.permute(0, 2, 3, 1)[row, lines.unsqueeze(2), columns.unsqueeze(1)].permute(0, 3, 1, 2)
 
 
+class StoredImages:
+    """Inputs that are stored as bytes, and normalized and augmented on a device for the rows of a batch."""
+
+    pixels: Pixels
+    """How they are normalized and augmented."""
+
+    def read(self, rows: Tensor) -> Tensor:
+        """The bytes of some rows, `[n, c, h, w]`."""
+        raise NotImplementedError
+
+    def finish(self, images: Tensor, generator: torch.Generator | None) -> Tensor:
+        """Model input from the bytes of some rows."""
+        return self.pixels(images.to(self.pixels.mean.device, non_blocking=True), generator)
+
+    def __getitem__(self, rows: Tensor) -> Tensor:
+        return self.augmented(rows, None)
+
+    def augmented(self, rows: Tensor, generator: torch.Generator | None) -> Tensor:
+        """Normalized images of some rows, randomly changed if there is a generator."""
+        return self.finish(self.read(rows), generator)
+
+
 @dataclass(frozen=True)
-class ImageTensor:
+class ImageTensor(StoredImages):
     """Inputs that are small enough to live on the device."""
 
     images: Tensor  # `uint8 [n, c, h, w]`
@@ -91,10 +113,6 @@ class ImageTensor:
         """The same images on `device`."""
         return replace(self, images=self.images.to(device), pixels=self.pixels.to(device))
 
-    def __getitem__(self, rows: Tensor) -> Tensor:
-        return self.augmented(rows, None)
-
-    def augmented(self, rows: Tensor, generator: torch.Generator | None) -> Tensor:
-        """Normalized images of some rows, randomly shifted and mirrored if there is a generator."""
-        rows = rows.to(self.images.device, non_blocking=True)  # an index on the host would wait for a GPU
-        return self.pixels(self.images[rows], generator)
+    def read(self, rows: Tensor) -> Tensor:
+        """The bytes of some rows."""
+        return self.images[rows.to(self.images.device, non_blocking=True)]  # else it would wait for a GPU

@@ -18,7 +18,7 @@ from mmb.data.files.table_formats import read_batches
 from mmb.data.inputs.descriptors import COUNT
 from mmb.data.inputs.featurize import Featurizer
 from mmb.data.inputs.graphs import GraphInputs
-from mmb.data.inputs.label_columns import read_labels
+from mmb.data.inputs.label_reader import read_labels
 from mmb.data.splits import grouped_split, split_rows
 
 

@@ -6,6 +6,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -26,7 +27,7 @@ from mmb.data.files.table import GAP, Names, Table
 from mmb.data.files.table_formats import read_batches
 from mmb.data.inputs.columns import ColumnEncoder
 from mmb.data.inputs.fit_columns import fit_columns
-from mmb.data.inputs.label_columns import LabelReader
+from mmb.data.inputs.label_reader import LabelReader
 
 _COLUMNS = 8  # copied out of the rows at a time
 _PIECE = 4096  # rows that are copied at a time
@@ -91,7 +92,7 @@ class PreparedTable(Table):
         return columns
 
     def names(self, name: str) -> Names:
-        """A column as names; of numbers, as they are written shortest."""
+        """A column as names; numbers with 17 digits, so that different ones have different names."""
         if name in self.facts["names"]:
             place = list(self.facts["names"]).index(name)
             return Names(self.codes[:, place].long(), self.facts["names"][name])
@@ -262,7 +263,8 @@ def fitted_columns(
         return ColumnEncoder.from_json(without_checksum(json.loads(kept.read_text(encoding="utf-8"))))
     except (OSError, ValueError, KeyError, TypeError):
         encoder = fit_columns(table, names, rows, leave_out=leave_out)
-        write_whole(kept, json.dumps(with_checksum(encoder.to_json())))
+        with suppress(OSError):  # a cache that others may read only: fitted again next time
+            write_whole(kept, json.dumps(with_checksum(encoder.to_json())))
         return encoder
 
 

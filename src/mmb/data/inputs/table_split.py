@@ -12,7 +12,7 @@ from torch import Tensor
 from mmb.data.dataset import SPLITS
 from mmb.data.errors import TableError
 from mmb.data.files.table import GAP, Table
-from mmb.data.inputs.columns import Date
+from mmb.data.inputs.column_kinds import Date
 from mmb.data.splits import check_fractions, grouped_split, split_rows, united
 
 
@@ -89,7 +89,7 @@ class TableSplit:
             shares = check_fractions([share / sum(left) for share in left])
         if self.group is not None and units is not None:
             parts_wanted = self.folds or sum(share > 0 for share in shares)
-            _refuse_too_few(table, self.group, units[:rows], parts_wanted)
+            _refuse_too_few(table, self.group, units[:rows], parts_wanted, together is not None)
         if by_scaffold and units is not None and not self.folds:
             parts = grouped_split(units[:rows], shares)
         else:
@@ -162,14 +162,14 @@ def _times(table: Table, name: str) -> Tensor:
     return values
 
 
-def _refuse_too_few(table: Table, name: str, units: Tensor, parts: int) -> None:
+def _refuse_too_few(table: Table, name: str, units: Tensor, parts: int, molecules: bool) -> None:
     """Refuse rows of which fewer groups than parts are left, also since copies put groups together."""
     count = len(torch.unique(units))
     if count < parts:
+        why = " (rows of the same molecule put their groups together)" if molecules else ""
         raise TableError(
             table.path,
-            f"its rows form {count} groups by {name!r}, too few for {parts} parts (rows of the same molecule "
-            "put their groups together)",
+            f"its rows form {count} groups by {name!r}, too few for {parts} parts{why}",
             f"leave out data.group={name}, or name another column (data.group=NAME)",
         )
 

@@ -16,7 +16,8 @@ from mmb.data.errors import DamagedDataError
 from mmb.data.files.archives import unpack_zip, verify_sums
 from mmb.data.files.locate_files import find, link
 from mmb.data.inputs.image_decoder import Decoder
-from mmb.data.inputs.image_files import ImageEncoder, ImageFiles
+from mmb.data.inputs.image_encoder import ImageEncoder
+from mmb.data.inputs.image_files import ImageFiles
 from mmb.data.inputs.images import Pixels
 
 _ATTRIBUTES = "list_attr_celeba.txt"

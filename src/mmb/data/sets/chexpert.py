@@ -20,7 +20,8 @@ from mmb.data.files.archives import unpack_zip, verify_sums
 from mmb.data.files.locate_files import find, link
 from mmb.data.files.table_formats import read_table
 from mmb.data.inputs.image_decoder import Decoder
-from mmb.data.inputs.image_files import ImageEncoder, ImageFiles
+from mmb.data.inputs.image_encoder import ImageEncoder
+from mmb.data.inputs.image_files import ImageFiles
 from mmb.data.inputs.images import Pixels
 from mmb.label_values import MISSING
 

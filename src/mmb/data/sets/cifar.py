@@ -17,7 +17,7 @@ from mmb.data.files import cache
 from mmb.data.files.archives import checksum_of, copy_file, read_members, verify, verify_sums, write_sums
 from mmb.data.files.download import from_address, from_first, from_npm
 from mmb.data.inputs.image_decoder import Decoder
-from mmb.data.inputs.image_files import ImageEncoder
+from mmb.data.inputs.image_encoder import ImageEncoder
 from mmb.data.inputs.images import ImageTensor, Pixels
 from mmb.data.splits import stratified_split
 from mmb.label_values import MISSING

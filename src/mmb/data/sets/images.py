@@ -18,24 +18,19 @@ from typing import Literal
 
 import torch
 
+from mmb._names import name_list
 from mmb.data.dataset import Dataset, Progress
 from mmb.data.errors import DamagedDataError, DataError, MissingDataError, TableError
 from mmb.data.files import cache
 from mmb.data.files.table import Table, TextTable, is_blank, joined
 from mmb.data.files.table_formats import read_training_table
 from mmb.data.inputs.augmentation import check_names
+from mmb.data.inputs.column_roles import check_columns, choose_labels, find_columns, find_owners
 from mmb.data.inputs.image_cache import CachedImages, build_cache
 from mmb.data.inputs.image_decoder import Decoder, Fit
-from mmb.data.inputs.image_files import ImageEncoder
+from mmb.data.inputs.image_encoder import ImageEncoder
 from mmb.data.inputs.images import Pixels
-from mmb.data.inputs.label_columns import (
-    check_columns,
-    choose_labels,
-    find_columns,
-    find_owners,
-    name_list,
-    read_labels,
-)
+from mmb.data.inputs.label_reader import read_labels
 from mmb.data.inputs.table_split import TableSplit, own_parts
 
 Files = list[tuple[Path, os.stat_result | None]]
@@ -134,6 +129,8 @@ def load(
             which then belong to no part of the split.
         workers: Number of decoding processes; by default one per core.
     """
+    if workers is not None and workers < 0:
+        raise ValueError(f"workers: expected at least 0 processes, got {workers}")
     tables = _read(path, valid_path, test_path)
     table = joined(tables, tables[0].column_names)
     changes = check_names(name_list(augment))

@@ -20,20 +20,15 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from mmb._names import name_list
 from mmb.data.dataset import SPLITS, Dataset, Progress
 from mmb.data.errors import TableError
 from mmb.data.files import cache
 from mmb.data.files.archives import checksum_of
 from mmb.data.files.table import TextTable, joined
 from mmb.data.files.table_formats import read_training_table
+from mmb.data.inputs.column_roles import check_columns, choose_labels, find_columns, find_owners
 from mmb.data.inputs.featurize import Features, Featurizer
-from mmb.data.inputs.label_columns import (
-    check_columns,
-    choose_labels,
-    find_columns,
-    find_owners,
-    name_list,
-)
 from mmb.data.inputs.molecule_cache import build_cache, open_dataset, usable_rows
 from mmb.data.inputs.table_split import TableSplit, own_parts
 
@@ -68,7 +63,7 @@ class _Prepared(NamedTuple):
     folder: Path  # of the cache
     table: TextTable  # all files, one below the other
     sizes: list[int]  # rows of each file
-    left_out: dict[str, str]  # columns that are no labels, with the reason
+    left_out: dict[str, str]  # columns that are not labels, with the reason
     owners: dict[str, int]  # those of them that may say whom a row belongs to
 
 

@@ -23,22 +23,17 @@ from typing import Literal
 
 from torch import Tensor
 
+from mmb._names import name_list
 from mmb.data.dataset import Dataset, Inputs, Progress
 from mmb.data.files import cache
 from mmb.data.files.delimited_text import is_compressed
 from mmb.data.files.table import Table, joined
 from mmb.data.files.table_formats import is_text, read_batches, read_training_table, table_files
+from mmb.data.inputs.column_roles import check_columns, choose_columns, find_columns
 from mmb.data.inputs.columns import ColumnEncoder
 from mmb.data.inputs.divided_rows import DividedTable, own_files
 from mmb.data.inputs.fit_columns import fit_columns
-from mmb.data.inputs.label_columns import (
-    check_columns,
-    check_positive,
-    choose_columns,
-    find_columns,
-    name_list,
-    read_labels,
-)
+from mmb.data.inputs.label_reader import check_positive, read_labels
 from mmb.data.inputs.table_cache import PreparedTable, encode_rows, prepare_table, remove_old
 from mmb.data.inputs.table_split import TableSplit, own_parts
 
@@ -223,11 +218,12 @@ def _roles(
     """What each column is for."""
     others = list(how.columns.values())
     dropped = find_columns(table, drop)
-    tasks = choose_columns(table, "labels", find_columns(table, labels, [*dropped, *others]))
+    check_columns(table, **{option: [name] for option, name in how.columns.items()})
+    tasks = choose_columns(table, "labels", find_columns(table, labels, [*dropped, *others]), others)
+    check_columns(table, labels=tasks, drop=dropped)
     aside = [*tasks, *dropped, *others, *(_unusable(table) if features is None else ())]
     columns = choose_columns(table, "features", features, aside)
-    check_columns(table, labels=tasks, features=columns, drop=dropped)
-    check_columns(table, **{option: [name] for option, name in how.columns.items()})
+    check_columns(table, features=columns)
     return tasks, columns, others
 
 

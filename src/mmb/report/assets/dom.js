@@ -49,5 +49,6 @@ function plainTable(table, caption, columns, rows) {
 const CURVES = (titles) => [
   ...Object.entries(titles).map(([name, title]) => ["valid", name, `validation ${title}`]),
   ["train", "loss", "training loss"], ["train", "gap", "gap of the mean scores"], ["train", "dual_error", "distance of the duals"],
+  ["train", "fpr", "false positive rate, bounded"], ["train", "feasible", "share of tasks within the bound"],
   ["train", "gradient_norm", "norm of the gradient"],
 ];

@@ -67,8 +67,9 @@ class BatchShaper:
 def room_for_draws(inputs: GraphInputs, rows: Tensor, sampler: Draws, tasks_apart: bool) -> tuple[int, int]:
     """Nodes and edges that nearly always hold what a sampler draws: five standard deviations of room.
 
-    With `tasks_apart`, room is for each task of a draw, with eight, since molecules of some tasks are larger.
-    Sizes are rounded up, by up to a thirty-second, so that runs of other seeds share compiled kernels.
+    With `tasks_apart`, each task of a draw gets this room, with eight standard deviations, since molecules of
+    some tasks are larger. Sizes are rounded up by at most 1/32, so that runs of other seeds share compiled
+    kernels.
     """
     before = sampler.state_dict()
     trial: list[Any] = list(islice(iter(sampler), _TRIAL_DRAWS))

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from mmb import soup
 from mmb.metrics import METRICS, MetricName
-from mmb.training.loop.evaluate import CalibrationInputs, evaluate_part, recalibrate, row_logits
+from mmb.training.loop.evaluate import CalibrationInputs, evaluate_part, measured_logits, recalibrate
 from mmb.training.loop.observer import Observer
 from mmb.training.loop.outcome import finish
 from mmb.training.loop.progress import Progress, evaluate, save
@@ -39,7 +39,8 @@ def conclude(
 ) -> dict[str, Any]:
     """Average the finished branches of a run, evaluate the average, and write its checkpoint and result.
 
-    Steps and seconds are those of the first phase and all branches; the log begins with the first phase.
+    Steps and seconds are those of the first phase and all branches together; the log begins with the first
+    phase.
     """
     results = [one.result() for one in (start, *branches.values())]
     steps, seconds = (sum(result[key] for result in results) for key in ("steps", "seconds"))
@@ -69,8 +70,8 @@ def conclude(
 def average_branches(setup: Setup, branches: Mapping[str, Run]) -> soup.Soup:
     """Average the weights of finished branches, as the recipe of the setup says, or take a fresh one.
 
-    Branches that were stopped early are left out, unless the first was, too: then that tells nothing. So is
-    one that another continues.
+    Branches that were stopped early are left out, unless the first branch was stopped, too: then the start
+    was lucky, and stopping early says nothing. A branch that another one continues is left out as well.
     """
     settings = setup.recipe.soup
     continued = {branch.recipe.init_from for branch in branches.values()}
@@ -96,9 +97,9 @@ def average_branches(setup: Setup, branches: Mapping[str, Run]) -> soup.Soup:
 def as_far_as_supported(setup: Setup, found: soup.Soup, start: Run, branches: Mapping[str, Run]) -> soup.Soup:
     """The average, the point halfway to it, or the start: as far as the validation rows support going.
 
-    Where cross-entropy overfits early, every branch goes further in that direction, and of few validation
-    rows, no one metric can tell; so several do together. Halfway there is more than half of the gain, and
-    less to lose. A fresh branch is not on any way from the start, so it is taken as a whole or not at all.
+    Where cross-entropy overfits early, every branch goes further in that direction. With few validation rows
+    no single metric shows that, so several are taken together. Halfway there is more than half of the gain,
+    and less to lose. A fresh branch does not begin at the start, so it is taken as a whole or not at all.
     """
     first = soup.uniform({SHARED_START: start_weights(start, setup)}, like=setup.model)
     values = validation_values(setup, "auc", "pauc")
@@ -165,9 +166,9 @@ def _weights(path: Path, setup: Setup) -> dict[str, Tensor]:
 def validation_values(setup: Setup, *also: MetricName) -> Callable[[nn.Module], Tensor]:
     """Metrics of any network on the validation rows, `[metrics, n]`: of folds of rows, or of each task.
 
-    They are the one that selects weights, and others of AUC, partial AUC and average precision. Higher is
-    better: a metric of which less is better has the other sign. Folds tell better how sure it is; where they
-    would take long, the spread between tasks has to do.
+    They are the one that selects weights, and those in `also`. Higher is better: a metric of which less is
+    better changes its sign. Folds measure noise better. Where they would take long, the spread between tasks
+    takes their place.
     """
     rows, settings = setup.dataset.split["valid"], setup.recipe.training
     names = dict.fromkeys((settings.select, *also))
@@ -178,7 +179,7 @@ def validation_values(setup: Setup, *also: MetricName) -> Callable[[nn.Module], 
         return torch.stack(signed)
 
     def values(model: nn.Module) -> Tensor:
-        logits, labels = row_logits(setup, rows, model)
+        logits, labels = measured_logits(setup, rows, model)
         folds = labels.numel() <= _MOST_LABELS
         found = soup.jackknife(metrics, logits, labels) if folds else metrics(logits, labels)
         return setup.ranks.from_main(found)

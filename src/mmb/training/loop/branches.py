@@ -65,9 +65,10 @@ def train_branches(
 
 
 def still_rises(run: Run, limit: float) -> bool:
-    """Whether a finished run improves at its end: partial AUC by more than a limit, it and AUC beyond noise.
+    """Whether a finished run still improves at its end.
 
-    Where validation rows are few, both metrics jump, and one jump more tells nothing.
+    Partial AUC has to rise by more than a limit, and both partial AUC and AUC by more than noise: with few
+    validation rows both jump, and a single jump says nothing.
     """
     return rise_at_the_end(run, "pauc") > limit and all(
         rise_at_the_end(run, metric) > _BEYOND_NOISE * jitter(run, metric) for metric in ("pauc", "auc")
@@ -88,8 +89,8 @@ def rise_at_the_end(run: Run, metric: str) -> float:
 def jitter(run: Run, metric: str) -> float:
     """The noise of a metric on the validation rows in the second half of a finished run.
 
-    It is that standard deviation of independent errors of which the second differences have the median size
-    that these have. A smooth rise adds nothing to it. Zero if there are too few values to tell.
+    It is the standard deviation of independent errors whose second differences have the same median size. A
+    smooth rise adds nothing to it. Zero if there are too few values to tell.
     """
     values = [value for _, value in _curve(run, metric)]
     second = values[len(values) // 2 :]

@@ -28,12 +28,13 @@ class CompiledBackward:
     def __init__(self, objective: Objective, model: nn.Module) -> None:
         self._objective, self._model = objective, model
         self._graph: Callable[[], Sequence[Tensor]] | None = None
+        self._batch: Batch | None = None
         self._names: list[str] = []
         self._moved: list[nn.Parameter] = []
 
     def __call__(self, batch: Batch) -> dict[str, Tensor]:
-        """Set `.grad` (None before) and move the block state, by the same batch object at every call."""
-        if self._graph is None:
+        """Set `.grad` (None before) and move the block state; another batch object is recorded again."""
+        if self._graph is None or batch is not self._batch:
             return self._record(batch)
         with torch.no_grad(), torch.autocast(self._moved[0].device.type, enabled=False):
             found = self._graph()
@@ -44,6 +45,7 @@ class CompiledBackward:
 
     def _record(self, batch: Batch) -> dict[str, Tensor]:
         numbers: dict[str, Tensor] = {}
+        self._batch, self._graph = batch, None
 
         def estimate() -> list[Tensor | None]:
             numbers.update(self._objective.backward(self._model, batch))

@@ -7,10 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mmb.label_values import MISSING
 from mmb.models.batch_norm import recalibrate_batch_norm
 from mmb.training.loop.randomness import derive_seed
 from mmb.training.loop.setup import Setup
 from mmb.training.runs.scoring import mean_metrics, predict_logits, task_metrics
+from mmb.trees import tensors
 
 _RECALIBRATION_ROWS = 8192  # the error of a mean over them is about 1% of the spread
 
@@ -43,15 +45,33 @@ def training_metrics(setup: Setup) -> dict[str, float]:
 
 
 def part_logits(setup: Setup, part: str) -> tuple[Tensor, Tensor]:
-    """Logits and labels `[n, m]` of a part of the data; raises `TrainingError` if a score is not finite."""
-    logits, labels = row_logits(setup, setup.dataset.split[part])
-    if not bool(logits.isfinite().all()):
+    """Logits and labels `[n, m]` of a part of the data, as `measured_logits` gives them.
+
+    Raises:
+        TrainingError: If a score is not finite.
+    """
+    logits, labels = measured_logits(setup, setup.dataset.split[part])
+    bad = ~logits.isfinite().all(1)
+    if bool(bad.any()):
+        row = setup.dataset.split[part][bad.nonzero()[0].cpu()]
+        inputs = [leaf for leaf in tensors(setup.dataset.batch(row)) if leaf.is_floating_point()]
+        if not all(bool(leaf.isfinite().all()) for leaf in inputs):
+            raise TrainingError(
+                f"the inputs of row {int(row)}, counted from 0, have a number that is not finite: replace "
+                "such numbers (NaN, infinite) before training"
+            )
         raise diverged("the network's scores are not finite", setup)
     return logits, labels
 
 
+def measured_logits(setup: Setup, rows: Tensor, model: nn.Module | None = None) -> tuple[Tensor, Tensor]:
+    """As `row_logits`, without the labels of tasks that cannot be trained on: their scores are random."""
+    logits, labels = row_logits(setup, rows, model)
+    return logits, labels.where(setup.trained, MISSING)
+
+
 def row_logits(setup: Setup, rows: Tensor, model: nn.Module | None = None) -> tuple[Tensor, Tensor]:
-    """Logits and labels `[n, m]` of some rows, with a run's current weights, or by another network."""
+    """Logits and labels `[n, m]` of some rows, by the run's network or another one."""
     model, size = setup.model if model is None else model, setup.recipe.training.evaluation_batch_size
     logits = predict_logits(model, setup.dataset, rows, size, setup.precision, setup.ranks)
     return logits, setup.dataset.labels[rows.to(setup.dataset.device)]
@@ -64,7 +84,7 @@ def recalibrate(setup: Setup) -> None:
 
 
 class CalibrationInputs:
-    """Inputs of uniformly drawn training rows in batches, always the same, as often as they are iterated.
+    """Inputs of uniformly drawn training rows in batches, the same in every iteration.
 
     Batches that are rich in positives have other statistics than new rows. Where training augments, so does
     this: rows that a network has learned by heart have other statistics, too.

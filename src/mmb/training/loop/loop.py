@@ -7,9 +7,12 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
+import torch
+
 from mmb._renamed import renamed_arguments
 from mmb.auc import BadValueError
-from mmb.data.registry import check_encoder
+from mmb.cuda_graphs import WARM_UP
+from mmb.data.encoders import check_encoder
 from mmb.training.loop.branches import train_branches
 from mmb.training.loop.evaluate import diverged
 from mmb.training.loop.initial_weights import prepare_start
@@ -25,6 +28,7 @@ from mmb.training.processes.group import Ranks, joined
 from mmb.training.processes.workers import Workers
 from mmb.training.runs import checkpoint
 from mmb.training.runs.log import NoLog, RunLog
+from mmb.training.runs.own_versions import KEY, own_versions
 from mmb.training.runs.prediction_tables import task_columns
 from mmb.training.runs.run import Run, RunError
 
@@ -41,9 +45,9 @@ def train(
     Args:
         run: The run.
         observer: Follows the training.
-        at_once: Number of runs that share this machine at the time; part of the result if it is not one.
+        at_once: Number of runs that share this machine; the result has it if it is more than one.
         only_best: Whether the finished run keeps only the checkpoint of its selected weights.
-        jobs: Branches at a time, each in its own process, if the run has branches.
+        jobs: Branches that are trained at a time, each in its own process.
 
     Returns:
         The result, as in `result.json`.
@@ -118,14 +122,17 @@ def _take_steps(
     observer: Observer,
     in_average: bool,
 ) -> None:
-    """Take the steps that are left, and log, evaluate and save now and then."""
+    """Take the remaining steps, and log, evaluate and save now and then."""
     settings = setup.recipe.training
     evaluate_every = settings.evaluate_every or setup.steps_per_epoch
     checkpoint_every = settings.checkpoint_every or evaluate_every
-    pace = Pace(evaluate_every)
+    device = setup.dataset.device
+    wait = partial(torch.cuda.synchronize, device) if device.type == "cuda" else lambda: None
+    pace = Pace(evaluate_every, wait, warm_up=WARM_UP + 1 if setup.captured else 1)
     if progress.best_step is None:  # nothing was evaluated yet
         size = {"steps": setup.steps, "steps_per_epoch": setup.steps_per_epoch}
-        log.write("start", 0, {**size, "block_bytes": setup.objective.memory_bytes()})
+        facts = {KEY: own} if (own := own_versions(setup.recipe)) else {}
+        log.write("start", 0, {**size, "block_bytes": setup.objective.memory_bytes()}, facts)
         with pace.evaluation():
             evaluate(run, setup, progress, log, observer, in_average)
         save(run, setup, progress, log)

@@ -1,27 +1,16 @@
 """The end of a run: metrics of the selected weights, decision thresholds, a table."""
 
-import os
-import platform
-import subprocess
-import warnings
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-import torch
-
-import mmb
 from mmb._atomic_files import write_whole
-from mmb._cores import available_cores
-from mmb._import_paths import is_import_path, version_at
 from mmb.training.loop.evaluate import part_logits
 from mmb.training.loop.progress import Progress
-from mmb.training.loop.randomness import own_randomness
-from mmb.training.loop.setup import Setup, find_device, make_setup
+from mmb.training.loop.selected_weights import load_weights
+from mmb.training.loop.setup import Setup
 from mmb.training.recipes.components import complete_model
-from mmb.training.recipes.recipe import Recipe
 from mmb.training.runs import checkpoint
-from mmb.training.runs.fingerprints import changed
+from mmb.training.runs.provenance import provenance_of
 from mmb.training.runs.run import Run
 from mmb.training.runs.scoring import (
     decision_thresholds,
@@ -100,89 +89,3 @@ def finish(
         run.write_outcome("result.json", result)  # last: the run is finished
     setup.ranks.barrier()
     return result
-
-
-def stored_setup(run: Run) -> Setup:
-    """The parts of a run, to evaluate its weights; the caller's random numbers stay as they are."""
-    with run.own_data(), own_randomness(run.recipe.seed, find_device(run.recipe.training.device)):
-        return make_setup(run.recipe)
-
-
-def selected_setup(run: Run) -> Setup:
-    """The parts of a finished run, with its selected weights."""
-    best = run.best_checkpoint()
-    setup = stored_setup(run)
-    load_weights(setup, best)
-    return setup
-
-
-def load_weights(setup: Setup, path: Path) -> None:
-    """Put the weights and block state of a checkpoint into a setup; warns if the data has changed since."""
-    put_weights(setup, checkpoint.load_selected(path, setup.ranks), path.parent.parent)
-
-
-def put_weights(setup: Setup, saved: dict[str, Any], run: Path) -> None:
-    """As `load_weights`, with the state in a checkpoint of the run in a folder."""
-    if problem := changed(saved.get("data", {}), setup.data_facts):
-        warnings.warn(f"{run}: {problem}", stacklevel=3)
-    state = saved["job"]
-    setup.model.load_state_dict(state["model"])
-    setup.objective.load_state_dict(setup.division.own_blocks(state["objective"]))
-
-
-def evaluate_run(run: Run, part: str, max_fpr: float | None = None) -> dict[str, Any]:
-    """Metrics of the selected weights of a finished run on a part of its data.
-
-    Args:
-        run: The run.
-        part: `"train"`, `"valid"` or `"test"`.
-        max_fpr: Limit of the partial AUC; by default, that of the recipe.
-
-    Returns:
-        Means over tasks, and a list per metric over the tasks.
-    """
-    setup, settings = selected_setup(run), run.recipe.training
-    max_fpr = settings.max_fpr if max_fpr is None else max_fpr
-    found = task_metrics(*part_logits(setup, part), max_fpr, settings.select)
-    return {
-        "run": str(run.path),
-        "split": part,
-        "step": int(run.best_checkpoint().name),
-        "max_fpr": max_fpr,
-        "mean": plain_means(mean_metrics(found)),
-        "tasks": {"name": list(setup.dataset.task_names)} | {k: plain(v) for k, v in found.items()},
-    }
-
-
-def provenance_of(device: torch.device, recipe: Recipe) -> dict[str, Any]:
-    """The device on which a result was computed, versions, and the commit (None outside of a checkout).
-
-    Versions include those of the user's own parts, by import path: of the package, or the checksum of a
-    module whose package states none.
-    """
-    parts = [part["method"] for part in recipe.objective.get("parts", {}).values()]
-    named = (recipe.method, *parts, recipe.data["name"], recipe.model["name"], recipe.sampler.kind)
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{available_cores()} CPU cores"
-    return {
-        "device": str(device),
-        "device_name": name,
-        "versions": {
-            "mmb": mmb.__version__,
-            "commit": commit(),
-            "torch": torch.__version__,
-            "python": platform.python_version(),
-            **{path: version_at(path) for path in named if is_import_path(path)},
-        },
-    }
-
-
-def commit() -> str | None:
-    """The commit of the package's checkout; or `MMB_COMMIT`, for copies of one."""
-    if "MMB_COMMIT" in os.environ:
-        return os.environ["MMB_COMMIT"]
-    command = ["git", "-C", str(Path(mmb.__file__).parent), "rev-parse", "--short=12", "HEAD"]
-    try:
-        found = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return found.stdout.strip() if found.returncode == 0 else None

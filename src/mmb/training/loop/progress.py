@@ -46,8 +46,8 @@ def evaluate(
 ) -> bool:
     """Evaluate on the validation rows; True if that is the best so far.
 
-    If they cannot tell, it is an error, unless the run is a phase of one with branches (`in_average`), or has
-    branches itself: then the newest weights count as the best, of all phases and of their average.
+    It is an error if they cannot tell, unless the run is a phase of one with branches (`in_average`) or has
+    branches itself: then the newest weights count as the best, in all phases and in their average.
     """
     settings = setup.recipe.training
     setup.objective.average_running_statistics(setup.model)

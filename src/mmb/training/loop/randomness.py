@@ -49,7 +49,7 @@ def set_random_state(state: dict[str, torch.Tensor], device: torch.device) -> No
 
 
 def separate_streams(seed: int, rank: int, device: torch.device, augmentation: torch.Generator) -> None:
-    """Let each process draw its own dropout and augmentation from here on; the first draws as if alone."""
+    """Let each process draw its own dropout and augmentation from now on; the first draws as if alone."""
     if rank == 0:
         return
     own = derive_seed(seed, f"process {rank}")

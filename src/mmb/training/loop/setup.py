@@ -82,6 +82,12 @@ class Setup:
         if self.captured and self.recipe.schedule.decay_blocks:
             self.objective.hold_block_rates()
 
+    @cached_property
+    def trained(self) -> Tensor:
+        """Which tasks have positives and negatives to train on, bool `[m]`; scores of others mean nothing."""
+        labels = self.dataset.labels[self.dataset.split["train"].to(self.dataset.device)]
+        return (labels == 1).any(0) & (labels == 0).any(0)
+
     def set_step_sizes(self, step: int) -> None:
         """Set all step sizes to what the schedule says for a step."""
         factor = step_size_factor(self.recipe.schedule, step, self.steps, self.steps_per_epoch)

@@ -14,9 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from mmb.auc import Batch, DenseBatch
-from mmb.cuda_graphs import Captured, CudaGraph, Recorder, first_line
+from mmb.cuda_graphs import Captured, CudaGraph, Recorder, WaitsError, first_line, kind_of
 from mmb.training.loop.capture import not_captured
 from mmb.training.loop.compiled_backward import CompiledBackward
+from mmb.training.loop.kept_kernels import kept_kernels, step_name
 from mmb.training.loop.setup import Setup
 from mmb.training.recipes.recipe import SamplerSettings
 
@@ -59,6 +60,8 @@ class CapturedStep(Step):
         compile: Whether kernels are compiled, too: the network for batches of rows; the whole estimate in
             compositional training, which differentiates the network twice.
         failed: Called with the error if the step cannot be captured; plain steps follow. None raises it.
+        not_compiled: Called with the error if the compiled step cannot be captured; one that is not compiled
+            is tried next.
         recorder: Makes what records on the device.
     """
 
@@ -67,28 +70,45 @@ class CapturedStep(Step):
         setup: Setup,
         compile: bool = True,
         failed: Callable[[Exception], None] | None = None,
+        not_compiled: Callable[[Exception], None] = lambda error: None,
         recorder: Callable[[torch.device], Recorder] = CudaGraph,
     ) -> None:
         super().__init__(setup)
-        estimate: BatchEstimate = partial(setup.objective.backward, setup.model)
-        if compile and setup.objective.weights_per_task:
-            estimate = CompiledBackward(setup.objective, setup.model)
-        elif compile and setup.recipe.sampler.kind == "rows":
-            network: Any = (
-                compiled_encoder(setup.model)
-                if setup.objective.evaluates_model
-                else torch.compile(setup.model, dynamic=False)
-            )
-            estimate = partial(setup.objective.backward, network)
         assert isinstance(setup.recipe.sampler, SamplerSettings)  # others are not captured
         self._rows = min(setup.recipe.sampler.batch_size, len(setup.dataset.split["train"]))
-        self.captured = Captured(
-            partial(self._estimate_and_move, estimate),
+        self._compiles, self._failed, self._not_compiled = compile, failed, not_compiled
+        self._recorder = recorder
+        self.captured = self._capture()
+
+    def _capture(self) -> Captured:
+        """What is to be captured, compiled or not."""
+        setup = self.setup
+        estimate: BatchEstimate = partial(setup.objective.backward, setup.model)
+        step = partial(self._estimate_and_move, estimate)
+        if self._compiles:
+            step = partial(self._compiled_step, compiled_estimate(setup))
+        return Captured(
+            step,
             super().__call__,
-            recorder=recorder,
-            failed=failed,
+            recorder=self._recorder,
+            failed=None if self._failed is None else self._on_failure,
             state=lambda: (*setup.model.state_dict().values(), *setup.objective.state_dict().values()),
         )
+
+    def _compiled_step(self, estimate: BatchEstimate, batch: Batch) -> dict[str, Tensor]:
+        modules = (self.setup.model, self.setup.objective)
+        with kept_kernels(step_name(modules, kind_of(batch), self.setup.precision)):
+            return self._estimate_and_move(estimate, batch)
+
+    def _on_failure(self, error: Exception) -> None:
+        """Go one step back: from compiled to captured, from captured to plain."""
+        assert self._failed is not None
+        if not self._compiles or isinstance(error, WaitsError):
+            self._failed(error)
+            return
+        self._compiles = False
+        self._not_compiled(error)
+        self.captured = self._capture()
 
     def __call__(self, batch: Batch) -> dict[str, Tensor]:
         """As the plain step."""
@@ -96,6 +116,18 @@ class CapturedStep(Step):
             return super().__call__(batch)  # the last of an epoch, whose shape is rare
         found: dict[str, Tensor] = self.captured(batch)
         return found
+
+
+def compiled_estimate(setup: Setup) -> BatchEstimate:
+    """The estimate with compiled kernels."""
+    objective, model = setup.objective, setup.model
+    if objective.weights_per_task:
+        return CompiledBackward(objective, model)
+    network: Any = model
+    if setup.recipe.sampler.kind == "rows":
+        whole = not objective.evaluates_model
+        network = torch.compile(model, dynamic=False) if whole else compiled_encoder(model)
+    return partial(objective.backward, network)
 
 
 def compiled_encoder(model: nn.Module) -> nn.Module:
@@ -112,10 +144,11 @@ def make_step(
     steps: int | None = None,
     recorder: Callable[[torch.device], Recorder] = CudaGraph,
 ) -> Step:
-    """The step that the recipe chooses, for a number of steps; all of the run by default.
+    """The step that the recipe chooses, for `steps` steps, by default all of the run.
 
-    With `training.capture` of "auto", kernels are compiled if that saves more time than it takes. If a step
-    cannot be captured after all, one line says so, and it is computed kernel by kernel.
+    With `training.capture` of "auto", kernels are compiled if that saves more time than it takes. If that
+    fails, a step is captured without; if it cannot be captured after all, it is computed kernel by kernel. A
+    line says why.
     """
     if setup.capture_note:
         say(setup.capture_note)
@@ -125,5 +158,9 @@ def make_step(
         return CapturedStep(setup, recorder=recorder)
     worth_compiling = (setup.steps if steps is None else steps) >= WORTH_COMPILING
     return CapturedStep(
-        setup, worth_compiling, lambda error: say(not_captured(first_line(error))), recorder=recorder
+        setup,
+        worth_compiling,
+        lambda error: say(not_captured(first_line(error))),
+        lambda error: say(f"steps are captured, but not compiled: {first_line(error)}"),
+        recorder,
     )

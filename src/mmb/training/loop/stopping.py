@@ -8,7 +8,7 @@ from typing import Any
 
 
 class StopRequest:
-    """Whether this process was asked to stop; the second time, it stops at once."""
+    """Whether this process was asked to stop."""
 
     def __init__(self) -> None:
         self._number: int | None = None
@@ -17,7 +17,7 @@ class StopRequest:
         return self._number is not None
 
     def receive(self, number: int, _: Any = None) -> None:
-        """Take in a signal."""
+        """Keep a signal; the second one takes effect at once."""
         if self._number is not None:
             self.stop()
         self._number = number
@@ -30,7 +30,7 @@ class StopRequest:
 
 @contextmanager
 def stop_requests(enabled: bool) -> Iterator[StopRequest]:
-    """In this context, Ctrl-C and SIGTERM are kept as a request; in the main thread only, as Python has it.
+    """In this context, Ctrl-C and SIGTERM become a request; only in the main thread, which Python signals.
 
     A signal that this process ignores is still ignored.
     """

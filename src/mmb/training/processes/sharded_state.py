@@ -86,7 +86,7 @@ class Place:
         """The rows of this process in what any number of processes saved."""
         total = saved.total if isinstance(saved, Pieces) else len(saved)
         if total != self.total:
-            raise ValueError(f"block state: expected {self.total} rows in all, got {total}")
+            raise ValueError(f"block state: expected {self.total} rows in total, got {total}")
         stop = self.start + self.count
         if not isinstance(saved, Pieces):  # by one process
             return saved[self.start : stop] if self.among_all is None else saved[self.among_all]

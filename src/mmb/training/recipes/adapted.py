@@ -8,7 +8,7 @@ The rule, for data sets without presets of their own:
 - `training.evaluate_every` is a thirtieth of those fewest steps where an epoch has fewer.
 - `sampler.rich_fraction` is 0.5 if a uniform batch has fewer than two positives of the median task, else 0.
 - `data.split` is `stratified` if a random split leaves a part without positives or negatives of a task that a
-  stratified one would have.
+  stratified one would have; to have them to train on matters most.
 
 `benchmarks/adapted.py` measures it.
 """
@@ -45,7 +45,7 @@ def adapted(
         return {}
     dataset, stated = load_data(section), flatten(fragment)
     found: dict[str, Any] = {}
-    if _is_plainly_random(section) and "data.split" not in stated and (lacking := _lacking(dataset)):
+    if _is_plainly_random(section) and "data.split" not in stated and any(lacking := _lacking(dataset)):
         even = load_data({**section, "split": "stratified"})
         if _lacking(even) < lacking:
             dataset, found["data.split"] = even, "stratified"
@@ -63,10 +63,13 @@ def _is_plainly_random(section: Mapping[str, Any]) -> bool:
     return section.get("split") == "random" and not any(section.get(key) for key in otherwise)
 
 
-def _lacking(dataset: Dataset) -> int:
-    """In how many parts, over all tasks, positives or negatives are missing."""
-    parts = (dataset.labels[rows.to(dataset.device)] for rows in dataset.split.values())
-    return sum(int(((labels == value).sum(0) == 0).sum()) for labels in parts for value in (0, 1))
+def _lacking(dataset: Dataset) -> tuple[int, int]:
+    """How many tasks lack a class to train on, and in how many parts, over all tasks, a class is missing."""
+    lacking = {
+        part: sum(int((dataset.labels[rows.to(dataset.device)] != value).all(0).sum()) for value in (0, 1))
+        for part, rows in dataset.split.items()
+    }
+    return lacking["train"], sum(lacking.values())
 
 
 def adapted_to(dataset: Dataset) -> Fragment:

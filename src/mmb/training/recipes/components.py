@@ -43,6 +43,8 @@ def sampler_class(path: str) -> type[Sampler[Any]]:
     found = from_import_path(path)
     if not (isinstance(found, type) and issubclass(found, Sampler)):
         raise ValueError(f"{path} is not a class derived from mmb.auc.Sampler")
+    if lacking := ", ".join(sorted(found.__abstractmethods__)):
+        raise ValueError(f"{path} lacks {lacking}: write it, as mmb.auc.Sampler says")
     return found
 
 

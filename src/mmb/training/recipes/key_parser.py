@@ -30,6 +30,10 @@ from mmb.training.recipes.layers import known_method, name_in
 from mmb.training.recipes.nested import Fragment, flatten
 from mmb.training.recipes.recipe import Recipe, RecipeError, SamplerSettings
 
+_UNION = re.compile(
+    r"Does not validate against any of the Union subtypes Subtypes: \[(?P<kinds>.*)\] Errors: .* "
+    r"Given value type: \S+ Given value: (?P<value>.*)"
+)
 HYPHEN = "\u2011"  # in names of parts: jsonargparse would turn a plain hyphen in a key into an underscore
 
 
@@ -135,9 +139,16 @@ def _checked(parser: Any, fragment: Fragment) -> Fragment:
         text = re.sub(r"<class '(?:\w+\.)*(\w+)'>|typing\.(Literal)", r"\1\2", str(error))
         text = text.replace("the following arguments are required:", "a value is needed for")
         text = text.replace("Parser key ", "").replace(HYPHEN, "-")
-        raise RecipeError(" ".join(text.split())) from error
+        raise RecipeError(_UNION.sub(_expected, " ".join(text.split()))) from error
     values = _parts_renamed(values, HYPHEN, "-")
     return {key: value for key, value in values.items() if not key.startswith("__")}
+
+
+def _expected(found: re.Match[str]) -> str:
+    """What a value of one of several types has to be, and what it is."""
+    kinds = re.split(r", (?![^\[]*\])", found["kinds"].replace("collections.abc.", ""))
+    expected = " or ".join("null" if kind == "NoneType" else kind for kind in kinds)
+    return f"expected {expected}, got {found['value']}"
 
 
 def _parts_renamed(fragment: Fragment, old: str, new: str) -> Fragment:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mmb._import_paths import is_import_path
+from mmb._names import first_few
 
 Fragment = dict[str, Any]
 """A nested dict with some keys of a recipe."""
@@ -63,3 +64,9 @@ def difference(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str,
     keys = dict.fromkeys([*first, *second])
     pairs = {key: (first.get(key), second.get(key)) for key in keys}
     return {key: (one, other) for key, (one, other) in pairs.items() if one != other}
+
+
+def told_apart(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    """What differs between two nested dicts, as a message says it: `seed (1 instead of 0)`."""
+    found = difference(flatten(old), flatten(new)).items()
+    return first_few([f"{key} ({now} instead of {before})" for key, (before, now) in found], 3)

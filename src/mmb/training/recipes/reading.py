@@ -1,6 +1,7 @@
 """Recipe files, and the files they build on."""
 
 from pathlib import Path
+from typing import Any
 
 from mmb._extras import require
 from mmb.training.recipes.nested import Fragment, merge
@@ -31,7 +32,7 @@ def _read(path: Path, above: tuple[Path, ...]) -> Fragment:
     if path.resolve() in above:
         raise RecipeError(f"recipe {path} builds on itself: remove it from the base of one of {list(above)}")
     try:
-        content = yaml.load(path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        content = yaml.load(path.read_text(encoding="utf-8"), _loader(yaml))
     except FileNotFoundError as error:
         raise RecipeError(f"there is no recipe {path}") from error
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
@@ -39,6 +40,25 @@ def _read(path: Path, above: tuple[Path, ...]) -> Fragment:
     if not isinstance(content, dict):
         raise RecipeError(f"recipe {path} must be a mapping of keys to values, got {type(content).__name__}")
     return _with_base(content, path, (*above, path.resolve()))
+
+
+def _loader(yaml: Any) -> Any:
+    """The safe loader, which refuses a key that is there twice: YAML would take the last."""
+
+    class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            """A mapping in which every key is there once."""
+            lines: dict[str, int] = {}
+            for key, _ in node.value:
+                name, line = str(key.value), key.start_mark.line + 1
+                if name in lines:
+                    raise yaml.YAMLError(
+                        f"the key {name!r} is there twice, in lines {lines[name]} and {line}"
+                    )
+                lines[name] = line
+            return super().construct_mapping(node, deep)
+
+    return Loader
 
 
 def _with_base(fragment: Fragment, path: Path, above: tuple[Path, ...]) -> Fragment:

@@ -124,6 +124,8 @@ def _single_phase(merged: Fragment) -> Recipe:
     values["model"] = {k: value for k, value in model if k in merged["model"] or k not in FROM_DATA}
     values["data"] = _with_whole_paths(values["data"], data_loader(merged["data"]["name"]))
     values["init_from"] = _whole_path(values["init_from"])
+    if values["model"].get("sha256") is not None and values["model"].get("weights") is None:
+        raise RecipeError("model.sha256: got a checksum without a file of weights: set model.weights=FILE")
     sections = {key: _section(key, values.pop(key)) for key in SETTINGS}
     try:
         return Recipe(**_plain(values), **sections)

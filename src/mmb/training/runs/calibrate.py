@@ -1,4 +1,4 @@
-"""Probabilities from logits, by rows with labels: for each task a curve or steps, whichever is better."""
+"""Probabilities from logits, fitted to labeled rows: for each task a curve or steps, whichever is better."""
 
 from dataclasses import dataclass
 
@@ -61,7 +61,7 @@ def fit_calibration(logits: Tensor, labels: Tensor) -> Calibration:
         labels: `[n, m]`: 1, 0, or -1 for missing.
     """
     logits, labels = logits.double().cpu(), labels.cpu()
-    if not len(labels):  # a row without labels says as much
+    if not len(labels):  # a row without labels has the same effect
         logits, labels = logits.new_zeros(1, logits.shape[1]), labels.new_full((1, labels.shape[1]), MISSING)
     number = torch.stack([(labels == value).sum(0) for value in (0, 1)])
     slope, offset = _platt(logits, labels)

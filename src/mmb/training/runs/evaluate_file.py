@@ -9,9 +9,9 @@ import torch
 from mmb._names import first_few
 from mmb.data import TableError
 from mmb.data.files.table import TextTable
-from mmb.data.inputs.label_columns import LabelReader
+from mmb.data.inputs.label_reader import LabelReader
 from mmb.label_values import MISSING
-from mmb.training.runs.predict import AveragedRuns
+from mmb.training.runs.averaged_runs import AveragedRuns
 from mmb.training.runs.run import Run
 from mmb.training.runs.scoring import mean_metrics, plain, plain_means, rates_at, task_metrics
 
@@ -21,8 +21,8 @@ def evaluate_file(
 ) -> dict[str, Any]:
     """Metrics of finished runs on a file with new rows and their labels, such as one of another hospital.
 
-    Rows that cannot be scored are left out. Labels are read as in training; tasks of which the file has no
-    column have no metrics.
+    Rows that cannot be scored are left out. Labels are read as in training; a task without a column in the
+    file has no metrics.
 
     Args:
         runs: A finished run; or several of the same data and split, whose scores are averaged.
@@ -64,6 +64,7 @@ def evaluate_file(
     if reader is not None:
         reader.finish()
     scored, known = torch.cat(logits), torch.cat(labels)
+    known = known.where(torch.tensor(averaged.trained), MISSING)
     per_task = task_metrics(scored, known, max_fpr, recipe.training.select)
     fpr, tpr = rates_at(scored, known, threshold)
     counts = {name: (known == sign).sum(0) for name, sign in (("positives", 1), ("negatives", 0))}

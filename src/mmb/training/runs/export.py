@@ -18,8 +18,8 @@ from mmb._extras import require
 from mmb.data import Dataset
 from mmb.data.inputs.graphs import GraphBatch
 from mmb.training.recipes.components import load_data
+from mmb.training.runs.averaged_runs import AveragedRuns
 from mmb.training.runs.exported_model import ExportedModel
-from mmb.training.runs.predict import AveragedRuns
 from mmb.training.runs.run import Run
 
 TOLERANCE = 1e-5
@@ -40,7 +40,7 @@ class ExportError(Exception):
 def export_run(run: Run | Sequence[Run], folder: Path) -> dict[str, Any]:
     """Export the selected model of a run, or the average of several, and compare with it on validation rows.
 
-    Where these are few, training rows join them.
+    If there are few of these, training rows are added.
 
     Writes `model.pt2` (torch.export), `model.onnx` and `predictor.json` (names of the tasks, thresholds, how
     files are read) to a new folder, which then takes the place of an earlier export: a reader never sees
@@ -129,8 +129,12 @@ def _convert(
     return saved, onnx
 
 
-def _compare(folder: Path, model: nn.Module, batches: list[tuple[Tensor, ...]]) -> dict[str, float]:
-    """The largest difference of a number between a model and each exported file, at most `TOLERANCE`."""
+def _compare(folder: Path, model: ExportedModel, batches: list[tuple[Tensor, ...]]) -> dict[str, float]:
+    """The largest difference of a number between a model and each exported file, at most `TOLERANCE`.
+
+    Probabilities are compared with those of the exported logits: where they rise in steep steps, a rounding
+    error of a logit moves them further.
+    """
     loaded = torch.export.load(folder / "model.pt2").module()
     session = require("onnxruntime", extra="training").InferenceSession(folder / "model.onnx")
     names = [entry.name for entry in session.get_inputs()]
@@ -147,7 +151,7 @@ def _compare(folder: Path, model: nn.Module, batches: list[tuple[Tensor, ...]]) 
             differences[kind] = max(
                 _difference(found, expected)
                 for batch in batches
-                for found, expected in zip(runner(batch), model(*batch), strict=True)
+                for found, expected in _paired(runner(batch), batch, model)
             )
             if not differences[kind] <= TOLERANCE:
                 raise ExportError(
@@ -155,6 +159,16 @@ def _compare(folder: Path, model: nn.Module, batches: list[tuple[Tensor, ...]]) 
                     f"number, more than {TOLERANCE:g}: nothing was kept"
                 )
     return differences
+
+
+def _paired(
+    found: Sequence[Tensor], batch: tuple[Tensor, ...], model: ExportedModel
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Each output of an exported file, and what it is expected to be."""
+    logits, *probabilities = found
+    yield logits, model(*batch)[0]
+    if model.probability is not None:
+        yield probabilities[0], model.probability(logits)
 
 
 def _tensors(dataset: Dataset, rows: Tensor) -> tuple[Tensor, ...]:

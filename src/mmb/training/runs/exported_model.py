@@ -5,8 +5,8 @@ from torch import Tensor, nn
 
 from mmb.data.inputs.graphs import GraphBatch
 from mmb.models.outputs import logits_of
+from mmb.training.runs.averaged_runs import AveragedRuns
 from mmb.training.runs.calibrate import Calibration
-from mmb.training.runs.predict import AveragedRuns
 
 
 class RowScores(nn.Module):

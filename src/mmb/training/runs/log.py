@@ -4,6 +4,7 @@ import math
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self
 
 import torch
@@ -44,11 +45,17 @@ class RunLog:
         if self._events is not None:
             self._events.close()
 
-    def write(self, kind: str, step: int, numbers: Mapping[str, float | None]) -> None:
-        """Write one line: its kind ("train", "valid"), the step, and the numbers; None for none."""
+    def write(
+        self,
+        kind: str,
+        step: int,
+        numbers: Mapping[str, float | None],
+        facts: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
+        """Write one line: its kind ("train", "valid"), step, numbers (None if not defined), other facts."""
         record: dict[str, Any] = {"kind": kind, "step": step}
         record |= {k: v if v is not None and math.isfinite(v) else None for k, v in numbers.items()}
-        self._append(record)
+        self._append({**record, **facts})
         self._step = step
         if self._events is not None:
             for name, value in numbers.items():
@@ -76,7 +83,13 @@ class NoLog(RunLog):
     def __exit__(self, *_: object) -> None:
         """Close nothing."""
 
-    def write(self, kind: str, step: int, numbers: Mapping[str, float | None]) -> None:
+    def write(
+        self,
+        kind: str,
+        step: int,
+        numbers: Mapping[str, float | None],
+        facts: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
         """Write nothing."""
 
     def sync(self) -> int:
@@ -107,7 +120,7 @@ class Window:
         return dict(zip(names, means, strict=True))
 
     def loss(self) -> float:
-        """Mean loss since the last call of `take`, zero right after it; waits for the device."""
+        """Mean loss since the last call of `take`, zero if nothing was added; waits for the device."""
         return float(self._sums["loss"]) / self._count if self._count else 0.0
 
     def state_dict(self) -> dict[str, Any]:
@@ -128,6 +141,11 @@ def validation_curve(log: Iterable[Mapping[str, Any]], metric: str) -> list[tupl
     """Steps and values of a metric on the validation rows, where it has one."""
     valid = (record for record in log if record["kind"] == "valid" and record.get(metric) is not None)
     return [(record["step"], record[metric]) for record in valid]
+
+
+def planned_steps(log: Iterable[Mapping[str, Any]]) -> int | None:
+    """Steps of the whole run; None before its log says so."""
+    return next((record.get("steps") for record in log if record["kind"] == "start"), None)
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:

@@ -58,7 +58,7 @@ Writer = Callable[[Sequence[Sequence[Any]], dict[str, list[str]], Sequence[Seque
 def writing_table(target: Path, tasks: Sequence[str]) -> Iterator[Writer]:
     """Write a table as a whole, some rows in memory at a time: CSV, TSV or Parquet, by its name.
 
-    ValueError if the name promises something else, such as a workbook. Devices and pipes get CSV.
+    ValueError if its name is that of something else, such as a workbook. Devices and pipes get CSV.
     """
     suffix = target.suffix.lower()
     if suffix not in (*_PARQUET, *_TEXT) and (target.is_file() or not target.exists()):

@@ -18,11 +18,12 @@ from mmb._checksums import check_signed, is_no_damage, signed, with_checksum, wi
 from mmb._extras import require
 from mmb._import_paths import is_import_path
 from mmb.data import MissingDataError
-from mmb.training.recipes.nested import Fragment
+from mmb.training.recipes.nested import Fragment, told_apart
 from mmb.training.recipes.reading import read_recipe
 from mmb.training.recipes.recipe import Recipe, RecipeError
 from mmb.training.recipes.renamed import translate
 from mmb.training.recipes.resolution import resolve, to_plain
+from mmb.training.runs.own_versions import as_trained, warn_of_other_versions
 
 _RECIPE, _LOCK = "recipe.yaml", ".lock"
 _RESULT = (  # keys of result.json
@@ -72,8 +73,10 @@ class Run:
             return cls.create(path, recipe)
         run = cls.open(path)
         if run.recipe != recipe:
+            what = told_apart(to_plain(run.recipe), to_plain(recipe))
             raise RunError(
-                f"{path} has a run of another recipe: choose another folder with --output, or move it away"
+                f"{path} has a run of another recipe, which differs in {what}: choose another folder with "
+                "--output, or move it away"
             )
         return run
 
@@ -82,14 +85,16 @@ class Run:
         """Open the folder of an existing run; RunError if it has no run or an unusable recipe."""
         path = Path(path)
         try:
-            return cls(path, resolve(translate(read_run_recipe(path))))
+            run = cls(path, resolve(translate(read_run_recipe(path))))
         except (FileNotFoundError, NotADirectoryError) as error:
             raise RunError(f"there is no run in {path}: it has no {_RECIPE}") from error
         except RecipeError as error:
             raise RunError(
-                f"the recipe of the run in {path} cannot be used: {error}; correct {path / _RECIPE}, or "
-                "restore it"
+                f"the recipe of the run in {path} cannot be used: {error}{as_trained(path)}; correct "
+                f"{path / _RECIPE}, or restore it"
             ) from error
+        warn_of_other_versions(path, run.recipe)
+        return run
 
     def discard_unstarted(self) -> None:
         """Remove the folder of a run that failed before its first checkpoint, or that of a phase of it.
@@ -137,7 +142,7 @@ class Run:
         Args:
             name: Its name in the recipe.
             start: The run it begins at or, if it is fresh, is measured by.
-            more: What to add to its length, as a share of it.
+            more: By what share of its length it is trained longer.
 
         Returns:
             The run, made or found again.
@@ -157,7 +162,7 @@ class Run:
         recipe = replace(recipe, init_from=str(start.path.resolve()), training=training)
         if not (path / _RECIPE).exists():
             return Run.create(path, recipe)
-        known = Run.open(path).recipe  # in its time, the start may have had another place
+        known = Run.open(path).recipe  # the start may have been moved since
         if replace(known, init_from=recipe.init_from) != recipe:
             raise RunError(f"{path} has a run of another recipe than that branch of {self.path}")
         return Run(path, recipe)

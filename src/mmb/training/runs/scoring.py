@@ -44,8 +44,13 @@ def predict_logits(
     own = rows[ranks.rows(len(rows))]
     parts = [torch.empty(0, dataset.labels.shape[1], device=dataset.device)]
     with evaluating(model), autocast(dataset.device, precision):
-        for _, inputs in dataset.stream(torch.split(own, batch_size) if len(own) else ()):
-            parts.append(_of_tasks(logits_of(model(inputs)).float(), dataset.labels.shape[1]))
+        for asked, inputs in dataset.stream(torch.split(own, batch_size) if len(own) else ()):
+            found = _of_tasks(logits_of(model(inputs)).float(), dataset.labels.shape[1])
+            if len(found) != len(asked):
+                raise ValueError(
+                    f"the model returned logits of {len(found)} rows for {len(asked)} rows of the data"
+                )
+            parts.append(found)
     return ranks.gather_rows(torch.cat(parts), len(rows))
 
 
@@ -73,7 +78,7 @@ def autocast(device: torch.device, precision: torch.dtype) -> torch.autocast:
 def task_metrics(
     logits: Tensor, labels: Tensor, max_fpr: float, select: metrics.MetricName = "pauc"
 ) -> dict[str, Tensor]:
-    """AUC, partial AUC, average precision and `select` of every task `[m]`; NaN where a class lacks."""
+    """AUC, partial AUC, average precision and `select` of every task `[m]`; NaN where a class is missing."""
     names = shown_metrics(select)
     if not bool((labels >= 0).any()):  # a part of the data without rows, or without labels
         nothing = torch.full(labels.shape[1:], torch.nan, dtype=torch.float64)
@@ -96,7 +101,7 @@ def plain_means(means: Mapping[str, float]) -> dict[str, float | None]:
 def decision_thresholds(logits: Tensor, labels: Tensor, max_fprs: Sequence[float]) -> Tensor:
     """For each rate and task the lowest threshold with a false positive rate within that rate.
 
-    A row is called positive if its logit is larger than the threshold, which is that of a negative. The
+    A row is called positive if its logit is larger than the threshold, which is the logit of a negative. The
     answer is `[len(max_fprs), m]`; NaN for tasks without negatives, minus infinity for a rate of one.
     """
     found = negative_quantiles(logits, labels == 0, max_fprs)

@@ -27,8 +27,8 @@ ALL = "tensors.safetensors"
 def take_apart(state: Any) -> tuple[dict[str, Tensor], str]:
     """Split a nest of dicts, lists and tuples of tensors and plain values into tensors and text.
 
-    The tensors, by their place in the nest, are on the host, no two in the same memory (pieces stay
-    as they are). In the text, which is JSON, each tensor is replaced by its place.
+    The tensors, by their place in the nest, are on the host, and no two share memory (pieces stay as they
+    are). In the text, which is JSON, each tensor is replaced by its place.
     """
     tensors: dict[str, Tensor] = {}
     text = json.dumps(_encode(state, "state", tensors))

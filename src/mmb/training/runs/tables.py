@@ -74,8 +74,8 @@ def result_table(result: dict[str, Any], most: int | None = None, place: str = "
 
     Args:
         result: Of the run.
-        most: Tasks that get a line; all by default.
-        place: Where the other lines are.
+        most: How many tasks get a line; all by default.
+        place: The file that has all lines.
     """
     part = "test" if "test" in result else "valid"
     max_fpr, select = result["max_fpr"], result["selected_by"]

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from mmb._atomic_files import replacing
-from mmb._checksums import is_no_damage, with_checksum, without_checksum
-from mmb._extras import require
-from mmb.training.runs.fingerprints import fingerprint
+from mmb._checksums import is_no_damage
+from mmb.training.runs.kept_tensors import read_tensors, write_tensors
 from mmb.training.runs.run import Run
 
 _FILE = "validation.safetensors"
@@ -25,12 +22,8 @@ class ValidationScores(NamedTuple):
     rows: Tensor
 
     def write(self, run: Run) -> None:
-        """Write them to the folder of a run, with a checksum."""
-        save = require("safetensors.torch", extra="training").save_file
-        tensors = {name: value.cpu().contiguous() for name, value in self._asdict().items()}
-        facts = with_checksum({"tensors": fingerprint(list(tensors.values()))})
-        with replacing(run.path / _FILE) as place:
-            save(tensors, place, {"facts": json.dumps(facts)})
+        """Write them to the folder of a run."""
+        write_tensors(run.path / _FILE, self._asdict(), {})
 
     @classmethod
     def read(cls, run: Run) -> ValidationScores | None:
@@ -38,18 +31,12 @@ class ValidationScores(NamedTuple):
         path = run.path / _FILE
         if not path.exists():
             return None
-        library = require("safetensors", extra="training")
         try:
-            with library.safe_open(path, "pt") as file:
-                facts = without_checksum(json.loads(file.metadata()["facts"]))
-                found = cls(*(file.get_tensor(name) for name in cls._fields))
-            if facts["tensors"] != fingerprint(list(found)):
-                raise ValueError("it was changed after it was written")
-        except (OSError, library.SafetensorError, ValueError, KeyError, TypeError) as error:
+            return cls(**read_tensors(path, cls._fields)[0])
+        except (OSError, ValueError, TypeError) as error:
             if is_no_damage(error):
                 raise
             raise run.damaged(_FILE, error) from error
-        return found
 
     def same_rows(self, other: ValidationScores) -> bool:
         """Whether both are of the same rows with the same labels."""

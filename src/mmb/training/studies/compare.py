@@ -17,7 +17,7 @@ from mmb.training.recipes.presets import CONTROL, method_of
 from mmb.training.recipes.recipe import Recipe
 from mmb.training.recipes.resolution import resolve
 from mmb.training.runs.log import read_log, validation_curve
-from mmb.training.runs.run import Run, RunError, folder_name
+from mmb.training.runs.run import Run, RunError, data_title, folder_name
 from mmb.training.runs.tables import make_table, unbranched_note
 from mmb.training.studies.many_runs import PlannedRun
 
@@ -64,7 +64,7 @@ def plan_comparison(
 
 
 def _of_method(fragment: Fragment, method: str) -> Fragment:
-    """The fragment with a method; branches that it states are for methods that have some."""
+    """The fragment with a method; branches that it states go to methods that have branches."""
     chosen = merge(fragment, {"method": method})
     if "branches" not in method_of(method).defaults:
         chosen.pop("branches", None)
@@ -72,7 +72,7 @@ def _of_method(fragment: Fragment, method: str) -> Fragment:
 
 
 def _controls(recipe: Recipe, fragment: Fragment) -> dict[str, Fragment]:
-    """CE with as many steps as a recipe with branches: the average of as many, and one that is as long.
+    """CE with as many steps as a recipe with branches: an average of as many branches, and one long branch.
 
     They branch, and are averaged with the start, under the same conditions.
     """
@@ -148,22 +148,28 @@ def comparison_table(summary: dict[str, Any], recipe: Recipe) -> Any:
     settings = recipe.training
     shown = shown_metrics(settings.select)
     columns = ["method", *column_titles(settings.max_fpr, settings.select), "steps", "s/run"]
+    seeds = next(iter(summary.values()))["seeds"]
     rows = [
         [
             entry["title"],
-            *(f"{value_text(entry[m]['mean'])} ({value_text(entry[m]['std'])})" for m in shown),
+            *(_mean_text(entry[metric], seeds) for metric in shown),
             f"{entry['steps']:,.0f}",
             f"{entry['seconds']:.0f}",
         ]
         for entry in summary.values()
     ]
-    seeds = next(iter(summary.values()))["seeds"]
+    over = f"Mean (standard deviation) over {seeds} seeds of the mean" if seeds > 1 else "One seed, mean"
     caption = (
-        f"Mean (standard deviation) over {seeds} seeds of the mean over tasks. Same network and rows per "
-        f"step for all; weights selected by validation {settings.select}. "
-        f"{definition(settings.max_fpr, settings.select)}.{_unbranched(summary)}"
+        f"{over} over tasks. Same network and rows per step for all; weights selected by validation "
+        f"{settings.select}. {definition(settings.max_fpr, settings.select)}.{_unbranched(summary)}"
     )
-    return make_table(f"{recipe.data['name']}: test rows", columns, rows, caption)
+    return make_table(f"{data_title(recipe.data)}: test rows", columns, rows, caption)
+
+
+def _mean_text(found: dict[str, Any], seeds: int) -> str:
+    """A mean and, if there are several seeds, its standard deviation."""
+    mean = value_text(found["mean"])
+    return f"{mean} ({value_text(found['std'])})" if seeds > 1 else mean
 
 
 def _unbranched(summary: dict[str, Any]) -> str:
@@ -202,7 +208,7 @@ def plot_curves(runs: Sequence[Run], path: Path) -> None:
         panel.set_ylabel(f"validation {METRICS[metric].title_at(settings.max_fpr)}")
         panel.grid(alpha=0.3)
     axes[0].legend()
-    figure.suptitle(f"{runs[0].recipe.data['name']}: mean and range over seeds")
+    figure.suptitle(f"{data_title(runs[0].recipe.data)}: mean and range over seeds")
     with replacing(path) as place:
         figure.savefig(place, dpi=120, format="png")
     plt.close(figure)

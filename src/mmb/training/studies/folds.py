@@ -1,6 +1,7 @@
 """Cross-validation: a run for each fold, and scores of every row by the run that was not trained on it."""
 
 import csv
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,9 +11,8 @@ from torch import Tensor
 from mmb._atomic_files import whole_file
 from mmb.label_values import MISSING
 from mmb.training.loop.evaluate import part_logits
-from mmb.training.loop.outcome import selected_setup
-from mmb.training.recipes.nested import Fragment, merge
-from mmb.training.recipes.resolution import resolve
+from mmb.training.loop.selected_weights import selected_setup
+from mmb.training.recipes.nested import Fragment
 from mmb.training.runs.calibrate import fit_calibration
 from mmb.training.runs.prediction_tables import shown_name
 from mmb.training.runs.run import Run
@@ -37,8 +37,8 @@ def plan_folds(fragment: Fragment, folds: int, folder: Path) -> list[PlannedRun]
         RecipeError: If a key or a value is wrong; no folder is made then.
         RunError: If a folder has a run of another recipe.
     """
-    chosen = {f"fold-{fold}": {"data": {"folds": folds, "fold": fold}} for fold in range(folds)}
-    return plan_runs({name: resolve(merge(fragment, one)) for name, one in chosen.items()}, folder)
+    changes = {f"fold-{fold}": {"data": {"folds": folds, "fold": fold}} for fold in range(folds)}
+    return plan_runs(fragment, changes, folder)
 
 
 def predict_out_of_fold(runs: Sequence[Run], target: Path) -> dict[str, float | None]:
@@ -46,7 +46,8 @@ def predict_out_of_fold(runs: Sequence[Run], target: Path) -> dict[str, float | 
 
     Scores are probabilities, by the curve of Platt that each run's validation rows give: rows of different
     folds can be ranked together. There is a line for each row of the data, in its order: `row` (from 1),
-    `fold` (blank, as all that follows, for a row in no fold), and the probability of each task.
+    `fold` (blank, like all that follows, for a row in no fold), and the probability of each task (blank where
+    the fold has no positives or no negatives of a task to train on).
 
     Args:
         runs: The finished runs of `plan_folds`, in its order.
@@ -60,7 +61,7 @@ def predict_out_of_fold(runs: Sequence[Run], target: Path) -> dict[str, float | 
         setup = selected_setup(run)
         scale = fit_calibration(*part_logits(setup, "valid"))
         odds = scale.log_odds(part_logits(setup, "test")[0].cpu())
-        scored.append((setup.dataset.split["test"], odds))
+        scored.append((setup.dataset.split["test"], odds.where(setup.trained.cpu(), torch.nan)))
     names, labels = setup.dataset.task_names, setup.dataset.labels.cpu()
     every = torch.full(labels.shape, torch.nan, dtype=torch.float64)
     fold_of = torch.full((len(labels),), MISSING)
@@ -73,7 +74,8 @@ def predict_out_of_fold(runs: Sequence[Run], target: Path) -> dict[str, float | 
             zip(fold_of.tolist(), every.sigmoid().tolist(), strict=True), 1
         ):
             blank = fold == MISSING
-            writer.writerow([row, "" if blank else fold, *("" if blank else f"{p:.8g}" for p in chances)])
-    settings, there = runs[0].recipe.training, fold_of != MISSING
-    found = task_metrics(every[there], labels[there], settings.max_fpr, settings.select)
+            cells = ("" if math.isnan(chance) else f"{chance:.8g}" for chance in chances)
+            writer.writerow([row, "" if blank else fold, *cells])
+    settings, known = runs[0].recipe.training, labels.where(every.isfinite(), MISSING)
+    found = task_metrics(every.nan_to_num(), known, settings.max_fpr, settings.select)
     return plain_means(mean_metrics(found))

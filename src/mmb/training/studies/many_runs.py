@@ -12,8 +12,9 @@ from mmb.training.loop.observer import Observer
 from mmb.training.processes.rendezvous import ProcessError
 from mmb.training.processes.workers import Workers
 from mmb.training.recipes.components import weights_per_task
-from mmb.training.recipes.recipe import Recipe
-from mmb.training.runs.log import read_log
+from mmb.training.recipes.nested import Fragment, merge
+from mmb.training.recipes.resolution import resolve
+from mmb.training.runs.log import planned_steps, read_log
 from mmb.training.runs.run import Run, RunError
 
 ERROR = "error.txt"
@@ -37,8 +38,12 @@ class PlannedRun:
     after: str | None = None
 
 
-def plan_runs(recipes: Mapping[str, Recipe], folder: Path) -> list[PlannedRun]:
-    """Make, or find again, the folders of runs of some recipes, by name."""
+def plan_runs(fragment: Fragment, changes: Mapping[str, Fragment], folder: Path) -> list[PlannedRun]:
+    """Make, or find again, the folders of runs of one recipe with some changes, by name.
+
+    All recipes are checked before any folder is made.
+    """
+    recipes = {name: resolve(merge(fragment, change)) for name, change in changes.items()}
     return [PlannedRun(name, Run.find(folder / name, recipe)) for name, recipe in recipes.items()]
 
 
@@ -153,5 +158,5 @@ def share_done(run: Run) -> float:
     if run.finished or not (run.path / "metrics.jsonl").exists():
         return float(run.finished)
     records = read_log(run.path)
-    steps = next((record["steps"] for record in records if "steps" in record), None)
+    steps = planned_steps(records)
     return records[-1].get("step", 0) / steps if steps else 0.0

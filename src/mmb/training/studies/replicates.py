@@ -6,10 +6,10 @@ from pathlib import Path
 
 from mmb._atomic_files import write_whole
 from mmb.training.loop.evaluate import part_logits
-from mmb.training.loop.outcome import selected_setup
-from mmb.training.recipes.nested import Fragment, merge
+from mmb.training.loop.selected_weights import selected_setup
+from mmb.training.recipes.nested import Fragment
 from mmb.training.recipes.resolution import resolve
-from mmb.training.runs.predict import AveragedRuns
+from mmb.training.runs.averaged_runs import AveragedRuns
 from mmb.training.runs.run import Run, RunError
 from mmb.training.runs.scoring import mean_metrics, plain_means, task_metrics
 from mmb.training.studies.many_runs import PlannedRun, plan_runs
@@ -33,8 +33,8 @@ def plan_replicates(fragment: Fragment, number: int, folder: Path) -> list[Plann
         RunError: If a folder has a run of another recipe.
     """
     first = resolve(fragment).seed
-    chosen = {f"seed-{seed}": {"seed": seed} for seed in range(first, first + number)}
-    return plan_runs({name: resolve(merge(fragment, one)) for name, one in chosen.items()}, folder)
+    changes = {f"seed-{seed}": {"seed": seed} for seed in range(first, first + number)}
+    return plan_runs(fragment, changes, folder)
 
 
 def write_ensemble(folder: Path, runs: Sequence[Run]) -> None:

@@ -35,6 +35,7 @@ from mmb.training.loop.loop import train
 from mmb.training.loop.observer import Observer
 from mmb.training.loop.randomness import derive_seed
 from mmb.training.processes.workers import Workers
+from mmb.training.recipes.nested import told_apart
 from mmb.training.recipes.presets import grid_of
 from mmb.training.recipes.recipe import Recipe
 from mmb.training.recipes.resolution import to_plain
@@ -95,8 +96,10 @@ class TuningStudy:
         if "recipe" not in study.user_attrs:
             study.set_user_attr("recipe", plain)
         if study.user_attrs["recipe"] != plain:
+            what = told_apart(study.user_attrs["recipe"], plain)
             raise RunError(
-                f"{self.folder} has a study of another recipe; choose another folder with --output"
+                f"{self.folder} has a study of another recipe, which differs in {what}: choose another "
+                "folder with --output"
             )
         return study
 
@@ -176,7 +179,7 @@ class TuningStudy:
         return sorted(complete, key=lambda record: -gain(record["value"]))
 
     def _ask(self, limit: int) -> tuple[Any, AbstractContextManager[object]] | None:
-        """Ask for a trial, rather one that was cut off than a new one, and lock it; None if all are done."""
+        """Ask for a trial, first for one that was cut off, and lock it; None if all are done."""
         with self._alone():
             trials = self._study.get_trials(deepcopy=False)
             for trial in trials:

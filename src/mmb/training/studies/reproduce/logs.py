@@ -40,14 +40,14 @@ def keep_logs(planned: Iterable[PlannedRun], results: Path) -> None:
 
 
 def has_ended(path: Path) -> bool:
-    """Whether a folder of a run, or of its logs, tells what the run came to."""
+    """Whether a folder of a run, or of its logs, has its result, or says why it failed."""
     return (path / _RESULT).exists() or failure_of(path) is not None
 
 
 def failure_of(path: Path) -> str | None:
     """Why training failed, by a folder of a run or of its logs; None if it did not.
 
-    Only what the settings of the run are to blame for counts: after other failures it is tried again.
+    Only failures due to the settings of the run count; after any other it is tried again.
     """
     for name in (_FAILED, ERROR):
         if not (path / _RESULT).exists() and (path / name).exists():
@@ -75,7 +75,7 @@ class LoggedRun:
 
     @cached_property
     def result(self) -> dict[str, Any]:
-        """What the run came to."""
+        """The result of the run."""
         file = self.path / _RESULT
         try:
             return read_outcome(file)

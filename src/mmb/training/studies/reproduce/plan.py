@@ -128,7 +128,7 @@ def _of_seed_0(recipe: Fragment) -> Fragment:
 
 
 def _is_recipe(logged: Fragment, recipe: Recipe) -> bool:
-    """Whether what was logged is a recipe; it is resolved, which takes long, only if need be."""
+    """Whether what was logged is a recipe; it is resolved, which takes long, only if needed."""
     return logged == to_plain(recipe) or resolve(logged) == recipe
 
 

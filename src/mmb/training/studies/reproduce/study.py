@@ -63,7 +63,7 @@ class TableStudy:
     def read(cls, folder: Path, name: str) -> TableStudy:
         """Read a study from the folder of all studies; RecipeError if it is missing or has an error.
 
-        With `base`, the name of another study, it is like that one but for what it states itself.
+        With `base`, the name of another study, it is like that one except for what it states itself.
         """
         path = folder / name / _ABOUT
         about, place = _read_about(folder, name)
@@ -120,7 +120,7 @@ class TableStudy:
 
 
 def _read_about(folder: Path, name: str) -> tuple[dict[str, Any], Path]:
-    """What a study states, on top of what the one it is like states, and the folder of the recipes."""
+    """What a study states, on top of its base if it has one, and the folder of the recipes."""
     path = folder / name / _ABOUT
     if not path.exists():
         names = ", ".join(study_names(folder))

@@ -10,11 +10,12 @@ import torch
 from mmb.data import load
 from mmb.metrics import operating_points
 from mmb.training import Run, RunError, resolve, train
-from mmb.training.loop.outcome import load_weights
+from mmb.training.loop.selected_weights import load_weights
 from mmb.training.loop.setup import make_setup
 from mmb.training.runs import checkpoint, prediction_tables
+from mmb.training.runs.averaged_runs import Predictor
 from mmb.training.runs.calibrate import fit_calibration
-from mmb.training.runs.predict import Predictor, predict_file
+from mmb.training.runs.predict_file import predict_file
 from mmb.training.runs.prediction_tables import task_columns
 from tiny_runs import TINY, tiny_recipe
 

@@ -1,4 +1,4 @@
-"""Scores, probabilities and decisions for new rows, from the folders of runs alone: no data is needed."""
+"""One or several finished runs that score new rows, from their folders alone: no data is needed."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from mmb.metrics import OperatingPoints, operating_points
 from mmb.models import registry
 from mmb.training.runs import checkpoint
 from mmb.training.runs.calibrate import Calibration, fit_calibration
-from mmb.training.runs.prediction_tables import task_columns, writing_table
 from mmb.training.runs.run import Run, RunError
-from mmb.training.runs.scoring import decision_thresholds, plain, predict_logits
+from mmb.training.runs.scoring import decision_thresholds, predict_logits
 from mmb.training.runs.validation_scores import ValidationScores
 
 _FACTS = ("task_names", "max_fpr", "thresholds", "model", "encoder")
-_CONFIDENCE = 0.95
+CONFIDENCE = 0.95
+"""Of a promise, unless one is asked for."""
 _NO_SCORE = "the model gives it no finite score: its inputs may be too large, or not numbers"
 
 
@@ -99,7 +99,7 @@ class AveragedRuns:
 
     @property
     def calibrated(self) -> Tensor:
-        """Tasks with labels of validation rows, by which probabilities are known, bool `[m]`."""
+        """Tasks with labels of validation rows, which have probabilities, bool `[m]`."""
         if self.validation is None:
             return torch.zeros(len(self.task_names), dtype=torch.bool)
         return (self.validation.labels >= 0).any(0)
@@ -126,7 +126,7 @@ class AveragedRuns:
         return torch.stack(odds).mean(0)
 
     def batches(self, source: Path) -> Iterator[tuple[NewRows, Tensor]]:
-        """Rows of a file, some at a time, and their scores; that a score is not finite is a problem."""
+        """Rows of a file, some at a time, and their scores; a score that is not finite is a problem."""
         for batch, scores in self._scored(source):
             fine = (scores.isfinite() | ~torch.tensor(self.trained)).all(1).tolist()
             texts = zip(batch.problems, fine, strict=True)
@@ -148,7 +148,7 @@ class AveragedRuns:
     def thresholds(
         self, fpr: float | None, tpr: float | None, confidence: float | None
     ) -> tuple[Tensor, OperatingPoints | None]:
-        """Thresholds of scores `[m]`, and what is promised of them, if anything; see `predict_file`."""
+        """Thresholds of scores `[m]`, and their promise, if one is asked for; see `predict_file`."""
         if fpr is not None and tpr is not None:
             raise ValueError(f"fpr, tpr: expected one of them, got {fpr} and {tpr}")
         rate = self.max_fpr if fpr is None else fpr
@@ -161,7 +161,7 @@ class AveragedRuns:
             if not bool(self.calibrated.any()):
                 raise RunError("the run has no labeled validation rows, by which a promise could be made")
             asked = {"min_tpr": tpr} if tpr is not None else {"max_fpr": rate}
-            found = operating_points(scores, labels, **asked, confidence=confidence or _CONFIDENCE)
+            found = operating_points(scores, labels, **asked, confidence=confidence or CONFIDENCE)
             return found.threshold, found
         if not 0 < rate <= 1:
             raise ValueError(f"fpr: expected a number in (0, 1], got {rate}")
@@ -192,106 +192,3 @@ def _read(encoder: dict[str, Any] | None, source: Path) -> Iterator[NewRows]:
                 f"problems and columns of {cells} rows: expected one of each for every row"
             )
         yield batch
-
-
-def predict_file(
-    runs: Run | Sequence[Run],
-    source: Path,
-    target: Path,
-    fpr: float | None = None,
-    *,
-    tpr: float | None = None,
-    confidence: float | None = None,
-) -> dict[str, Any]:
-    """Score every row of a file, with probabilities, and decide at each task's threshold.
-
-    The output has one line per row of the input, in its order: `row` (from 1), `usable` (1, or 0 for a row
-    that cannot be scored, with the reason as `problem`), all columns of the input, and for each task
-
-    - its score, the sigmoid of the logit, which ranks rows;
-    - `TASK:probability`, calibrated on validation rows by Platt's curve or isotonic regression, whichever
-      is better on rows it was not fit to;
-    - `TASK:decision`, 1 if the score is above the task's threshold, else 0; blank if that is not known.
-
-    Cells are blank for a task that had no positives or no negatives to train on, and probabilities of a task
-    without labels among the validation rows. A column of the input whose
-    name is taken is called `input:NAME`. A task whose name starts with `=`, `+`, `-` or `@` is written with
-    a quote in front, so that no spreadsheet takes it for a formula.
-
-    Args:
-        runs: A finished run; or several of the same data and split, whose scores are averaged.
-        source: The file with new rows: a table with the feature columns of the training data, in any format
-            that is read for training, or images.
-        target: The file to write: CSV, or by its name `.tsv` or `.parquet`.
-        fpr: False positive rate of the decisions; that of the recipe by default. It is that of the
-            validation rows, or with `confidence` the most that new rows have.
-        tpr: Instead, the least true positive rate that new rows have.
-        confidence: Probability with which the rate is kept on new rows, for each task; see
-            `mmb.metrics.operating_points`. By default 0.95 with `tpr`, and no promise with `fpr`.
-
-    Returns:
-        How many rows there were, how many were not usable and why, how many were called positive for each
-        task, the names of the tasks that were not trained, columns with names that no training row has, tasks
-        of which the input has labels, and what is promised.
-
-    Raises:
-        RunError: If a run is not finished, its data does not define how to read new files, runs cannot be
-            averaged, or names of tasks clash with those of other columns.
-        ValueError: If a rate is out of range, source and target are the same file, or the target is named
-            like something else than a table.
-        DataError: If the file is missing or lacks a column.
-    """
-    if target.exists() and target.samefile(source):
-        raise ValueError(f"output: {target} is the input itself, which would be lost; name another file")
-    averaged = AveragedRuns([runs] if isinstance(runs, Run) else runs)
-    threshold, promised = averaged.thresholds(fpr, tpr, confidence)
-    header = task_columns(averaged.task_names)
-    trained, known = torch.tensor(averaged.trained), ~threshold.isnan()
-    rows, reasons, positive = 0, dict[str, int](), torch.zeros(len(trained), dtype=torch.long)
-    unseen, labeled = dict[str, tuple[int, str]](), list[str]()
-    with writing_table(target, header) as write:
-        for batch, scores in averaged.batches(source):
-            usable = torch.tensor([not problem for problem in batch.problems], dtype=torch.bool)
-            there = usable.unsqueeze(1) & trained
-            decided = (scores > threshold) & there
-            chance = averaged.calibration(scores) if averaged.calibration else torch.zeros_like(scores)
-            columns = []
-            for task in range(len(trained)):
-                for values, shown in (
-                    (scores[:, task].double().sigmoid(), there[:, task]),
-                    (chance[:, task], there[:, task] & averaged.calibrated[task]),
-                    (decided[:, task].long(), there[:, task] & known[task]),
-                ):
-                    cells = zip(values.tolist(), shown.tolist(), strict=True)
-                    columns.append([value if fine else None for value, fine in cells])
-            numbers = list(range(rows + 1, rows + len(usable) + 1))
-            write([numbers, usable.long().tolist(), batch.problems], batch.columns, columns)
-            rows, positive = rows + len(usable), positive + decided.sum(0)
-            for problem in filter(None, batch.problems):
-                reasons[problem] = reasons.get(problem, 0) + 1
-            for column, (count, name) in batch.unseen.items():
-                before, first = unseen.get(column, (0, name))
-                unseen[column] = (before + count, first)
-            labeled = [name for name in averaged.task_names if name in batch.columns]
-    return {
-        "input": str(source),
-        "output": str(target),
-        "runs": len(averaged.predictors),
-        "rows": rows,
-        "unusable": sum(reasons.values()),
-        "problems": dict(sorted(reasons.items(), key=lambda item: -item[1])[:10]),
-        "fpr": (averaged.max_fpr if fpr is None else fpr) if tpr is None else None,
-        "tpr": tpr,
-        "positive": dict(zip(averaged.task_names, positive.tolist(), strict=True)),
-        "untrained": [n for n, yes in zip(averaged.task_names, averaged.trained, strict=True) if not yes],
-        "unseen": unseen,
-        "labeled": labeled,
-        "promise": None if promised is None else _promise(promised, averaged.task_names, confidence),
-    }
-
-
-def _promise(points: OperatingPoints, names: list[str], confidence: float | None) -> dict[str, Any]:
-    """What is promised, as plain data."""
-    *values, fewest = points
-    found: dict[str, Any] = {"confidence": confidence or _CONFIDENCE, "fewest_rows": fewest, "tasks": names}
-    return found | {name: plain(value) for name, value in zip(points._fields, values, strict=False)}

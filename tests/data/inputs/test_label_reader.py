@@ -5,34 +5,16 @@ import torch
 
 from mmb.data import TableError
 from mmb.data.files.table import TextTable
-from mmb.data.inputs.label_columns import choose_columns, choose_labels, name_list, read_labels
+from mmb.data.inputs.label_reader import read_labels
 
 
-@pytest.fixture(scope="module")
-def table():
-    columns = {"id": ["1", "2", "3"], "sick": ["yes", "0.0", " "], "part": ["train", "Test ", "valid"]}
-    return TextTable(Path("t.csv"), columns, torch.ones(3, dtype=torch.bool))
-
-
-def test_columns_are_chosen_by_name_or_are_all_the_others(table):
-    assert name_list(" a, b ,") == name_list(["a", "b"]) == ["a", "b"]
-    assert choose_columns(table, "labels", "sick,id") == ["sick", "id"]
-    assert choose_columns(table, "labels", None, ["id"]) == ["sick", "part"]
-
-
-@pytest.mark.parametrize(
-    ("names", "reserved"), [([], []), ("id,id", []), ("id", ["id"]), (None, ["id", "sick", "part"])]
-)
-def test_a_choice_that_makes_no_sense_is_refused(table, names, reserved):
-    with pytest.raises(ValueError, match="labels"):
-        choose_columns(table, "labels", names, reserved)
-
-
-def test_labels_are_read(table):
+def test_labels_are_read():
+    table = TextTable(Path("t.csv"), {"sick": ["yes", "0.0", " "]}, torch.ones(3, dtype=torch.bool))
     assert read_labels(table, ["sick"]).tolist() == [[1], [0], [-1]]
 
 
-def test_what_is_not_a_label_is_named(table):
+def test_what_is_not_a_label_is_named():
+    table = TextTable(Path("t.csv"), {"id": ["1", "2", "3"]}, torch.ones(3, dtype=torch.bool))
     with pytest.raises(TableError, match=r"'id'.*'2'.*2"):
         read_labels(table, ["id"])
 
@@ -50,27 +32,19 @@ def test_minus_one_is_negative_if_one_is_said_to_be_positive():
     assert read_labels(signs, ["y"], "1").flatten().tolist() == [1, 0, -1, 1]
 
 
-def test_by_default_labels_are_the_columns_that_mostly_hold_labels():
-    columns = {
-        "id": ["a", "b", "c", "d"],
-        "dose": ["0.5", "1", "2", ""],
-        "sick": ["1", "0", "", "yes"],
-        "typo": ["1", "0", "1", "x"],
-        "blank": ["", "", "", ""],
-    }
-    table = TextTable(Path("t.csv"), columns, torch.ones(4, dtype=torch.bool))
-    tasks, left_out = choose_labels(table, None, [])
-    assert tasks == ["sick", "typo", "blank"]
-    assert list(left_out) == ["id", "dose"]
-    assert "'a'" in left_out["id"]
-    assert choose_labels(table, "id", []) == (["id"], {})
-    assert choose_labels(table, None, ["sick", "typo", "blank"])[0] == ["id", "dose"]  # an error names them
+@pytest.mark.parametrize(("cells", "positive"), [(["1", "2", "1"], "2"), (["0", "300", "300"], "300")])
+def test_two_numbers_may_be_said_to_be_positive_and_negative(cells, positive):
+    codes = TextTable(Path("t.csv"), {"y": cells}, torch.ones(3, dtype=torch.bool))
+    with pytest.raises(TableError, match=rf"data\.positive={positive}\)"):
+        read_labels(codes, ["y"])
+    assert read_labels(codes, ["y"], positive).flatten().tolist() == [int(c == positive) for c in cells]
 
 
-def test_a_name_with_a_comma_is_one_column_if_there_is_such_a_column():
-    table = TextTable(Path("t.csv"), {"pain, chronic": ["1"], "a": ["0"]}, torch.ones(1, dtype=torch.bool))
-    assert choose_columns(table, "labels", "pain, chronic") == ["pain, chronic"]
-    assert choose_columns(table, "labels", "p*,a") == ["pain, chronic", "a"]
+def test_of_a_long_cell_the_start_is_shown():
+    words = TextTable(Path("t.csv"), {"y": ["0", "z" * 10_000]}, torch.ones(2, dtype=torch.bool))
+    with pytest.raises(TableError, match=r"'zzz.*10,000 characters") as error:
+        read_labels(words, ["y"])
+    assert len(str(error.value)) < 1000
 
 
 @pytest.mark.parametrize("stray", ["2", "0.5", "x"])

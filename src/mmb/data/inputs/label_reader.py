@@ -1,120 +1,32 @@
-"""What the columns of a table say about tasks: their names and their labels."""
+"""Labels from the columns of a table: cells of zeros and ones, words, or what is said to be positive."""
 
 import math
-import re
 import shlex
 from collections.abc import Collection, Sequence
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from mmb._cell_words import NEGATIVE, POSITIVE
-from mmb._names import first_few
+from mmb._names import first_few, name_list, shown
 from mmb.data.errors import TableError
 from mmb.data.files.table import GAP, Table, number
 from mmb.label_values import MISSING
 
 _WORDS = {**dict.fromkeys(POSITIVE, 1), **dict.fromkeys(NEGATIVE, 0)}
-_WRONG = -2  # stands for cells that are no labels
+_WRONG = -2  # stands for cells that are not labels
 _SHOWN = 12  # different cells of a column, in a message
-_OWNER = re.compile(
-    r"(^|_|\W)(patient|subject|person|participant|donor|family|household|customer|client|user|member|"
-    r"id|identifier)(_?(id|nr|no|number|key))?$|[a-z]ID$",
-    re.IGNORECASE,
-)  # names of columns that say whom a row belongs to
 
 
-def name_list(names: str | Sequence[str]) -> list[str]:
-    """Column names from a list, or from one string with commas."""
-    if isinstance(names, str):
-        return [name.strip() for name in names.split(",") if name.strip()]
-    return [str(name) for name in names]
-
-
-def find_columns(table: Table, names: str | Sequence[str], reserved: Collection[str] = ()) -> list[str]:
-    """Column names, in which `*` and `?` stand for any letters and any letter.
-
-    Such a pattern finds no reserved columns. A name or pattern that finds nothing is kept as it is.
-    """
-    columns, chosen = table.column_names, list[str]()
-    if isinstance(names, str) and names.strip() in columns:
-        return [names.strip()]  # also with commas in it
-    for name in name_list(names):
-        pattern = name not in columns and ("*" in name or "?" in name)
-        found = [c for c in columns if c not in reserved and fnmatchcase(c, name)] if pattern else []
-        chosen += [c for c in found if c not in chosen] or [name]
-    return chosen
-
-
-def choose_columns(
-    table: Table, argument: str, names: str | Sequence[str] | None, reserved: Collection[str] = ()
-) -> list[str]:
-    """The columns that an argument names; if it is None, all but those that are reserved for other uses."""
-    if names is None:
-        chosen = [name for name in table.column_names if name not in reserved]
-        if not chosen:
-            raise TableError(
-                table.path,
-                f"no columns are left for {argument}: all are used otherwise ({', '.join(reserved)})",
-                f"add columns to the file, or name other columns for other uses than {argument}",
-            )
-        return chosen
-    chosen = find_columns(table, names, reserved)
-    if not chosen or len({*chosen}) < len(chosen) or not {*chosen}.isdisjoint(reserved):
-        raise ValueError(
-            f"{argument} must name at least one column, none twice, and none that is used otherwise "
-            f"({', '.join(sorted(reserved)) or 'none is'}), got {chosen}"
-        )
-    return chosen
-
-
-def choose_labels(
-    table: Table,
-    names: str | Sequence[str] | None,
-    reserved: Collection[str],
-    positive: str | Sequence[str] | None = None,
-) -> tuple[list[str], dict[str, str]]:
-    """The label columns, and the columns that were left out, with the reason.
-
-    If no columns are named, those that are not reserved are labels, but for those that mostly hold something
-    else, such as identifiers and measurements.
-    """
-    chosen = choose_columns(table, "labels", names, reserved)
-    if names is not None or positive is not None:
-        return chosen, {}
-    found = {name: _no_label(table, name) for name in chosen}
-    tasks = [name for name in chosen if not found[name]]
-    return tasks or chosen, {name: reason for name, reason in found.items() if reason and tasks}
-
-
-def _no_label(table: Table, name: str) -> str:
-    """Why a column is not one of labels: most of its cells are something else; empty if it may be one."""
+def no_label(table: Table, name: str) -> str:
+    """Why a column is not a label: most of its cells are something else; empty if it may be one."""
     codes, names = table.names(name)
     signs = torch.tensor([cell.lower() in _WORDS or number(cell) in (0, 1, MISSING) for cell in names])
     codes = codes[codes != GAP]
     if not len(codes) or 2 * int(signs[codes].sum()) >= len(codes):
         return ""
-    return f"cells such as {names[int((~signs).nonzero()[0])]!r} are no labels"
-
-
-def may_be_owner(name: str, different: int, rows: int) -> bool:
-    """Whether a column may say whom a row belongs to, by its name and how many different cells it has."""
-    return bool(_OWNER.search(name)) and 20 < different < rows / 1.2
-
-
-def find_owners(table: Table, names: Collection[str]) -> dict[str, int]:
-    """Those columns that may say whom a row belongs to, with their numbers of different cells."""
-    counts = {name: len(table.names(name).names) for name in names if _OWNER.search(name)}
-    return {name: count for name, count in counts.items() if may_be_owner(name, count, len(table))}
-
-
-def check_columns(table: Table, **options: Sequence[str]) -> None:
-    """Raise an error that says which option to correct, unless all columns that options name are there."""
-    for option, names in options.items():
-        for name in names:
-            table.check_column(name, option)
+    return f"cells such as {shown(names[int((~signs).nonzero()[0])])} are not labels"
 
 
 def read_labels(table: Table, tasks: Sequence[str], positive: str | Sequence[str] | None = None) -> Tensor:
@@ -156,7 +68,7 @@ class LabelReader:
         return labels
 
     def _read_chosen(self, table: Table, name: str, positive: Collection[str]) -> Tensor:
-        """The labels `[n]` of a column of which it is said what is positive."""
+        """The labels `[n]` of a column, given which of its cells are positive."""
         codes, names = table.names(name)
         signs = [*(int(_canonical(cell) in positive) for cell in names), MISSING]
         return torch.tensor(signs, dtype=torch.int8)[codes]
@@ -171,17 +83,19 @@ class LabelReader:
             row = int((labels == _WRONG).nonzero()[0])
             path, place = table.locate(row)
             few = 2 <= len(names) <= _SHOWN
-            cells = f"; its cells are {', '.join(map(repr, names))}" if few else ""
+            cells = f"; its cells are {', '.join(map(shown, names))}" if few else ""
             counts = torch.bincount(codes[codes != GAP], minlength=len(names)).tolist()
             remedy = "write labels as 1 and 0, and leave a label that is not known blank"
-            if not any(number(cell) in (0, 1) for cell in names):  # or the cell is but a stray one
+            coded = len(names) == 2 and all(math.isfinite(number(cell)) for cell in names)  # such as 1 and 2
+            if coded or not any(number(cell) in (0, 1) for cell in names):  # else one cell is wrong, not all
                 signs = [cell for cell in names if _WORDS.get(cell.lower()) == 1]
-                rarest = min(zip(counts, names, strict=True))[1] if few else "CELL"
+                found = [pair for pair in zip(counts, names, strict=True) if number(pair[1]) != 0]
+                rarest = min(found)[1] if few else "CELL"
                 chosen = shlex.quote(f"data.positive={signs[0] if signs else rarest}")
                 remedy += f"; or say which cells are positive, all others being negative ({chosen})"
                 if few and len(names) > 2:
                     remedy += "; or, for a task for each of them, write a column of 1 and 0 for each"
-            problem = f"label column {name!r} has {table.cells(name)[row]!r} in data row {place}{cells}"
+            problem = f"label column {name!r} has {shown(table.cells(name)[row])} in data row {place}{cells}"
             raise TableError(path, problem, remedy)
 
     def finish(self) -> None:
@@ -209,7 +123,7 @@ def check_positive(
         raise TableError(
             table.path,
             f"label column {task!r} has no cell that is positive by data.positive={positive}"
-            + (f", but {first_few(found, _SHOWN)}" if found else ""),
+            + (f", but {first_few([*map(shown, found[:_SHOWN]), *found[_SHOWN:]], _SHOWN)}" if found else ""),
             "name cells of this column (data.positive=CELL), or leave it out of the labels",
         )
 
