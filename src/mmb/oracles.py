@@ -103,6 +103,17 @@ class Oracles:
             self._unweighted(grads.get("lower")),
         )
 
+    def dual_slope_at(self, dual: Tree) -> Tree:
+        """`grad_alpha f_i` at other duals, per block, and nothing else."""
+        slope, _ = gradients(
+            lambda dual: self._per_block(
+                self.problem.upper, "upper", self.x, dual, self.lower, self.upper_batch
+            ),
+            dual,
+            None,
+        )
+        return slope
+
     def lower_at(self, lower: Tree) -> LowerDerivatives:
         """First derivatives of `g` at the given lower variables, without building second derivatives."""
         (grad_x, grad_lower), _ = gradients(

@@ -11,6 +11,7 @@ from mmb._compile import compile_alone
 from mmb._renamed import renamed_arguments
 from mmb.diagnostics import Info, any_bad
 from mmb.distributed import Shard
+from mmb.dual_projection import project_dual
 from mmb.hypergradients import Hypergradient
 from mmb.modules import as_variable
 from mmb.oracles import Oracles
@@ -243,9 +244,14 @@ class Solver:
         rates: StepSizes,
     ) -> Update:
         """`_update` of some blocks of the state, of which nothing changes."""
-        dual, lower, memory = (gather(part, blocks) for part in (state.dual, state.lower, state.memory))
-        own, count, past = (dual, lower, memory, *batches), len(blocks), self._past(state, blocks, samples)
+        own, count = (*self._start(state, blocks, batches), *batches), len(blocks)
+        past = self._past(state, blocks, samples)
         return self._compute(state.x, state.z, *own, weights, draw, rates, count, past)
+
+    def _start(self, state: State, blocks: Tensor, batches: tuple[Any, Any]) -> tuple[Tree, Tree, Tree]:
+        """Duals, lower variables and memory of some blocks, as a step takes them."""
+        dual, lower, memory = (gather(part, blocks) for part in (state.dual, state.lower, state.memory))
+        return dual, lower, memory
 
     def _update(
         self,
@@ -263,7 +269,9 @@ class Solver:
         past: Any,
     ) -> Update:
         """Algorithms 1 and 2, lines 3 to 10, as a pure function of the sampled blocks."""
-        grad_x, measures = (None, {}) if count else (tree_map(torch.zeros_like, x), _no_blocks(x))
+        grad_x, measures = None, {}
+        if not count:  # none of this process's blocks were drawn
+            grad_x, measures = tree_map(torch.zeros_like, x), {"values": tree_leaves(x)[0].new_zeros(0)}
         at: Oracles | None = None
         for _ in range(self.inner_steps if count else 0):  # once, except in the naive double loop
             at = self._oracles(x, dual, lower, upper_batch, lower_batch, weights, past, draw)
@@ -276,11 +284,9 @@ class Solver:
                 measures["hypergradient_residual"] = estimate.residual
                 measures["indefinite"] = estimate.indefinite
                 measures["lower_residual"] = block_norm(at.lower_gradient)
-                lower = add_scaled(lower, -rates.lower, at.lower_gradient)  # y_i^{t+1}
+                lower = add_scaled(lower, -rates.lower, self._lower_direction(at, rates.lower))  # y_i^{t+1}
             if dual is not None:
-                moved = project_dual(
-                    self.problem, add_scaled(dual, rates.dual, at.upper.grad_dual)
-                )  # alpha_i^{t+1}
+                moved = self._moved_dual(at, rates.dual)  # alpha_i^{t+1}
                 measures["dual_residual"] = block_norm(add_scaled(moved, -1, dual)) / (rates.dual + _TINY)
                 dual = moved
         if self.check_every and count:
@@ -300,6 +306,14 @@ class Solver:
                 measures["x_overflow"] = ~all_finite(x)
         measures["z_norm"] = norm(delta if z is None else z)
         return Update(dual, lower, memory, delta, z, x, measures, reduction)
+
+    def _moved_dual(self, at: Oracles, rate: Rate) -> Tree:
+        """The duals after a step."""
+        return project_dual(self.problem, add_scaled(at.dual, rate, at.upper.grad_dual))
+
+    def _lower_direction(self, at: Oracles, rate: Rate) -> Tree:
+        """What the lower variables move against."""
+        return at.lower_gradient
 
     def _oracles(
         self,
@@ -374,19 +388,6 @@ class Solver:
         scatter_(state.dual, blocks, update.dual)
         scatter_(state.lower, blocks, update.lower)
         scatter_(state.memory, blocks, update.memory)
-
-
-def project_dual(problem: Problem, dual: Tree) -> Tree:
-    """The duals of some blocks, each projected on the problem's set."""
-    project = problem.project_dual
-    if project is None:
-        return dual
-    return torch.vmap(lambda one: validation.check_kept("project_dual", one, project(one)))(dual)
-
-
-def _no_blocks(x: Tree) -> dict[str, Tensor]:
-    """The measures of a step in which none of this process's blocks were drawn."""
-    return {"values": tree_leaves(x)[0].new_zeros(0)}
 
 
 def _scalar(rate: float) -> Tensor:

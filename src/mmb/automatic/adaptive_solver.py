@@ -8,16 +8,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mmb.automatic.probe import Findings, lower_curvature
+from mmb.automatic.curvature import TINY, curvature_ahead, lower_curvature, newton_step
+from mmb.automatic.probe import Findings
 from mmb.diagnostics import BrokenStepError, Info
-from mmb.hypergradients import Hypergradient
+from mmb.dual_projection import project_dual
+from mmb.hypergradients import Hypergradient, MomentumHessian
 from mmb.oracles import Oracles
 from mmb.problem import Problem
-from mmb.schedules import value_at
 from mmb.solver import Solver
 from mmb.state import State
-from mmb.step_values import StepSizes, Update
-from mmb.trees import Tree, add_scaled, blend, gather, norm, tree_leaves, tree_map
+from mmb.step_values import Rate, StepSizes, Update
+from mmb.trees import Tree, add_scaled, blend, block_norm, gather, norm, scale_blocks, tree_leaves, tree_map
 from mmb.variance_reduction.base import Samples
 
 GAIN = 4.0  # how fast step sizes follow the agreement of estimates, relative to the weight of the newest
@@ -27,6 +28,7 @@ LEAP = 3.0  # how many times as long as usual a step of x may be
 GROWTH = 20.0  # of the gradient estimate, since the last copy of the state, that counts as diverging
 SHRINK = 0.3  # what step sizes are multiplied by after going back
 RETRIES = 12
+FAR = 3.0  # error of first estimates above which blocks jump to where they belong at their first visit
 LONGEST = 1.5  # step size times curvature above which lower variables are about to diverge, at 2
 SAFE = 0.9  # the same of the step size they get then
 
@@ -49,8 +51,11 @@ class AdaptiveSolver(Solver):
     A step of `x` more than three times as long as usual is cut short, and the scale falls. If an estimate
     is not finite or has grown twentyfold, the state goes back to the last copy, which is at most half of the
     run old, and the scale falls; if estimates grow as much with shorter steps, that is the problem's nature.
-    With every copy, before going back, and where gradients of `g` have grown threefold, its curvature is
-    measured again: if it has become too large for the step size of the lower variables, that is what falls.
+    The step of a block's lower variables is shortened where `g` is too curved for it, and that of its duals
+    where blocks differ in how curved `f` is. With every copy, before going back, and where gradients of `g`
+    have grown threefold, the curvature of `g` is measured again: if it has become too large for the step size
+    of `QuadraticSGD`, that is what falls. Where lower variables start so far away that the error of first
+    estimates is three times the gradient, a block's first visit begins with a Newton step.
 
     Args:
         problem: The problem.
@@ -93,7 +98,7 @@ class AdaptiveSolver(Solver):
         scale = torch.tensor(self.first_scale, dtype=torch.float64, device=like.device)
         means = {name: tree_map(torch.zeros_like, state.x) for name in ("recent", "smooth")}
         state.shared |= {"scale": scale, "length": torch.zeros_like(scale), "means": means}
-        state.shared["limit"] = torch.ones_like(scale)  # what lr_lower is multiplied by
+        state.shared["limit"] = torch.ones_like(scale)  # what the estimator's lr is multiplied by
         return state
 
     def step(
@@ -172,6 +177,34 @@ class AdaptiveSolver(Solver):
         smooth = blend(state.shared["means"]["smooth"], recent, min(1.0, 3 * newest))
         state.shared["means"] = {"recent": recent, "smooth": smooth}
 
+    def _moved_dual(self, at: Oracles, rate: Rate) -> Tree:
+        """The duals after a step, which is shortened for blocks where it would overshoot."""
+        moved = super()._moved_dual(at, rate)
+        if self.findings is None or self.findings.duals_alike:
+            return moved
+        slope = at.upper.grad_dual
+        change = add_scaled(at.dual_slope_at(moved), -1, slope)
+        rise = rate * block_norm(change) / block_norm(add_scaled(moved, -1, at.dual)).clamp(min=TINY)
+        shorter = torch.where(rise > LONGEST, SAFE / rise, 1.0)
+        return project_dual(self.problem, add_scaled(at.dual, rate, scale_blocks(slope, shorter)))
+
+    def _lower_direction(self, at: Oracles, rate: Rate) -> Tree:
+        """Gradients of `g`, shortened for blocks where the step would overshoot."""
+        gradient = at.lower_gradient
+        whole = isinstance(self.hypergradient, MomentumHessian)
+        rise = rate * curvature_ahead(at, gradient, whole)
+        return scale_blocks(gradient, torch.where(rise > LONGEST, SAFE / rise, 1.0))
+
+    def _start(self, state: State, blocks: Tensor, batches: tuple[Any, Any]) -> tuple[Tree, Tree, Tree]:
+        """As they are in the state; but new blocks are near where they belong if their start is far away."""
+        dual, lower, memory = super()._start(state, blocks, batches)
+        far = self.findings is not None and self.findings.start_error > FAR
+        if self._first and far and lower is not None:
+            new = state.last_visit.index_select(0, blocks) < 0
+            at = Oracles(self.problem, state.x, dual, lower, *batches)
+            lower = add_scaled(lower, -1, scale_blocks(newton_step(at), new.to(tree_leaves(lower)[0].dtype)))
+        return dual, lower, memory
+
     def _write(self, state: State, blocks: Tensor, samples: Samples | None, update: Update) -> None:
         """Write what a step found, except for a leap of `x`: it is cut short, and the scale falls."""
         length, usual = float(norm(add_scaled(update.x, -1, state.x))), float(state.shared["length"])
@@ -188,7 +221,7 @@ class AdaptiveSolver(Solver):
         super()._write(state, blocks, samples, update)
 
     def _go_back(self, state: State, limited: bool) -> None:
-        """To the last copy, with shorter steps: of the lower variables, if it was they that diverged."""
+        """To the last copy, with shorter steps: of the estimator, if it was that which diverged."""
         assert self._copy is not None
         scale, limit = float(self._copy["shared"]["scale"]), float(state.shared["limit"])
         state.load_state_dict(self._copy)
@@ -198,8 +231,9 @@ class AdaptiveSolver(Solver):
 
     @torch.no_grad()
     def _limit(self, state: State, blocks: Tensor, upper_batch: Any, lower_batch: Any) -> bool:
-        """Shorten steps of the lower variables where `g` has become too curved for them, and say so."""
-        if state.lower is None or self.shard is not None:  # processes would not agree
+        """Shorten steps of the estimator where `g` has become too curved for them, and say so."""
+        rate = super()._rates(state.step).estimator.get("lr")
+        if rate is None or self.shard is not None:  # processes would not agree
             return False
         own = blocks.to(state.last_visit.device)
         dual, lower = gather(state.dual, own), gather(state.lower, own)
@@ -208,7 +242,6 @@ class AdaptiveSolver(Solver):
             _, curvature = lower_curvature(at, torch.Generator().manual_seed(state.step))
         except ValueError:  # not convex: the step that follows says where
             return False
-        rate = value_at(self.lr_lower, state.step, "lr_lower")
         if rate * float(state.shared["limit"]) * curvature <= LONGEST:
             return False
         state.shared["limit"].fill_(SAFE / (rate * curvature))
@@ -227,6 +260,6 @@ class AdaptiveSolver(Solver):
         return rates._replace(
             x=rates.x * self._scale,
             dual=rates.dual * follow,
-            lower=rates.lower * follow * self._shorter,
+            lower=rates.lower * follow,
             estimator={name: rate * follow for name, rate in below.items()},
         )

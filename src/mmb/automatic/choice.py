@@ -25,6 +25,7 @@ SMALL_LOWER = 32  # lower variables of a block up to which a Hessian per block i
 UPDATES = 3  # of a block at each visit where visits are rare; at its first, at most, where it starts far away
 MISLED = 0.75  # relative error of the first estimates above which blocks catch up at their first visit
 RARELY_MISLED = 0.3  # the same where visits are rare, so that such an error stays long
+SLOW = 0.5  # least curvature of duals, relative to the largest, below which x waits for them
 PATIENCE = 20.0  # how many times slower x may be for blocks to follow it; beyond, they are updated more often
 
 
@@ -45,10 +46,12 @@ def auto(
 
     Looks at a few batches, chooses the estimator (Algorithm 1 for small lower problems, Algorithm 2 else) and
     where to start with each step size. The solver changes them while it runs, and goes back to an earlier
-    state instead of diverging. Where much of the gradient passes through lower variables, `x` has to wait for
-    them; where blocks are visited too rarely for that, they are updated three times at each visit instead
-    (`inner_steps`). Where blocks start so far from where they belong that first estimates mislead, they are
-    updated up to three times at their first visit. Neither is done with `variance_reduction` or a `shard`.
+    state instead of diverging. Where much of the gradient passes through lower variables, or duals that
+    follow slowly, `x` has to wait for them; where blocks are visited too rarely for that, they are updated
+    twice or three times at each visit instead (`inner_steps`). Where blocks start so far from where they
+    belong that first estimates mislead, they are updated up to three times at their first visit; lower
+    variables that start very far away begin with a Newton step. With `variance_reduction` or a `shard`, `x`
+    waits, but nothing else of this is done.
     Then run it with [`mmb.solve`][mmb.solve].
 
     Args:
@@ -116,17 +119,21 @@ def _settings(found: Findings, share: float, once: bool) -> dict[str, Any]:
     """Arguments of the solver; `once`: blocks cannot be updated more than once at a visit."""
     lr_lower = 0.9 / found.lower_smoothness if found.lower_size else None
     lr_dual = 0.9 / found.dual_smoothness if found.dual_smoothness else None
-    memory, slower, updates, first_updates = 0.05, 1.0, 1, 1
-    contraction = 0.9 * found.lower_convexity / found.lower_smoothness if found.lower_size else 0.5
-    if found.lower_size and found.indirect > found.smoothness / 2:  # x waits for what follows it
+    memory, slower, most, updates, first_updates = 0.05, 1.0, 2.0, 1, 1
+    below = found.lower_convexity / found.lower_smoothness if found.lower_size else 1.0
+    beside = found.dual_concavity / found.dual_smoothness if found.dual_smoothness else 1.0
+    contraction = 0.9 * min(below, beside)  # the share of the distance that an update makes at least
+    follow = found.lower_size > 0 or beside < SLOW
+    if follow and found.indirect > found.smoothness / 2:  # x waits for what follows it
         following = share * min(0.5, max(0.1, contraction))  # of the distance to where they belong, in a step
         waiting = max(1.0, found.indirect / (found.smoothness or found.indirect) / following)
         if waiting > PATIENCE and not once:  # or they catch up at every visit
-            updates = UPDATES
+            updates = _until_near(contraction)
         else:
             memory, slower = min(memory, following), 1 / waiting
+            most = 2.0 if beside < SLOW else 2.0 / slower  # agreement means little while duals lag
     if found.start_error > (MISLED if updates == 1 else RARELY_MISLED) and not once:
-        first_updates = math.ceil(min(UPDATES, 1 + math.log(0.1) / math.log1p(-contraction)))
+        first_updates = _until_near(contraction)
     return {
         "hypergradient": _hypergradient(found),
         "lr": slower / (found.smoothness or found.gradient or 1.0),  # a first step of length 1 if f is linear
@@ -137,9 +144,14 @@ def _settings(found: Findings, share: float, once: bool) -> dict[str, Any]:
         "inner_steps": updates,
         "first_inner_steps": max(updates, first_updates),
         "memory": memory,
+        "largest_scale": most,
         "first_scale": 1 / (1 + 4 * (found.noise / max(found.gradient, 1e-300)) ** 2),
-        "largest_scale": 2 / slower,
     }
+
+
+def _until_near(contraction: float) -> int:
+    """Updates after which the last is made from a tenth of the first's distance; at most `UPDATES`."""
+    return math.ceil(min(UPDATES, 1 + math.log(0.1) / math.log1p(-contraction)))
 
 
 def _hypergradient(found: Findings) -> Hypergradient | None:
@@ -157,7 +169,7 @@ def _line(found: Findings, settings: dict[str, Any]) -> str:
         f"curvature {found.smoothness:.2g} ({found.indirect:.2g} indirect)",
     ]
     if found.dual_smoothness:
-        parts.append(f"{found.dual_smoothness:.2g} in the duals")
+        parts.append(f"{found.dual_concavity:.2g} to {found.dual_smoothness:.2g} in the duals")
     if found.lower_size:
         parts.append(f"{found.lower_convexity:.2g} to {found.lower_smoothness:.2g} in the lower variables")
     name = type(estimator).__name__ if estimator is not None else "no hypergradient"

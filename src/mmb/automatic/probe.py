@@ -10,28 +10,36 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from mmb.automatic.curvature import (
+    FLATTEST,
+    SMALL,
+    SOLVER_ITERATIONS,
+    check_convex,
+    largest_curvatures,
+    least_curvature,
+    lower_curvature,
+    normal,
+    power,
+)
 from mmb.diagnostics import Info
+from mmb.dual_projection import project_dual
 from mmb.hypergradients.conjugate_gradient import conjugate_gradient
 from mmb.oracles import Oracles
 from mmb.problem import Problem
-from mmb.solver import project_dual
 from mmb.trees import (
     Tree,
     add_scaled,
-    block_dot,
     block_norm,
     norm,
     ravel_blocks,
-    scale_blocks,
     tree_leaves,
     tree_map,
 )
 
-POWER_ITERATIONS = 8
-SOLVER_ITERATIONS = 15
+ALIKE = 1.2  # ratio of curvatures
+DIFFERENCES = 4  # of gradients, to find a curvature
 SUFFICIENT = 0.1  # least share of what the gradient promises by which F falls; half where F is quadratic
 DOUBLINGS = 20
-_SMALL = 32  # lower variables of a block up to which whole Hessians are looked at
 
 
 @dataclass(frozen=True)
@@ -41,8 +49,10 @@ class Findings:
     Attributes:
         lower_size: Lower variables of a block; 0 without lower level.
         lower_smoothness: Largest curvature of `g` in the lower variable, over the blocks looked at.
-        lower_convexity: Least one, where it is known; else a tenth of the largest.
+        lower_convexity: Least one; of many lower variables, about.
         dual_smoothness: Largest curvature of `f` in the dual; 0 without duals.
+        dual_concavity: Least one, about.
+        duals_alike: Whether all blocks looked at have about the same largest one.
         smoothness: Largest curvature of `F` in `x`; more where a step of one over it would be too long.
         indirect: The same of what passes through duals and lower variables, which follow `x` with delay.
         gradient: Norm of `grad F` at the start.
@@ -55,6 +65,8 @@ class Findings:
     lower_smoothness: float
     lower_convexity: float
     dual_smoothness: float
+    dual_concavity: float
+    duals_alike: bool
     smoothness: float
     indirect: float
     gradient: float
@@ -116,13 +128,29 @@ class Probe:
 
         size_of_one = float(norm(gradients[0]))
         smoothness = self._smoothness(total, size_of_one)
+        indirect = self._smoothness(lambda x: add_scaled(total(x), -1, direct(x)), size_of_one)
+        if size > SMALL:
+            least = least_curvature(first.hessian_product, first.lower, self.generator)
+            check_convex(least, largest)
+        concavity, alike = 0.0, True
+        if dual_smoothness:
+            concavity = least_curvature(self._dual_product(first), first.dual, self.generator)
+            found = torch.cat(
+                [
+                    largest_curvatures(self._dual_product(at), at.dual, self.generator)
+                    for at in (first, *others)
+                ]
+            )
+            alike = float(found.max()) < ALIKE * float(found.min())
         return Findings(
             lower_size=size,
             lower_smoothness=largest,
-            lower_convexity=least,
+            lower_convexity=max(least, FLATTEST * largest),
             dual_smoothness=dual_smoothness,
+            dual_concavity=min(dual_smoothness, max(concavity, FLATTEST * dual_smoothness)),
+            duals_alike=alike,
             smoothness=self._until_it_holds(smoothness, batches[0], gradients[0]),
-            indirect=self._smoothness(lambda x: add_scaled(total(x), -1, direct(x)), size_of_one),
+            indirect=indirect,
             gradient=float(norm(mean)),
             noise=math.sqrt(sum(spread) / (len(gradients) - 1)),
             start_error=sum(errors) / max(sum(float(norm(one)) for one in gradients), 1e-300),
@@ -137,23 +165,21 @@ class Probe:
         dual, lower = (None if tree is None else pick(tree) for tree in (self.dual, self.lower))
         return Oracles(self.problem, self.x, dual, lower, upper_batch, lower_batch)
 
-    def _dual_curvature(self, at: Oracles) -> float:
-        """Largest curvature of `f` in the dual, by differences of its gradient."""
+    def _dual_product(self, at: Oracles) -> Callable[[Tree], Tree]:
+        """Products with minus the Hessians of `f` in the dual, by differences of its gradient."""
         base = at.upper.grad_dual
         step = math.sqrt(torch.finfo(at.upper.values.dtype).eps) * (1 + float(block_norm(at.dual).max()))
 
         def product(direction: Tree) -> Tree:
-            moved = Oracles(
-                at.problem,
-                at.x,
-                add_scaled(at.dual, step, direction),
-                at.lower,
-                at.upper_batch,
-                at.lower_batch,
-            )
-            return tree_map(lambda new, old: (old - new) / step, moved.upper.grad_dual, base)
+            moved = add_scaled(at.dual, step, direction)
+            there = Oracles(at.problem, at.x, moved, at.lower, at.upper_batch, at.lower_batch)
+            return tree_map(lambda new, old: (old - new) / step, there.upper.grad_dual, base)
 
-        largest = _power(product, at.dual, self.generator)
+        return product
+
+    def _dual_curvature(self, at: Oracles) -> float:
+        """Largest curvature of `f` in the dual."""
+        largest = power(self._dual_product(at), at.dual, self.generator)
         if not 0 < largest < math.inf:
             raise ValueError(
                 f"upper: expected f strongly concave in the dual, got a curvature of {largest:.3g}; add a "
@@ -166,10 +192,10 @@ class Probe:
 
         `size` is that of what the gradient is computed from.
         """
-        base, direction = gradient(self.x), _normal(self.x, self.generator)
+        base, direction = gradient(self.x), normal(self.x, self.generator)
         rounding = torch.finfo(tree_leaves(self.x)[0].dtype).eps
         length, found = float(norm(self.x)), 0.0
-        for _ in range(POWER_ITERATIONS // 2):
+        for _ in range(DIFFERENCES):
             reach = max(length, size / found) if found > 0 else 1 + length  # of x, whatever its unit
             step = 10 * math.sqrt(rounding) * max(reach, 1e-6 * (1 + length))
             moved = add_scaled(self.x, step / max(float(norm(direction)), 1e-30), direction)
@@ -189,45 +215,6 @@ class Probe:
             if gain >= SUFFICIENT * size**2 / more:
                 return more
         return smoothness
-
-
-def lower_curvature(at: Oracles, generator: torch.Generator) -> tuple[float, float]:
-    """Least and largest curvature of `g`, over blocks."""
-    if ravel_blocks(at.lower).shape[1] <= _SMALL:
-        hessians = at.hessian().double()
-        finite = bool(torch.isfinite(hessians).all())
-        eigenvalues = torch.linalg.eigvalsh(hessians) if finite else hessians.new_full((1,), math.nan)
-        least, largest = float(eigenvalues.min()), float(eigenvalues.max())
-    else:
-        largest = _power(at.hessian_product, at.lower, generator)
-        least = largest / 10
-    if not 0 < largest < math.inf or least < -1e-4 * largest:
-        raise ValueError(
-            f"lower: expected g strongly convex in the lower variable and differentiable twice, got "
-            f"curvatures from {least:.3g} to {largest:.3g} at the start; add a term such as 0.5 * mu * "
-            "(y ** 2).sum(), and replace what has no second derivatives there (abs, relu, norm at zero)"
-        )
-    return max(least, 1e-4 * largest), largest
-
-
-def _power(product: Callable[[Tree], Tree], like: Tree, generator: torch.Generator) -> float:
-    """Largest eigenvalue over blocks of one symmetric matrix per block, given by its products.
-
-    Largest by size, so that of a matrix that is not positive may be negative; then the least over blocks.
-    """
-    direction = _normal(like, generator)
-    for _ in range(POWER_ITERATIONS):
-        before = scale_blocks(direction, 1 / block_norm(direction).clamp(min=1e-30))
-        direction = product(before)
-    found = block_norm(direction) * block_dot(before, direction).sign()
-    return float(found.min() if found.min() < 0 else found.max())
-
-
-def _normal(like: Tree, generator: torch.Generator) -> Tree:
-    """Normal random numbers, of the shape of a tree."""
-    return tree_map(
-        lambda leaf: torch.randn(leaf.shape, generator=generator, dtype=torch.float64).to(leaf), like
-    )
 
 
 def _repeatable(problem: Problem, x: Tree) -> Problem:
