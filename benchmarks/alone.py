@@ -1,10 +1,11 @@
 """Each objective alone after cross-entropy, compared with continued cross-entropy: does it do harm?
 
     python benchmarks/alone.py run --log results/transfer/alone.jsonl [--sets ...] [--jobs 16]
+    python benchmarks/alone.py run --log results/transfer/alone_unseen.jsonl --sets KEEL --anchors 2 4 8 16
     python benchmarks/alone.py table results/transfer/alone.jsonl
 
 `run` trains, for each data set of `transfer.py` and seed, a start by cross-entropy, and from it a branch for
-each objective and every setting below, for a tenth of its steps. `table` shows test metrics at the end of
+each objective and every anchor, for a tenth of its steps. `table` shows test metrics at the end of
 branches, minus those by cross-entropy: with the defaults, and with what is best on the other data sets.
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import multiprocessing
 import statistics
 import time
@@ -23,7 +25,7 @@ from typing import Any
 
 import torch
 
-from _transfer_sets import SETS
+from _transfer_sets import ALL_SETS, GROUPS, SETS, named
 from mmb.training import Run, merge, resolve, train
 from mmb.training.loop.branch_average import branch_weights
 from mmb.training.loop.evaluate import recalibrate
@@ -35,27 +37,41 @@ from transfer import METRICS, Differences, _cell, folder_of, metrics_of, read
 ANCHORS = (0.0, 1.0, 2.0, 4.0)  # weights of cross-entropy
 METHODS = {"auc": 2.0, "auc-ct-heads": 2.0, "pauc": 4.0, "pauc-pairwise": 4.0, "sopa-s": 4.0}  # the defaults
 CONTROL = "ce"
+BEFORE = {"auc-ct-heads, anchor 2.0, inner_lr 0.02": ("auc-ct-heads", {"anchor": 2.0, "inner_lr": 0.02})}
+"""Earlier defaults, not among the settings to choose from."""
 
 
-def branches() -> dict[str, dict[str, Any]]:
+def branches(methods: Sequence[str], anchors: Sequence[float]) -> dict[str, dict[str, Any]]:
     """The control, and each objective with every anchor: `METHOD, anchor A`."""
     whole = {"training": {"stop_below": None, "capture": False}}
     found: dict[str, dict[str, Any]] = {CONTROL: {"method": "ce", **whole}}
-    for method in METHODS:
-        for anchor in ANCHORS:
+    for method in methods:
+        for anchor in anchors:
             found[f"{method}, anchor {anchor}"] = {"method": method, "objective": {"anchor": anchor}, **whole}
+    for title, (method, options) in BEFORE.items():
+        if method in methods:
+            found[title] = {"method": method, "objective": options, **whole}
     return found
 
 
-def measure(name: str, seed: int, folder: Path, device: str, share: float) -> dict[str, Any]:
+def measure(
+    name: str,
+    seed: int,
+    folder: Path,
+    device: str,
+    share: float,
+    methods: Sequence[str],
+    anchors: Sequence[float],
+) -> dict[str, Any]:
     """Metrics of the start and of every branch of a data set and a seed."""
     began = time.perf_counter()
     folder = folder / folder_of(name) / f"seed-{seed}"
     folder.mkdir(parents=True, exist_ok=True)
     training = {"tensorboard": False, "device": device}
-    shared = merge(SETS[name](seed, folder), {"seed": seed, "training": training})
+    shared = merge(ALL_SETS[name](seed, folder), {"seed": seed, "training": training})
+    titles = branches(methods, anchors)
     # all with the same seed, so the same batches: their noise cancels
-    made = {folder_of(title): {**branch, "seed": 1000 * seed} for title, branch in branches().items()}
+    made = {folder_of(title): {**branch, "seed": 1000 * seed} for title, branch in titles.items()}
     soup = {
         "rule": "uniform",
         "still_rising": 1,
@@ -72,7 +88,7 @@ def measure(name: str, seed: int, folder: Path, device: str, share: float) -> di
     with own_randomness(seed, find_device(device)):
         setup = make_setup(recipe)
     rows = {"start": {part: start.result()[part] for part in ("valid", "test")}}
-    for title in branches():
+    for title in titles:
         setup.model.load_state_dict(branch_weights(trained[folder_of(title)], setup))
         if recipe.training.batch_norm == "recalibrate":
             recalibrate(setup)
@@ -81,7 +97,7 @@ def measure(name: str, seed: int, folder: Path, device: str, share: float) -> di
     return {**facts, "seconds": round(time.perf_counter() - began, 1), "rows": rows}
 
 
-def _work(task: tuple[str, int, Path, str, float]) -> str:
+def _work(task: tuple[str, int, Path, str, float, list[str], list[float]]) -> str:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     return json.dumps(measure(*task))
@@ -90,10 +106,10 @@ def _work(task: tuple[str, int, Path, str, float]) -> str:
 def run_all(options: argparse.Namespace) -> None:
     """Measure data sets, several at a time, and append a line for each to the log."""
     known = {(one["set"], one["seed"]) for one in read([options.log])} if options.log.exists() else set()
-    names = options.sets or list(SETS)[12::-1]  # those for a CPU, the long ones first
+    names = named(options.sets) or list(SETS)[12::-1]  # those for a CPU, the long ones first
     tasks = [
-        (name, seed, options.output, options.device, options.share)
-        for seed in range(options.seeds)
+        (name, seed, options.output, options.device, options.share, options.methods, options.anchors)
+        for seed in range(options.first_seed, options.first_seed + options.seeds)
         for name in names
         if (name, seed) not in known
     ]
@@ -109,7 +125,10 @@ def run_all(options: argparse.Namespace) -> None:
 def tables(records: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Lines of Markdown."""
     against = Differences(records, CONTROL)
-    settings = {method: [row for row in against.rows if row.split(",")[0] == method] for method in METHODS}
+    settings = {
+        method: [row for row in against.rows if row.split(",")[0] == method and row not in BEFORE]
+        for method in METHODS
+    }
     yield (
         "Test rows, minus a branch that goes on with cross-entropy, x 1,000: mean over seeds (standard "
         "error), paired by seed. Partial AUC of each objective by default.\n"
@@ -128,14 +147,11 @@ def tables(records: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield "\nAll settings: means over the data sets, and the worst of them in partial AUC.\n"
     yield "| setting | pAUC | AP | AUC | worst pAUC | below CE by more than 0.001 and a standard error |"
     yield "|---|---|---|---|---|---|"
-    for row in ("start", *(row for own in settings.values() for row in own)):
+    before = [row for row in BEFORE if row in against.rows]
+    for row in ("start", *(row for own in settings.values() for row in own), *before):
         means = [f"{1000 * against.over_sets(row, metric):+.1f}" for metric in METRICS]
         worst = min(against.whole, key=lambda name, row=row: against.mean(name, row, "pauc"))
-        below = [
-            name
-            for name in against.whole
-            if against.mean(name, row, "pauc") + against.error(name, row, "pauc") < -0.001
-        ]
+        below = [name for name in against.whole if _surely(against, name, row) < -0.001]
         cells = [*means, f"{_cell(against, worst, row, 'pauc')} {worst}", ", ".join(below) or "none"]
         yield f"| {row} | {' | '.join(cells)} |"
     if len(against.whole) == 1:
@@ -149,6 +165,12 @@ def tables(records: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield f"| {name} | {' | '.join(cells)} |"
 
 
+def _surely(against: Differences, name: str, row: str) -> float:
+    """A standard error above the mean; of a single seed, that seed."""
+    error = against.error(name, row, "pauc")
+    return against.mean(name, row, "pauc") + (0.0 if math.isnan(error) else error)
+
+
 def main() -> None:
     """Run, or print tables."""
     parser = argparse.ArgumentParser(
@@ -158,7 +180,10 @@ def main() -> None:
     run = commands.add_parser("run")
     run.add_argument("--output", type=Path, default=Path("runs/alone"))
     run.add_argument("--log", type=Path, default=Path("results/transfer/alone.jsonl"))
-    run.add_argument("--sets", nargs="*", choices=list(SETS))
+    run.add_argument("--sets", nargs="*", choices=[*ALL_SETS, *GROUPS], default=[])
+    run.add_argument("--methods", nargs="*", choices=list(METHODS), default=list(METHODS))
+    run.add_argument("--anchors", nargs="*", type=float, default=list(ANCHORS))
+    run.add_argument("--first-seed", type=int, default=0)
     run.add_argument("--seeds", type=int, default=3)
     run.add_argument("--share", type=float, default=0.1, help="steps of a branch, of those of the start")
     run.add_argument("--jobs", type=int, default=2)

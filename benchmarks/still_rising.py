@@ -2,17 +2,24 @@
 
     python benchmarks/still_rising.py run [--lengths 100 300] [--sets ...]
     python benchmarks/still_rising.py table
+    python benchmarks/still_rising.py run --look --log results/transfer/still_gaining.jsonl
+    python benchmarks/still_rising.py table --look --log results/transfer/still_gaining.jsonl
 
 `run` trains cross-entropy for a number of steps, and from there the default soup, which here always branches,
 and cross-entropy for as many steps again as all branches together. `table` shows the difference by how much
 partial AUC on the validation rows rose in the last fifth of the first phase: what `soup.still_rising` is
 compared with. The soup that does not branch is cross-entropy that trains longer, with the same weights.
+
+With `--look`, `run` also trains a soup that looks at the gain of its first branch alone
+(`soup.still_gaining`). Where that trains on, its step size falls twice, but once where cross-entropy trains
+longer: `table` compares both.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 import tempfile
 import warnings
@@ -40,19 +47,24 @@ SETS = (
 LIMITS = (0.0, 0.0025, 0.005, 0.01, 0.02)
 
 
-def measure(name: str, seed: int, steps: int, folder: Path) -> dict[str, Any]:
+def measure(name: str, seed: int, steps: int, folder: Path, look: bool) -> dict[str, Any]:
     """Rises at the end of the first phase, and test metrics of what follows it."""
     training = {"steps": steps, "evaluate_every": steps // 10, "tensorboard": False, "device": "cpu"}
     shared = merge(ALL_SETS[name](seed, folder), {"seed": seed, "training": training})
     start = Run.create(folder / "start", resolve({**shared, "method": "ce"}))
     rows = {"start": train(start)["test"]}
+    gained = {}
     for title, changes in {
         "longer": {"method": "ce-longer"},
         "soup": {"method": "soup", "soup": {"still_rising": 1, "still_gaining": 1}},
+        **({"looking": {"method": "soup", "soup": {"still_rising": 1}}} if look else {}),
     }.items():
         recipe = resolve(merge(shared, {**changes, "init_from": str(start.path)}))
-        rows[title] = train(Run.create(folder / title, recipe))["test"]
-    return {"set": name, "seed": seed, "steps": steps, **end_of(start), "rows": rows}
+        result = train(Run.create(folder / title, recipe))
+        rows[title] = result["test"]
+        if title == "looking":
+            gained = {"gained": result.get("still_gaining", 0.0)}  # as far as it is over the limit
+    return {"set": name, "seed": seed, "steps": steps, **end_of(start), **gained, "rows": rows}
 
 
 def end_of(start: Run) -> dict[str, dict[str, float]]:
@@ -99,6 +111,34 @@ def table(records: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield f"| {limit:g} | {count} of {len(records)} | {line(gains(records, limit))} |"
 
 
+def looking_table(records: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Lines of Markdown: soups that look at their first branch, where that trains on, x 1,000."""
+    found = [record for record in records if record["gained"] > 0]
+    heads = "pAUC | AP | AUC"
+    over = " | ".join(f"over {other}: {heads}" for other in ("always branching", "longer CE"))
+    yield f"| first phase | runs | first branch trains on | {over} |"
+    yield f"|---|{'---|' * 8}"
+    for steps in sorted({record["steps"] for record in records}):
+        inside = [record for record in found if record["steps"] == steps]
+        count = sum(record["steps"] == steps for record in records)
+        cells = [_over(inside, other) for other in ("soup", "longer")] if inside else [" | | "] * 2
+        yield f"| {steps} steps | {count} | {len(inside)} | {' | '.join(cells)} |"
+
+
+def _over(records: Sequence[Mapping[str, Any]], other: str) -> str:
+    """Means of what looking gains over another row, and their standard errors."""
+    columns = [
+        [1000 * (one["rows"]["looking"][metric] - one["rows"][other][metric]) for one in records]
+        for metric in METRICS
+    ]
+    errors = [
+        statistics.stdev(column) / math.sqrt(len(column)) if len(column) > 1 else math.nan
+        for column in columns
+    ]
+    means = [statistics.fmean(column) for column in columns]
+    return " | ".join(f"{mean:+.1f} ({error:.1f})" for mean, error in zip(means, errors, strict=True))
+
+
 def _rise(record: Mapping[str, Any]) -> float:
     """The rise of partial AUC, or none where it or AUC does not rise beyond noise."""
     rises, noise = record["rises"], record["jitter"]
@@ -115,9 +155,16 @@ def main() -> None:
     parser.add_argument("--sets", nargs="*", choices=list(ALL_SETS), default=SETS)
     parser.add_argument("--lengths", nargs="*", type=int, default=LENGTHS)
     parser.add_argument("--seeds", nargs="*", type=int, default=[0])
+    parser.add_argument("--log", type=Path, default=LOG)
+    parser.add_argument(
+        "--look", action="store_true", help="also soups that look at their first branch alone"
+    )
     options = parser.parse_args()
     if options.command == "table":
-        records = read([LOG])
+        records = read([options.log])
+        if options.look:
+            print(*looking_table(records), sep="\n")
+            return
         for steps in sorted({record["steps"] for record in records}):
             chosen = [record for record in records if record["steps"] == steps]
             print(f"## {steps} steps", "", *table(chosen), "", sep="\n")
@@ -129,8 +176,8 @@ def main() -> None:
         for seed in options.seeds:
             for name in options.sets:
                 with tempfile.TemporaryDirectory() as folder:
-                    found = measure(name, seed, steps, Path(folder))
-                with LOG.open("a") as file:
+                    found = measure(name, seed, steps, Path(folder), options.look)
+                with options.log.open("a") as file:
                     file.write(json.dumps(found) + "\n")
                 print(name, seed, steps, found["rises"], flush=True)
 

@@ -6,6 +6,8 @@ import json
 import re
 import statistics
 
+import pytest
+
 from docs.conftest import ROOT
 from mmb.training import SoupSettings, TableStudy
 from mmb.training.loop import branch_average
@@ -208,6 +210,15 @@ def test_how_far_to_go_from_the_start(monkeypatch):
         assert "{:.4f}, {:.4f} and {:.4f}".format(*gained) in " ".join(transfer.split())
 
 
+@pytest.mark.parametrize("log", ["alone", "alone_unseen"])
+def test_objectives_alone(monkeypatch, log):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    module = importlib.import_module("alone")
+    folder = ROOT / "results/transfer"
+    made = "\n".join(module.tables(module.read([folder / f"{log}.jsonl"])))
+    assert (folder / f"{log}.txt").read_text(encoding="utf-8") == made + "\n"
+
+
 def test_where_the_soup_gains(monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     module = importlib.import_module("where_it_gains")
@@ -260,6 +271,8 @@ def test_when_it_is_too_early_to_branch(monkeypatch):
     page = (ROOT / "results/transfer/still_rising.md").read_text(encoding="utf-8")
     records = module.read([module.LOG])
     assert page.endswith("## All\n\n" + "\n".join(module.table(records)) + "\n")
+    looking = module.looking_table(module.read([module.LOG.with_name("still_gaining.jsonl")]))
+    assert "\n".join(looking) + "\n\n## 100 steps" in page
     limit = SoupSettings().still_rising
     gained = module.gains(records, limit)
     shown = "{:.4f} in partial AUC, {:.4f} in average precision and {:.4f} in AUC".format(*gained)
