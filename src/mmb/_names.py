@@ -1,6 +1,7 @@
 """Names: as lists, the nearest or the first few of them in messages, and those of data sets and files."""
 
 import difflib
+import unicodedata
 from collections.abc import Iterable, Sequence
 
 OWN_DATA = ("table", "csv", "molecules", "images")
@@ -8,6 +9,7 @@ OWN_DATA = ("table", "csv", "molecules", "images")
 TABLE_SUFFIXES = (".csv", ".tsv", ".txt", ".gz", ".zst", ".parquet", ".arrow", ".feather", ".ipc")
 """How names of tables end."""
 _QUOTED = 60  # characters of a cell
+_CONTROL = ("Cc", "Cs")  # Unicode categories: control characters, and halves of characters
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -18,6 +20,11 @@ def nearest(name: str, known: Iterable[str]) -> str:
     known = list(known)
     near = difflib.get_close_matches(name, known, 1, 0.5)
     return f"; did you mean {near[0]!r}?" if near else f"; expected one of: {', '.join(known) or 'none'}"
+
+
+def has_control(name: str) -> bool:
+    """Whether a name has a character that would change the terminal or the table it is shown in."""
+    return any(unicodedata.category(sign) in _CONTROL for sign in name)
 
 
 def shown(cell: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,10 +11,10 @@ from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 import torch
 from torch import Tensor
 
+from mmb._names import has_control
 from mmb.label_values import MISSING
 
 SPLITS = ("train", "valid", "test")
-_CONTROL = ("Cc", "Cs")  # Unicode categories: control characters, and halves of characters
 Progress = Callable[[int, int], None]
 """Called with how much is done, and how much there is to do in all."""
 
@@ -108,7 +107,7 @@ class Dataset:
                 f"got {self.labels.dtype} of shape {list(self.labels.shape)}"
             )
         for name in self.task_names:
-            if any(unicodedata.category(sign) in _CONTROL for sign in name):
+            if has_control(name):
                 raise ValueError(f"task_names: {name!r} has a control character: give that task another name")
         if len(set(self.task_names)) < len(self.task_names):
             twice = next(name for name in self.task_names if self.task_names.count(name) > 1)

@@ -60,3 +60,10 @@ def test_a_choice_that_makes_no_sense_names_the_key_and_the_column(table):
     ):
         with pytest.raises(TableError, match=rf"data\.features names .*{told}"):
             choose_columns(table, "features", names, reserved)
+
+
+def test_a_column_that_cannot_name_a_task_is_refused_with_its_file():
+    odd = TextTable(Path("t.csv"), {"x\x07": ["1", "0"]}, torch.ones(2, dtype=torch.bool))
+    with pytest.raises(TableError, match=r"(?s)t\.csv.*x07.*control.*data\.labels"):
+        choose_columns(odd, "labels", None)
+    assert choose_columns(odd, "features", None) == ["x\x07"]

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from mmb import memory
+from mmb.data import TableError
 from mmb.memory import NoRoomError
 from mmb.training import Run, train
 from mmb.training.loop.setup import make_setup
@@ -58,3 +59,12 @@ def test_a_checkpoint_of_captured_steps_goes_on_without_and_the_other_way_round(
     losses = [Step(setup)(batch)["loss"] for setup in (plain, other)]
     assert losses[0] == losses[1]
     torch.testing.assert_close(other.model.state_dict(), plain.model.state_dict(), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(("labels", "found"), [("", "0 positives and 0 negatives"), ("0", "40 negatives")])
+def test_labels_from_which_nothing_can_be_learned_are_refused_with_their_file(tmp_path, labels, found):
+    path = tmp_path / "t.csv"
+    path.write_text("x,sick\n" + "".join(f"{row},{labels}\n" for row in range(50)))
+    recipe = resolve({"method": "ce", "data": {"name": "table", "path": str(path), "labels": ["sick"]}})
+    with pytest.raises(TableError, match=rf"(?s)t\.csv.*sick has .*{found}.*data\.labels"):
+        make_setup(recipe)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Sequence
 from fnmatch import fnmatchcase
 
-from mmb._names import first_few, name_list
+from mmb._names import first_few, has_control, name_list
 from mmb.data.errors import TableError
 from mmb.data.files.table import Table
 from mmb.data.inputs.label_reader import no_label
@@ -45,16 +45,23 @@ def choose_columns(
                 f"no columns are left for {argument}: all are used otherwise ({used})",
                 f"add columns to the file, or name other columns for other uses than {argument}",
             )
-        return chosen
-    chosen = find_columns(table, names, reserved)
-    twice = [name for place, name in enumerate(chosen) if name in chosen[:place]]
-    taken = [name for name in chosen if name in reserved]
-    if not chosen or twice or taken:
-        problem = f"{taken[0]!r}, which has another use" if taken else "no column"
+    else:
+        chosen = find_columns(table, names, reserved)
+        twice = [name for place, name in enumerate(chosen) if name in chosen[:place]]
+        taken = [name for name in chosen if name in reserved]
+        if not chosen or twice or taken:
+            problem = f"{taken[0]!r}, which has another use" if taken else "no column"
+            raise TableError(
+                table.path,
+                f"data.{argument} names {f'{twice[0]!r} twice' if twice else problem}",
+                f"name at least one column, none twice, and none with another use (data.{argument}=NAME)",
+            )
+    odd = [name for name in chosen if has_control(name)]
+    if argument == "labels" and odd:
         raise TableError(
             table.path,
-            f"data.{argument} names {f'{twice[0]!r} twice' if twice else problem}",
-            f"name at least one column, none twice, and none with another use (data.{argument}=NAME)",
+            f"the name of column {odd[0]!r} has a control character, so it cannot name a task",
+            "rename the column in the file, or choose other columns (data.labels=NAME)",
         )
     return chosen
 

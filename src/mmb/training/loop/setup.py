@@ -15,7 +15,7 @@ from mmb._names import first_few
 from mmb._permutations import permutation
 from mmb.auc import Labels, Objective, ShardedObjective
 from mmb.auc.sharded import owned_heads
-from mmb.data import Dataset
+from mmb.data import Dataset, TableError
 from mmb.distributed import Shard
 from mmb.models import registry as model_registry
 from mmb.models.batch_norm import freeze_batch_norm
@@ -226,7 +226,9 @@ def training_labels(dataset: Dataset) -> Labels:
     """The labels of the training rows, on the host, where rows are drawn; warns about tasks it leaves out."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".* have no positive or no negative", UserWarning)  # by numbers
-        labels = Labels(dataset.labels[dataset.split["train"].to(dataset.device)].cpu())
+        matrix = dataset.labels[dataset.split["train"].to(dataset.device)].cpu()
+        _check_any_usable(dataset, matrix)
+        labels = Labels(matrix)
     out = [dataset.task_names[task] for task in (~labels.usable).nonzero().flatten().tolist()]
     if out:
         warnings.warn(
@@ -235,6 +237,21 @@ def training_labels(dataset: Dataset) -> Labels:
             stacklevel=2,
         )
     return labels
+
+
+def _check_any_usable(dataset: Dataset, labels: Tensor) -> None:
+    """Raise an error that names file and columns if no task has both classes among the training rows."""
+    positives, negatives = ((labels == kind).sum(0) for kind in (1, 0))
+    if not bool(((positives > 0) & (negatives > 0)).any()):
+        counts = zip(dataset.task_names, positives.tolist(), negatives.tolist(), strict=True)
+        found = [f"{name} has {p} positives and {n} negatives" for name, p, n in counts]
+        raise TableError(
+            str(dataset.details.get("path", dataset.name)),
+            f"no task has both a positive and a negative among the {len(labels)} training rows, so no "
+            f"ranking can be learned: {first_few(found, _NAMED)}",
+            "choose other label columns (data.labels), say which cells are positive (data.positive), or "
+            "divide the rows in another way (data.split=stratified)",
+        )
 
 
 def divided_objective(recipe: Recipe, labels: Labels, model: nn.Module, ranks: Ranks) -> Objective:
