@@ -30,7 +30,6 @@ def runs(odd_table, tmp_path_factory):
     """Cross entropy once, partial AUC with two seeds."""
     folder = tmp_path_factory.mktemp("runs")
     data = {"name": "csv", "path": str(odd_table), "labels": NAMES, "fractions": [0.4, 0.2, 0.4]}
-    data["spread"] = "deviation"  # as a stored recipe without it would have it
     made = []
     for method, seed in (("ce", 0), ("pauc", 0), ("pauc", 1)):
         recipe = tiny_recipe(method, seed=seed, optimizer={"lr": 0.01})

@@ -69,17 +69,6 @@ def test_a_stored_network_without_ranges_stays_without(tmp_path):
     assert {one.model["ranges"] for one in (found, *found.branches.values())} == {0}
 
 
-def test_stored_runs_keep_the_scale_of_their_tables(tmp_path):
-    table = {"name": "table", "path": str(tmp_path / "table.csv"), "labels": "y"}
-    plain = to_plain(resolve({"method": "soup", "data": table}))
-    assert plain["data"]["spread"] == "quartiles"
-    assert resolve(translate(plain)).data["spread"] == "quartiles"
-    for recipe in (plain, plain["pretrain"], *plain["branches"].values()):
-        recipe["data"].pop("spread")
-    found = resolve(translate(plain))
-    assert {one.data["spread"] for one in (found, found.pretrain, *found.branches.values())} == {"deviation"}
-
-
 def test_a_stored_soup_trains_its_branches_however_its_start_ended():
     plain = to_plain(resolve({"method": "soup", "data": {"name": "digits"}}))
     assert (plain["soup"].pop("still_rising"), plain["soup"].pop("still_gaining")) == (0.005, 0.01)

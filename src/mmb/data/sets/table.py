@@ -111,7 +111,7 @@ def load(
     valid_path: str | Path | None = None,
     test_path: str | Path | None = None,
     divide: bool = False,
-    spread: Spread = "quartiles",
+    spread: Spread = "deviation",
     fractions: Sequence[float] = (0.8, 0.1, 0.1),
     seed: int = 0,
 ) -> Dataset:

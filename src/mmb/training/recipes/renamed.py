@@ -20,7 +20,6 @@ _LATER_OPTIONS: dict[str, dict[str, float]] = {
     **dict.fromkeys(("auc", "auc-ct-heads", "pauc", "pauc-full", "sopa-s"), _UNANCHORED),
     "pauc-pairwise": {**_UNANCHORED, "unit": 1.0},
 }
-_LATER_OPTIONS_OF_DATA = {name: {"spread": "deviation"} for name in ("table", "csv")}
 _LATER_OPTIONS_OF_NETWORKS: dict[str, dict[str, float]] = {"mlp": {"ranges": 0}}
 _LATER_OPTIONS_OF_SOUPS: dict[str, float] = {"still_rising": 1, "still_gaining": 1}
 
@@ -52,12 +51,12 @@ def translate(stored: Mapping[str, Any]) -> Fragment:
         else:
             named = [_renamed(f"{section}.{name}", value, method) for name, value in options.items()]
             fresh[section] = {key.removeprefix(f"{section}."): value for key, value in named}
-    later: dict[str, Mapping[str, Any]] = {"objective": _LATER_OPTIONS.get(str(method), {})}
+    later = {"objective": _LATER_OPTIONS.get(str(method), {})}
     if "soup" in fresh:
         later["soup"] = _LATER_OPTIONS_OF_SOUPS
-    for section, options in (("model", _LATER_OPTIONS_OF_NETWORKS), ("data", _LATER_OPTIONS_OF_DATA)):
-        if isinstance(chosen := fresh.get(section), Mapping):
-            later[section] = options.get(str(chosen.get("name")), {})
+    model = fresh.get("model")
+    if isinstance(model, Mapping):
+        later["model"] = _LATER_OPTIONS_OF_NETWORKS.get(str(model.get("name")), {})
     added = {section: {**options, **fresh.get(section, {})} for section, options in later.items() if options}
     return {**fresh, **added}
 
