@@ -156,6 +156,18 @@ class Objective(nn.Module):
         entries = self.entries(scores, labels, tasks, weights, rows)
         return entries.flag(self.loss(entries))
 
+    def measure(
+        self,
+        scores: Tensor,
+        labels: Tensor,
+        tasks: Tensor | None = None,
+        weights: Tensor | None = None,
+        rows: Tensor | None = None,
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """The loss of a batch, as `forward` gives it, and what `backward` returns."""
+        loss: Tensor = self(scores, labels, tasks, weights, rows)
+        return loss, {"loss": loss.detach(), **self.loss_parts(), **self.diagnostics()}
+
     def backward(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Add the estimate to `.grad` of the model's and the objective's parameters, and move block state.
 
@@ -170,9 +182,9 @@ class Objective(nn.Module):
         """
         self.watch_first_step(model)
         scores = model_scores(model, batch, self.num_tasks)
-        loss: Tensor = self(scores, batch.labels, batch.tasks, batch.weights, batch.rows)
+        loss, numbers = self.measure(scores, batch.labels, batch.tasks, batch.weights, batch.rows)
         loss.backward()  # type: ignore[no-untyped-call]
-        return {"loss": loss.detach(), **self.loss_parts(), **self.diagnostics()}
+        return numbers
 
     def entries(
         self,
