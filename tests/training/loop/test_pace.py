@@ -76,7 +76,7 @@ def test_a_training_on_a_gpu_is_timed_after_its_recording(monkeypatch, tmp_path)
             super().__init__(*arguments, **options)
 
     monkeypatch.setattr("mmb.training.loop.loop.Pace", Noted)
-    monkeypatch.setattr("mmb.training.loop.loop.make_step", lambda setup, *_: Step(setup))
+    monkeypatch.setattr("mmb.training.loop.loop.make_step", lambda setup, *_, **__: Step(setup))
     for captured in (False, True):
         answer = (captured, None)
         monkeypatch.setattr("mmb.training.loop.setup.decide_capture", lambda *_, answer=answer: answer)

@@ -4,29 +4,28 @@ With small networks, a GPU waits for kernels to be launched. `CapturedStep` reco
 once, as a CUDA graph, and from then on launches them all at once.
 """
 
-import copy
-import warnings
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from mmb.auc import Batch, DenseBatch
-from mmb.cuda_graphs import Captured, CudaGraph, Recorder, WaitsError, first_line, kind_of
-from mmb.training.loop.capture import not_captured
-from mmb.training.loop.compiled_backward import CompiledBackward
+from mmb.cuda_graphs import Captured, CudaGraph, Recorder, WaitsError, kind_of
+from mmb.training.loop.compiled_estimate import BatchEstimate, compiled_estimate
 from mmb.training.loop.kept_kernels import kept_kernels, step_name
 from mmb.training.loop.setup import Setup
 from mmb.training.recipes.recipe import SamplerSettings
 
-BatchEstimate = Callable[[Batch], dict[str, Tensor]]  # adds to `.grad`, returns numbers worth logging
-WORTH_COMPILING = 5_000  # steps: compiling takes up to a minute, and saves some milliseconds of each
-
 
 class Step:
-    """A plain step, kernel by kernel."""
+    """A plain step, kernel by kernel.
+
+    Attributes:
+        unusual: Whether the last one took longer than others do, because it was compiled or recorded.
+    """
+
+    unusual = False
 
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
@@ -47,6 +46,9 @@ class Step:
             numbers["gradient_norm"] = norm
         self.setup.optimizer.step()
         return numbers
+
+    def close(self) -> None:
+        """End what this has started, after the last step."""
 
 
 class CapturedStep(Step):
@@ -86,7 +88,8 @@ class CapturedStep(Step):
         estimate: BatchEstimate = partial(setup.objective.backward, setup.model)
         step = partial(self._estimate_and_move, estimate)
         if self._compiles:
-            step = partial(self._compiled_step, compiled_estimate(setup))
+            by_rows = setup.recipe.sampler.kind == "rows"
+            step = partial(self._compiled_step, compiled_estimate(setup.objective, setup.model, by_rows))
         return Captured(
             step,
             super().__call__,
@@ -96,9 +99,12 @@ class CapturedStep(Step):
         )
 
     def _compiled_step(self, estimate: BatchEstimate, batch: Batch) -> dict[str, Tensor]:
-        modules = (self.setup.model, self.setup.objective)
-        with kept_kernels(step_name(modules, kind_of(batch), self.setup.precision)):
+        with kept_kernels(self.name(batch)):
             return self._estimate_and_move(estimate, batch)
+
+    def name(self, batch: Batch) -> str:
+        """Under which its compiled kernels are kept."""
+        return step_name((self.setup.model, self.setup.objective), kind_of(batch), self.setup.precision)
 
     def _on_failure(self, error: Exception) -> None:
         """Go one step back: from compiled to captured, from captured to plain."""
@@ -116,51 +122,3 @@ class CapturedStep(Step):
             return super().__call__(batch)  # the last of an epoch, whose shape is rare
         found: dict[str, Tensor] = self.captured(batch)
         return found
-
-
-def compiled_estimate(setup: Setup) -> BatchEstimate:
-    """The estimate with compiled kernels."""
-    objective, model = setup.objective, setup.model
-    if objective.weights_per_task:
-        return CompiledBackward(objective, model)
-    network: Any = model
-    if setup.recipe.sampler.kind == "rows":
-        whole = not objective.evaluates_model
-        network = torch.compile(model, dynamic=False) if whole else compiled_encoder(model)
-    return partial(objective.backward, network)
-
-
-def compiled_encoder(model: nn.Module) -> nn.Module:
-    """The same model, with its own parameters, whose encoder is compiled."""
-    network = copy.copy(model)
-    encoder: Any = torch.compile(model.get_submodule("encoder"), dynamic=False)
-    network._modules = {**model._modules, "encoder": encoder}
-    return network
-
-
-def make_step(
-    setup: Setup,
-    say: Callable[[str], None] = warnings.warn,
-    steps: int | None = None,
-    recorder: Callable[[torch.device], Recorder] = CudaGraph,
-) -> Step:
-    """The step that the recipe chooses, for `steps` steps, by default all of the run.
-
-    With `training.capture` of "auto", kernels are compiled if that saves more time than it takes. If that
-    fails, a step is captured without; if it cannot be captured after all, it is computed kernel by kernel. A
-    line says why.
-    """
-    if setup.capture_note:
-        say(setup.capture_note)
-    if not setup.captured:
-        return Step(setup)
-    if setup.recipe.training.capture != "auto":
-        return CapturedStep(setup, recorder=recorder)
-    worth_compiling = (setup.steps if steps is None else steps) >= WORTH_COMPILING
-    return CapturedStep(
-        setup,
-        worth_compiling,
-        lambda error: say(not_captured(first_line(error))),
-        lambda error: say(f"steps are captured, but not compiled: {first_line(error)}"),
-        recorder,
-    )
