@@ -1,11 +1,9 @@
 """On a GPU: steps captured in a CUDA graph are the same training as without."""
 
-from contextlib import closing
 from itertools import islice
 
 import pytest
 import torch
-from torch._dynamo.utils import counters as compiled_counters
 
 from capture_cases import CASES, SOME_CASES
 from mmb.auc import (
@@ -18,7 +16,7 @@ from mmb.auc import (
 from mmb.models.graph_isomorphism import gin
 from mmb.training import Observer, Run, merge, resolve, train
 from mmb.training.loop.feed import Feed
-from mmb.training.loop.make_step import WORTH_COMPILING, make_step
+from mmb.training.loop.make_step import make_step
 from mmb.training.loop.optimizer import make_optimizer
 from mmb.training.loop.randomness import own_randomness
 from mmb.training.loop.setup import Setup, make_setup
@@ -135,37 +133,6 @@ def test_a_whole_step_never_waits_for_the_device(method, kind, capture):
             setup.window.add(step(next(batches)))
     finally:
         torch.cuda.set_sync_debug_mode("default")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("method", ["ce", "auc-ct"])
-def test_on_a_gpu_a_long_run_switches_to_compiled_steps(method, monkeypatch, tmp_path):
-    monkeypatch.setenv("MMB_DATA", str(tmp_path))
-    counters, found = compiled_counters["inductor"], []
-    for capture in (False, "auto"):
-        recipe = tiny_recipe(
-            method,
-            model={"dropout": 0.0},
-            sampler={"kind": "tasks" if method == "auc-ct" else "rows"},
-            optimizer={"name": "momentum", "lr": 0.1},
-            training={"capture": capture, "device": "cuda", "steps": 2 * WORTH_COMPILING},
-        )
-        with own_randomness(0, torch.device("cuda")):
-            setup = make_setup(recipe)
-        missed, said = counters["fxgraph_cache_miss"], []
-        with closing(make_step(setup, pytest.fail, note=said.append)) as step:
-            losses = []
-            for number, batch in zip(range(20), setup.feed, strict=False):
-                if number == 8 and capture:
-                    assert step._compiler._process.wait(300) == 0
-                setup.set_step_sizes(number)
-                losses.append(step(batch)["loss"])
-        assert [line.split(", ")[-1] for line in said] == (
-            ["and compiled in the background", "from step 9 on"] if capture else []
-        )
-        found.append([torch.stack(losses), *setup.model.parameters(), *setup.objective.state_dict().values()])
-    assert counters["fxgraph_cache_miss"] == missed  # all was compiled by the other process
-    torch.testing.assert_close(*found, rtol=1e-3, atol=1e-4)
 
 
 def test_auto_trains_own_networks_that_wait_and_says_why(tmp_path):
