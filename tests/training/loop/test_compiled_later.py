@@ -12,6 +12,7 @@ from mmb.training.loop.kept_kernels import kept_kernels
 from mmb.training.loop.make_step import WORTH_COMPILING, make_step
 from mmb.training.loop.observer import Observer
 from mmb.training.loop.setup import make_setup
+from mmb.training.runs import checkpoint
 from mmb.trees import tensors
 from on_host import HostRecorder
 from tiny_runs import tiny_recipe
@@ -203,28 +204,62 @@ def test_a_switch_is_not_what_a_step_usually_takes(monkeypatch):
 
 
 class Crash(Observer):
+    """Ends training at a step, as a crash would."""
+
+    def __init__(self, step):
+        self.step = step
+
     def stepped(self, step, numbers):
-        raise InterruptedError
+        if step == self.step:
+            raise InterruptedError
+
+
+def as_on_a_gpu(monkeypatch, compiler):
+    """Let runs of the recipe below be compiled, by `compiler`."""
+    monkeypatch.setattr(compiled_later, "BackgroundCompiler", compiler)
+    monkeypatch.setattr(compiled_later, "WORTH_SWITCHING", 0)
+    monkeypatch.setattr("mmb.training.loop.make_step.WORTH_COMPILING", 1)
+
+    def make(setup, *rest, **options):
+        def state():
+            parts = (setup.model.state_dict(), setup.objective.state_dict(), *setup.optimizer.state.values())
+            return list(tensors([dict(part) for part in parts]))
+
+        return make_step(setup, *rest, **options, recorder=lambda _: HostRecorder(state))
+
+    monkeypatch.setattr("mmb.training.loop.loop.make_step", make)
+
+
+def short_run(path):
+    training = {"capture": "auto", "steps": 24, "log_every": 1, "checkpoint_every": 4}
+    optimizer = {"name": "momentum", "lr": 0.1}
+    return Run.create(
+        path, tiny_recipe("pauc", model={"dropout": 0.0}, optimizer=optimizer, training=training)
+    )
 
 
 @pytest.mark.parametrize("crashes", [False, True])
 def test_the_process_ends_with_training(crashes, monkeypatch, tmp_path):
     compiler = Compiler(ready=1000)
-    monkeypatch.setattr(compiled_later, "BackgroundCompiler", compiler)
-    monkeypatch.setattr("mmb.training.loop.make_step.WORTH_COMPILING", 10)
-    monkeypatch.setattr(compiled_later, "WORTH_SWITCHING", 0)
-
-    def make(setup, *rest, **options):
-        recorder = HostRecorder(lambda: setup.model.state_dict().values())
-        return make_step(setup, *rest, **options, recorder=lambda _: recorder)
-
-    monkeypatch.setattr("mmb.training.loop.loop.make_step", make)
-    training = {"capture": "auto", "steps": 20, "log_every": 8}
-    run = Run.create(tmp_path / "run", tiny_recipe("ce", optimizer={"name": "sgd"}, training=training))
+    as_on_a_gpu(monkeypatch, compiler)
+    run = short_run(tmp_path / "run")
     if crashes:
         with pytest.raises(InterruptedError):
-            train(run, Crash())
+            train(run, Crash(8))
     else:
         train(run)
-    assert compiler.works
-    assert compiler.closed == 1
+    assert (len(compiler.works), compiler.closed) == (1, 1)
+
+
+@pytest.mark.parametrize("step", [6, 14])  # before the switch at step 10, and after it
+def test_a_run_that_is_killed_resumes_to_the_same_weights(step, monkeypatch, tmp_path):
+    as_on_a_gpu(monkeypatch, lambda *arguments: Compiler(ready=4)(*arguments))
+    undisturbed, killed = (short_run(tmp_path / name) for name in ("undisturbed", "killed"))
+    train(undisturbed)
+    with pytest.raises(InterruptedError):
+        train(killed, Crash(step))
+    train(killed)
+    assert Compiled.calls > 0
+    found, expected = (checkpoint.load(run.checkpoints / "00000024")["job"] for run in (killed, undisturbed))
+    for part in ("model", "objective"):
+        torch.testing.assert_close(found[part], expected[part], rtol=0, atol=0)

@@ -15,6 +15,11 @@ from mmb.training.loop.compiled_backward import CompiledBackward
 BatchEstimate = Callable[[Batch], dict[str, Tensor]]  # adds to `.grad`, returns numbers worth logging
 
 
+def can_be_compiled(objective: Objective, by_rows: bool) -> bool:
+    """Whether `compiled_estimate` compiles anything."""
+    return by_rows or objective.weights_per_task
+
+
 def compiled_estimate(objective: Objective, model: nn.Module, by_rows: bool) -> BatchEstimate:
     """The estimate with compiled kernels: the network for batches of rows; all if tasks have weights."""
     if objective.weights_per_task:
