@@ -82,6 +82,11 @@ class CapturedStep(Step):
         self._recorder = recorder
         self.captured = self._capture()
 
+    @property
+    def compiled(self) -> bool:
+        """Whether calls replay a recording of compiled kernels."""
+        return self._compiles and self.captured.recorded
+
     def _capture(self) -> Captured:
         """What is to be captured, compiled or not."""
         setup = self.setup
