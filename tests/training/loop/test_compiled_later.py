@@ -112,7 +112,8 @@ def test_a_switch_changes_nothing_but_kernels(method, monkeypatch):
 
 def test_what_has_no_network_to_compile_is_captured_alone(monkeypatch):
     compiler = Compiler()
-    _, run = trained(monkeypatch, compiler, sampler={"kind": "tasks"})
+    monkeypatch.setattr("mmb.training.loop.make_step.can_be_compiled", lambda *_: False)
+    _, run = trained(monkeypatch, compiler)
     assert run.step.captured.recorded
     assert (compiler.works, run.said, run.noted) == ([], [], [])
 
@@ -133,7 +134,7 @@ def test_kept_kernels_are_used_at_once(monkeypatch):
     ("compiler", "reason"),
     [
         (Compiler(problem="out of memory"), "out of memory"),
-        (Compiler(ready=99, seconds=601.0), "it takes more than 10 minutes"),
+        (Compiler(ready=99, seconds=1801.0), "it takes more than 30 minutes"),
     ],
 )
 def test_what_cannot_be_compiled_stays_captured(compiler, reason, monkeypatch):

@@ -29,7 +29,7 @@ from mmb.training.runs.scoring import autocast
 from mmb.trees import tensors
 
 _PROGRAM = f"import sys; sys.path[:] = sys.argv[1:]; from {__name__} import main; main()"
-_NICE = 10  # training goes first where processor cores are few
+_NICE = 5  # training goes first where processor cores are few
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from mmb.training.loop.setup import Setup
 from mmb.training.loop.step import CapturedStep
 
 WORTH_SWITCHING = 1_000  # steps left: to capture compiled kernels takes seconds, too
-_LONGEST = 600.0  # seconds that compiling may take
+_LONGEST = 1_800.0  # seconds that compiling may take
 
 
 class CompiledLater(CapturedStep):

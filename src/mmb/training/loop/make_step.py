@@ -42,6 +42,7 @@ def make_step(
     def not_compiled(error: Exception) -> None:
         say(f"steps are captured, but not compiled: {first_line(error)}")
 
-    if left < WORTH_COMPILING or not can_be_compiled(setup.objective, setup.recipe.sampler.kind == "rows"):
+    by_rows = setup.recipe.sampler.kind == "rows"
+    if left < WORTH_COMPILING or not can_be_compiled(setup.objective, setup.model, by_rows):
         return CapturedStep(setup, False, failed, not_compiled, recorder)
     return CompiledLater(setup, setup.steps - left, failed, not_compiled, note, recorder)
