@@ -145,7 +145,7 @@ module.decide_capture = lambda *_: (True, None)
 method, device = sys.argv[2:]
 recipe = tiny_recipe(
     method,
-    model={"dropout": 0.0},
+    model={"dropout": 0.2},
     sampler={"kind": "tasks" if method == "auc-ct" else "rows"},
     optimizer={"name": "momentum", "lr": 0.1, "momentum": 0.5},
     training={"capture": "auto", "steps": WORTH_COMPILING, "device": device},
@@ -160,7 +160,8 @@ for steps in (WORTH_COMPILING - 1, WORTH_COMPILING):
 
     losses, said, missed = [], [], 0
     options = {} if device == "cuda" else {"recorder": lambda _: HostRecorder(state)}
-    with closing(make_step(setup, said.append, steps, note=said.append, **options)) as step:
+    step = make_step(setup, said.append, steps, note=said.append, **options)
+    with closing(step), own_randomness(1, torch.device(device)):
         for number, batch in zip(range(14), setup.feed):
             if number == 7 and steps == WORTH_COMPILING:
                 assert step._compiler.problem() is None  # after it has ended

@@ -70,13 +70,20 @@ def no_compiler(monkeypatch, tmp_path):
     monkeypatch.setattr(Compiled, "broken", False)
 
 
-def trained(monkeypatch, compiler=None, method="pauc", left=WORTH_COMPILING, batches=None, **changes):
+def trained(
+    monkeypatch,
+    compiler=None,
+    method="pauc",
+    left=WORTH_COMPILING,
+    batches=None,
+    recorder=HostRecorder,
+    **changes,
+):
     """Losses and state after some of the first or last steps of a run; without a compiler, captured alone."""
     torch.manual_seed(0)
     steps = WORTH_COMPILING if compiler else STEPS
     recipe = tiny_recipe(
         method,
-        model={"dropout": 0.0},
         optimizer={"name": "momentum", "lr": 0.1, "momentum": 0.5},
         training={"capture": "auto", "steps": steps},
         **changes,
@@ -90,7 +97,7 @@ def trained(monkeypatch, compiler=None, method="pauc", left=WORTH_COMPILING, bat
     def changed():
         return (*state(), *tensors([dict(part) for part in setup.optimizer.state.values()]))
 
-    step = make_step(setup, said.append, recorder=lambda _: HostRecorder(changed), note=noted.append)
+    step = make_step(setup, said.append, recorder=lambda _: recorder(changed), note=noted.append)
     if compiler:
         step._taken = steps - left
     losses = [step(batch)["loss"] for batch, _ in zip(batches or setup.feed, range(STEPS), strict=False)]
@@ -154,6 +161,18 @@ def test_what_fails_here_alone_is_captured_again_without(monkeypatch):
     torch.testing.assert_close(found, plain, rtol=0, atol=0)
     assert run.said == ["steps are captured, but not compiled: no compiler here"]
     assert run.noted == [COMPILING]
+    assert run.step.captured.recorded
+
+
+def test_compiled_kernels_that_wait_are_left_again(monkeypatch):
+    plain, _ = trained(monkeypatch)
+    waits = iter([False, True, False])
+    found, run = trained(
+        monkeypatch, Compiler(), recorder=lambda state: HostRecorder(state, waits=next(waits))
+    )
+    torch.testing.assert_close(found, plain, rtol=0, atol=0)
+    assert len(run.said) == 1
+    assert "not compiled: it waits for the device" in run.said[0]
     assert run.step.captured.recorded
 
 
@@ -234,9 +253,7 @@ def as_on_a_gpu(monkeypatch, compiler):
 def short_run(path):
     training = {"capture": "auto", "steps": 24, "log_every": 1, "checkpoint_every": 4}
     optimizer = {"name": "momentum", "lr": 0.1}
-    return Run.create(
-        path, tiny_recipe("pauc", model={"dropout": 0.0}, optimizer=optimizer, training=training)
-    )
+    return Run.create(path, tiny_recipe("pauc", optimizer=optimizer, training=training))
 
 
 @pytest.mark.parametrize("crashes", [False, True])

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from mmb.auc import Batch
 from mmb.auc.objective import Objective
 from mmb.models import MultiTask
-from mmb.training.loop.compiled_backward import CompiledBackward
+from mmb.training.loop.compiled_backward import SAME_RANDOM_NUMBERS, CompiledBackward
 
 BatchEstimate = Callable[[Batch], dict[str, Tensor]]  # adds to `.grad`, returns numbers worth logging
 
@@ -28,7 +28,7 @@ def compiled_estimate(objective: Objective, model: nn.Module, by_rows: bool) -> 
         return CompiledBackward(objective, model)
     network: Any = model
     if by_rows and not objective.evaluates_model:
-        network = torch.compile(model, dynamic=False)
+        network = torch.compile(model, dynamic=False, options=SAME_RANDOM_NUMBERS)
     elif isinstance(model, MultiTask):  # what is done with its features depends on the objective or the tasks
         network = compiled_encoder(model)
     return partial(objective.backward, network)
@@ -37,6 +37,6 @@ def compiled_estimate(objective: Objective, model: nn.Module, by_rows: bool) -> 
 def compiled_encoder(model: MultiTask) -> MultiTask:
     """The same model, with its own parameters, whose encoder is compiled."""
     network = copy.copy(model)
-    encoder: Any = torch.compile(model.encoder, dynamic=False)
+    encoder: Any = torch.compile(model.encoder, dynamic=False, options=SAME_RANDOM_NUMBERS)
     network._modules = {**model._modules, "encoder": encoder}
     return network

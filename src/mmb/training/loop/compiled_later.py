@@ -114,5 +114,9 @@ class CompiledLater(CapturedStep):
         return False
 
     def _on_failure(self, error: Exception) -> None:
-        super()._on_failure(error)
+        """Go one step back; whatever is wrong with compiled kernels, the step was captured without."""
         self._look = None
+        if self._compiles:
+            self._leave_compiled(error)
+        else:
+            super()._on_failure(error)

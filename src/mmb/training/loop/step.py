@@ -116,7 +116,10 @@ class CapturedStep(Step):
         assert self._failed is not None
         if not self._compiles or isinstance(error, WaitsError):
             self._failed(error)
-            return
+        else:
+            self._leave_compiled(error)
+
+    def _leave_compiled(self, error: Exception) -> None:
         self._compiles = False
         self._not_compiled(error)
         self.captured = self._capture()
