@@ -42,6 +42,7 @@ class CompiledLater(CapturedStep):
     ) -> None:
         super().__init__(setup, False, failed, not_compiled, recorder)
         self._taken, self._note = taken, note
+        self._noted = False  # whether there is a note about compiling; of what was kept, there is none
         self._compiler: BackgroundCompiler | None = None
         self._look: Callable[[], bool] | None = self._while_recording  # what is waited for, if anything
 
@@ -64,20 +65,23 @@ class CompiledLater(CapturedStep):
         """Have kernels compiled when the step is recorded; at once, if that takes seconds."""
         if not self.captured.recorded:
             return False
-        (batch,) = self.captured.inputs
-        if is_kept(self.name(batch)):
+        (batch,), setup = self.captured.inputs, self.setup
+        name = self.name(batch)
+        if is_kept(name):
             return self._switch()
-        setup = self.setup
-        by_rows = setup.recipe.sampler.kind == "rows"
-        work = Work(setup.model, setup.objective, batch, by_rows, setup.precision)
+        work = Work(setup.model, setup.objective, batch, setup.by_rows, setup.precision)
         try:
-            self._compiler = BackgroundCompiler(self.name(batch), work)
+            self._compiler = BackgroundCompiler(name, work)
         except Exception as error:
-            self._note(f"steps are compiled now, which takes up to a minute: {first_line(error)}")
+            self._say(f"steps are compiled now, which takes up to a minute: {first_line(error)}")
             return self._switch()
-        self._note("steps are captured, and compiled in the background")
+        self._say("steps are captured, and compiled in the background")
         self._look = self._while_compiling
         return True
+
+    def _say(self, message: str) -> None:
+        self._noted = True
+        self._note(message)
 
     def _while_compiling(self) -> bool:
         """Go over to compiled kernels when they are ready."""
@@ -109,7 +113,8 @@ class CompiledLater(CapturedStep):
         """Say that it is done."""
         if not self.captured.recorded:
             return True
-        self._note(f"steps are compiled, from step {self._switched_after + 1:,} on")
+        if self._noted:
+            self._note(f"steps are compiled, from step {self._switched_after + 1:,} on")
         self._look = None
         return False
 

@@ -12,7 +12,7 @@ from mmb.training.loop.compiled_later import CompiledLater
 from mmb.training.loop.setup import Setup
 from mmb.training.loop.step import CapturedStep, Step
 
-WORTH_COMPILING = 5_000  # steps: compiling takes up to a minute, and saves some milliseconds of each
+WORTH_COMPILING = 5_000  # steps: kernels are ready after up to a minute, and save some milliseconds of each
 
 
 def make_step(
@@ -42,7 +42,6 @@ def make_step(
     def not_compiled(error: Exception) -> None:
         say(f"steps are captured, but not compiled: {first_line(error)}")
 
-    by_rows = setup.recipe.sampler.kind == "rows"
-    if left < WORTH_COMPILING or not can_be_compiled(setup.objective, setup.model, by_rows):
+    if left < WORTH_COMPILING or not can_be_compiled(setup.objective, setup.model, setup.by_rows):
         return CapturedStep(setup, False, failed, not_compiled, recorder)
     return CompiledLater(setup, setup.steps - left, failed, not_compiled, note, recorder)

@@ -93,8 +93,8 @@ class CapturedStep(Step):
         estimate: BatchEstimate = partial(setup.objective.backward, setup.model)
         step = partial(self._estimate_and_move, estimate)
         if self._compiles:
-            by_rows = setup.recipe.sampler.kind == "rows"
-            step = partial(self._compiled_step, compiled_estimate(setup.objective, setup.model, by_rows))
+            estimate = compiled_estimate(setup.objective, setup.model, setup.by_rows)
+            step = partial(self._compiled_step, estimate)
         return Captured(
             step,
             super().__call__,
