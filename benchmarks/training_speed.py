@@ -31,10 +31,10 @@ from mmb.data.inputs.graphs import GraphInputs
 from mmb.models import gin
 from mmb.models import registry as model_registry
 from mmb.training import merge, resolve
+from mmb.training.loop.make_step import make_step
 from mmb.training.loop.randomness import own_randomness
 from mmb.training.loop.sampler import rows_per_step
 from mmb.training.loop.setup import Setup, make_setup
-from mmb.training.loop.step import make_step
 from mmb.training.recipes.components import complete_model
 
 BANDWIDTH, ARITHMETIC = 4.3e12, 790e12  # of an H200: bytes per second, bfloat16 operations per second

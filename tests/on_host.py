@@ -18,8 +18,9 @@ class HostRecorder:
         return self._call(step), self.waits
 
     def record(self, step):
-        before = [part.detach().clone() for part in self.state()]
+        before, random = [part.detach().clone() for part in self.state()], torch.get_rng_state()
         found = self._call(step)
+        torch.set_rng_state(random)
         with torch.no_grad():
             for part, old in zip(self.state(), before, strict=True):
                 part.copy_(old)

@@ -132,6 +132,11 @@ class Captured:
         """Whether calls replay a recording."""
         return self._replay is not None
 
+    @property
+    def inputs(self) -> tuple[Any, ...]:
+        """What a recording reads; nothing before the first call, and if there can be none."""
+        return self._inputs
+
     def __call__(self, *inputs: Any) -> Any:
         """Take the step; what it returns is a copy that later calls leave alone."""
         if self.impossible or not self._fits(inputs):

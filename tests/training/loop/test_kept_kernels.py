@@ -16,7 +16,7 @@ from filelock import FileLock
 from torch import nn
 
 from mmb.training.loop import kept_kernels as module
-from mmb.training.loop.kept_kernels import kept_kernels, step_name
+from mmb.training.loop.kept_kernels import is_kept, kept_kernels, step_name
 from mmb.training.loop.step import CapturedStep
 from on_host import HostRecorder
 from tiny_runs import tiny_recipe
@@ -150,6 +150,21 @@ def test_the_list_is_written_if_compiling_fails(tmp_path):
         raise ZeroDivisionError
     assert not any(place in os.environ for place in PLACES)
     assert found_by_the_next(tmp_path) == {"kernel": "code"}
+
+
+def test_a_step_is_kept_when_all_of_it_was_compiled(tmp_path):
+    assert not is_kept("step", tmp_path)
+    with suppress(ZeroDivisionError), kept_kernels("step", tmp_path):
+        assert not is_kept("step", tmp_path)
+        raise ZeroDivisionError
+    assert not is_kept("step", tmp_path)
+    folder = keep(tmp_path, kernel="code", other="more")
+    assert is_kept("step", tmp_path)
+    assert not is_kept("another step", tmp_path)
+    (folder / "torch" / "kernel").unlink()
+    with kept_kernels("step", tmp_path):
+        assert not is_kept("step", tmp_path)
+    assert is_kept("step", tmp_path)
 
 
 @pytest.mark.parametrize("problem", ["a file is there", "it belongs to another", "it is in use for too long"])

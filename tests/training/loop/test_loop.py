@@ -10,7 +10,8 @@ from mmb import auc
 from mmb.metrics import METRICS
 from mmb.training import METHODS, Observer, Run, RunError, TrainingError, train
 from mmb.training.loop import loop
-from mmb.training.loop.step import make_step
+from mmb.training.loop.make_step import make_step
+from mmb.training.loop.step import Step
 from mmb.training.runs import checkpoint
 from mmb.training.runs.log import read_log
 from tiny_runs import newest_step, tiny_recipe
@@ -101,14 +102,16 @@ def test_bad_weights_do_not_get_into_a_checkpoint(tmp_path, monkeypatch, device)
     run = Run.create(tmp_path / "run", tiny_recipe(sampler={"kind": "rows"}, training=changes))
     steps = []
 
-    def make_poisoned(setup, *rest):
-        take_step = make_step(setup, *rest)
+    def make_poisoned(setup, *rest, **options):
+        take_step = make_step(setup, *rest, **options)
 
-        def poisoned(batch):
-            steps.append(batch)
-            return take_step(batch if len(steps) != 13 else replace(batch, inputs=batch.inputs * torch.nan))
+        class Poisoned(Step):
+            def __call__(self, batch):
+                steps.append(batch)
+                poison = torch.nan if len(steps) == 13 else 1.0
+                return take_step(replace(batch, inputs=batch.inputs * poison))
 
-        return poisoned
+        return Poisoned(setup)
 
     with monkeypatch.context() as patch:
         patch.setattr(loop, "make_step", make_poisoned)

@@ -67,6 +67,19 @@ def test_a_device_that_is_behind_is_waited_for():
     assert len(behind) == 5  # after that, nothing waits
 
 
+def test_steps_up_to_an_unusual_one_do_not_count():
+    clock = Clock()
+    pace, found = Pace(30, warm_up=2, clock=clock), []
+    for step in range(1, 30):
+        clock.now += 100.0 if step in (1, 5, 6) else 0.1
+        if step in (5, 6):  # compile
+            pace.restart()
+        found.append(pace.after_step(30 - step))
+    ((step, seconds),) = [(step, seconds) for step, seconds in enumerate(found, 1) if seconds is not None]
+    assert step == 16
+    assert abs(seconds - 14 * 0.1) < 1e-6
+
+
 def test_a_training_on_a_gpu_is_timed_after_its_recording(monkeypatch, tmp_path):
     made = []
 
@@ -76,7 +89,7 @@ def test_a_training_on_a_gpu_is_timed_after_its_recording(monkeypatch, tmp_path)
             super().__init__(*arguments, **options)
 
     monkeypatch.setattr("mmb.training.loop.loop.Pace", Noted)
-    monkeypatch.setattr("mmb.training.loop.loop.make_step", lambda setup, *_: Step(setup))
+    monkeypatch.setattr("mmb.training.loop.loop.make_step", lambda setup, *_, **__: Step(setup))
     for captured in (False, True):
         answer = (captured, None)
         monkeypatch.setattr("mmb.training.loop.setup.decide_capture", lambda *_, answer=answer: answer)

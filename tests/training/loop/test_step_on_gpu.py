@@ -16,10 +16,11 @@ from mmb.auc import (
 from mmb.models.graph_isomorphism import gin
 from mmb.training import Observer, Run, merge, resolve, train
 from mmb.training.loop.feed import Feed
+from mmb.training.loop.make_step import make_step
 from mmb.training.loop.optimizer import make_optimizer
 from mmb.training.loop.randomness import own_randomness
 from mmb.training.loop.setup import Setup, make_setup
-from mmb.training.loop.step import WORTH_COMPILING, CapturedStep, Step, make_step
+from mmb.training.loop.step import CapturedStep, Step
 from mmb.training.recipes.recipe import OptimizerSettings
 from mmb.training.recipes.resolution import to_plain
 from mmb.training.runs.log import Window
@@ -83,10 +84,10 @@ def test_on_a_gpu_what_cannot_be_compiled_is_captured_without(while_recording, m
     monkeypatch.setattr(torch, "compile", Failing)
     setup = make_setup(tiny_recipe("ce", model={"dropout": 0.5}, training={"device": "cuda"}))
     said = []
-    step = make_step(setup, said.append, WORTH_COMPILING)
+    step = CapturedStep(setup, True, pytest.fail, said.append)
     losses = [step(batch)["loss"] for _, batch in zip(range(16), setup.feed, strict=False)]
     assert step.captured.recorded
-    assert said == ["steps are captured, but not compiled: no compiler here"]
+    assert [str(error) for error in said] == ["no compiler here"]
     assert bool(torch.stack(losses).isfinite().all())
 
 

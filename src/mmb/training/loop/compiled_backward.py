@@ -7,6 +7,7 @@ included, and the record is compiled.
 
 import warnings
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,9 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from mmb.auc import Batch
 from mmb.auc.objective import Objective
+
+SAME_RANDOM_NUMBERS: dict[str, Any] = {"fallback_random": True}
+"""Options of the compiler with which dropout draws what it draws without one."""
 
 
 class CompiledBackward:
@@ -73,7 +77,8 @@ def compiled(recorded: GraphModule) -> Callable[[], Sequence[Tensor]]:
     graph: Callable[..., Sequence[Tensor]] = recorded
     try:
         # With shapes of its own: graphs without any are not kept for the next process.
-        graph = standalone_compile(recorded, [*inputs], dynamic_shapes="from_example_inputs")
+        options = {"config_patches": SAME_RANDOM_NUMBERS}
+        graph = standalone_compile(recorded, [*inputs], dynamic_shapes="from_example_inputs", options=options)
     except exc.InductorError as error:
         reason = str(error).strip().splitlines()
         message = "the step could not be compiled and runs as it was recorded, which is slower"

@@ -31,6 +31,7 @@ from mmb.data.registry import default_root
 
 _PLACES = {"TORCHINDUCTOR_CACHE_DIR": "torch", "TRITON_CACHE_DIR": "triton"}
 _LIST = "checksums.json"
+_WHOLE = "whole"  # a file that is there when nothing is left to compile
 _WAIT = 300.0  # seconds at most, for another process that compiles the same step
 _UNUSED = 30 * 24 * 3600.0  # seconds after which a folder is removed
 
@@ -60,6 +61,8 @@ def kept_kernels(name: str, root: Path | None = None) -> Iterator[Path | None]:
     try:
         os.environ.update({place: str(folder / part) for place, part in _PLACES.items()})
         yield folder
+        with suppress(OSError):
+            (folder / _WHOLE).touch()
     finally:
         for place, value in before.items():
             os.environ.pop(place, None)
@@ -68,6 +71,11 @@ def kept_kernels(name: str, root: Path | None = None) -> Iterator[Path | None]:
         with suppress(OSError):
             _write_list(folder)
         lock.release()
+
+
+def is_kept(name: str, root: Path | None = None) -> bool:
+    """Whether all that a step compiles is kept: a `kept_kernels` of this name has ended without an error."""
+    return ((root or default_root()) / "compiled" / name / _WHOLE).exists()
 
 
 def step_name(modules: Iterable[nn.Module], *facts: object) -> str:
@@ -148,14 +156,17 @@ def _enter(folder: Path) -> FileLock | None:
 
 
 def _remove_unlisted(folder: Path) -> None:
-    """Remove every file that is not what the list says."""
+    """Remove every file that is not what the list says, after which the rest is not all."""
     try:
         listed = without_checksum(json.loads((folder / _LIST).read_text()))
     except (OSError, ValueError):
         listed = {}
-    for name, found in _checksums(folder).items():
-        if listed.get(name) != found:
-            (folder / name).unlink()
+    found = _checksums(folder)
+    if found != listed:
+        (folder / _WHOLE).unlink(missing_ok=True)
+    for name, digest in found.items():
+        if listed.get(name) != digest:
+            (folder / name).unlink(missing_ok=True)
 
 
 def _write_list(folder: Path) -> None:

@@ -3,6 +3,7 @@
 import math
 import warnings
 from collections.abc import Sequence
+from contextlib import closing
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -16,13 +17,14 @@ from mmb.data.encoders import check_encoder
 from mmb.training.loop.branches import train_branches
 from mmb.training.loop.evaluate import diverged
 from mmb.training.loop.initial_weights import prepare_start
+from mmb.training.loop.make_step import make_step
 from mmb.training.loop.observer import Observer
 from mmb.training.loop.outcome import finish
 from mmb.training.loop.pace import Pace
 from mmb.training.loop.progress import Progress, evaluate, resume, save
 from mmb.training.loop.randomness import own_randomness
 from mmb.training.loop.setup import Setup, find_device, make_setup
-from mmb.training.loop.step import Step, make_step
+from mmb.training.loop.step import Step
 from mmb.training.loop.stopping import stop_requests
 from mmb.training.processes.group import Ranks, joined
 from mmb.training.processes.workers import Workers
@@ -85,12 +87,12 @@ def train_together(
     with run.locked(ranks.is_main), own_randomness(run.recipe.seed, find_device(settings.device)):
         observer = observer if observer is not None and ranks.is_main else Observer()
         setup, progress = _begin(run, ranks, observer)
-        take_step = make_step(setup, observer.say, setup.steps - progress.step)
+        take_step = make_step(setup, observer.say, setup.steps - progress.step, note=observer.note)
         if note := setup.objective.memory_note():
             observer.note(note)
         observer.begin(run, progress.step, setup.steps)
         log_from = (run.path, progress.log_position, progress.step, settings.tensorboard)
-        with RunLog(*log_from) if ranks.is_main else NoLog() as log:
+        with RunLog(*log_from) if ranks.is_main else NoLog() as log, closing(take_step):
             _take_steps(take_step, run, setup, progress, log, observer, in_average)
         facts = {"at_once": at_once} if at_once > 1 else {}
         facts |= {"stopped_early": True} if progress.stopped else {}
@@ -145,6 +147,8 @@ def _take_steps(
             except BadValueError as error:
                 raise diverged(f"step {progress.step + 1}, {error}", setup) from error
             progress.step += 1
+            if take_step.unusual:
+                pace.restart()
             if (seconds := pace.after_step(setup.steps - progress.step)) is not None:
                 observer.paced(run, seconds)
             last = progress.step == setup.steps

@@ -24,7 +24,7 @@ class Observer:
         """Training of `run` is over."""
 
     def note(self, message: str) -> None:
-        """Something worth knowing before training starts."""
+        """Something worth knowing."""
 
     def say(self, message: str) -> None:
         """Something the user should know."""

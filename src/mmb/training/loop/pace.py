@@ -46,6 +46,10 @@ class Pace:
         evaluation = self._evaluating / max(1, self._evaluations)
         return left * (self._spent() / timed + evaluation / self._evaluate_every)
 
+    def restart(self) -> None:
+        """Leave out the step that was just done, and those before it."""
+        self._done = min(self._done, self._warm_up - 1)
+
     def _spent(self) -> float:
         return self._clock() - self._started - (self._evaluating - self._before)
 

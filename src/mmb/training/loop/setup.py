@@ -139,6 +139,11 @@ class Setup:
             group["lr"] = lr  # a captured step needs the same tensor; its value is set at every step
 
     @property
+    def by_rows(self) -> bool:
+        """Whether batches are rows with all of their labels, not rows for each of some tasks."""
+        return self.recipe.sampler.kind == "rows"
+
+    @property
     def precision(self) -> torch.dtype:
         """Of the computations that autocast does not leave in float32."""
         found: torch.dtype = getattr(torch, self.recipe.training.precision)

@@ -4,30 +4,28 @@ With small networks, a GPU waits for kernels to be launched. `CapturedStep` reco
 once, as a CUDA graph, and from then on launches them all at once.
 """
 
-import copy
-import warnings
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from mmb.auc import Batch, DenseBatch
-from mmb.cuda_graphs import Captured, CudaGraph, Recorder, WaitsError, first_line, kind_of
-from mmb.models import MultiTask
-from mmb.training.loop.capture import not_captured
-from mmb.training.loop.compiled_backward import CompiledBackward
+from mmb.cuda_graphs import Captured, CudaGraph, Recorder, WaitsError, kind_of
+from mmb.training.loop.compiled_estimate import BatchEstimate, compiled_estimate
 from mmb.training.loop.kept_kernels import kept_kernels, step_name
 from mmb.training.loop.setup import Setup
 from mmb.training.recipes.recipe import SamplerSettings
 
-BatchEstimate = Callable[[Batch], dict[str, Tensor]]  # adds to `.grad`, returns numbers worth logging
-WORTH_COMPILING = 5_000  # steps: compiling takes up to a minute, and saves some milliseconds of each
-
 
 class Step:
-    """A plain step, kernel by kernel."""
+    """A plain step, kernel by kernel.
+
+    Attributes:
+        unusual: Whether the last one took longer than others do, because it was compiled or recorded.
+    """
+
+    unusual = False
 
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
@@ -48,6 +46,9 @@ class Step:
             numbers["gradient_norm"] = norm
         self.setup.optimizer.step()
         return numbers
+
+    def close(self) -> None:
+        """End what this has started, after the last step."""
 
 
 class CapturedStep(Step):
@@ -81,13 +82,19 @@ class CapturedStep(Step):
         self._recorder = recorder
         self.captured = self._capture()
 
+    @property
+    def compiled(self) -> bool:
+        """Whether calls replay a recording of compiled kernels."""
+        return self._compiles and self.captured.recorded
+
     def _capture(self) -> Captured:
         """What is to be captured, compiled or not."""
         setup = self.setup
         estimate: BatchEstimate = partial(setup.objective.backward, setup.model)
         step = partial(self._estimate_and_move, estimate)
         if self._compiles:
-            step = partial(self._compiled_step, compiled_estimate(setup))
+            estimate = compiled_estimate(setup.objective, setup.model, setup.by_rows)
+            step = partial(self._compiled_step, estimate)
         return Captured(
             step,
             super().__call__,
@@ -97,16 +104,22 @@ class CapturedStep(Step):
         )
 
     def _compiled_step(self, estimate: BatchEstimate, batch: Batch) -> dict[str, Tensor]:
-        modules = (self.setup.model, self.setup.objective)
-        with kept_kernels(step_name(modules, kind_of(batch), self.setup.precision)):
+        with kept_kernels(self.name(batch)):
             return self._estimate_and_move(estimate, batch)
+
+    def name(self, batch: Batch) -> str:
+        """Under which its compiled kernels are kept."""
+        return step_name((self.setup.model, self.setup.objective), kind_of(batch), self.setup.precision)
 
     def _on_failure(self, error: Exception) -> None:
         """Go one step back: from compiled to captured, from captured to plain."""
         assert self._failed is not None
         if not self._compiles or isinstance(error, WaitsError):
             self._failed(error)
-            return
+        else:
+            self._leave_compiled(error)
+
+    def _leave_compiled(self, error: Exception) -> None:
         self._compiles = False
         self._not_compiled(error)
         self.captured = self._capture()
@@ -117,52 +130,3 @@ class CapturedStep(Step):
             return super().__call__(batch)  # the last of an epoch, whose shape is rare
         found: dict[str, Tensor] = self.captured(batch)
         return found
-
-
-def compiled_estimate(setup: Setup) -> BatchEstimate:
-    """The estimate with compiled kernels."""
-    objective, model = setup.objective, setup.model
-    if objective.weights_per_task:
-        return CompiledBackward(objective, model)
-    network: Any = model
-    if setup.recipe.sampler.kind == "rows" and not objective.evaluates_model:
-        network = torch.compile(model, dynamic=False)
-    elif isinstance(model, MultiTask):  # what is done with its features depends on the objective or the tasks
-        network = compiled_encoder(model)
-    return partial(objective.backward, network)
-
-
-def compiled_encoder(model: MultiTask) -> MultiTask:
-    """The same model, with its own parameters, whose encoder is compiled."""
-    network = copy.copy(model)
-    encoder: Any = torch.compile(model.encoder, dynamic=False)
-    network._modules = {**model._modules, "encoder": encoder}
-    return network
-
-
-def make_step(
-    setup: Setup,
-    say: Callable[[str], None] = warnings.warn,
-    steps: int | None = None,
-    recorder: Callable[[torch.device], Recorder] = CudaGraph,
-) -> Step:
-    """The step that the recipe chooses, for `steps` steps, by default all of the run.
-
-    With `training.capture` of "auto", kernels are compiled if that saves more time than it takes. If that
-    fails, a step is captured without; if it cannot be captured after all, it is computed kernel by kernel. A
-    line says why.
-    """
-    if setup.capture_note:
-        say(setup.capture_note)
-    if not setup.captured:
-        return Step(setup)
-    if setup.recipe.training.capture != "auto":
-        return CapturedStep(setup, recorder=recorder)
-    worth_compiling = (setup.steps if steps is None else steps) >= WORTH_COMPILING
-    return CapturedStep(
-        setup,
-        worth_compiling,
-        lambda error: say(not_captured(first_line(error))),
-        lambda error: say(f"steps are captured, but not compiled: {first_line(error)}"),
-        recorder,
-    )
