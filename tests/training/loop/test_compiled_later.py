@@ -117,14 +117,6 @@ def test_a_switch_changes_nothing_but_kernels(method, monkeypatch):
     assert Compiled.calls > 0
 
 
-def test_what_has_no_network_to_compile_is_captured_alone(monkeypatch):
-    compiler = Compiler()
-    monkeypatch.setattr("mmb.training.loop.make_step.can_be_compiled", lambda *_: False)
-    _, run = trained(monkeypatch, compiler)
-    assert run.step.captured.recorded
-    assert (compiler.works, run.said, run.noted) == ([], [], [])
-
-
 def test_kept_kernels_are_used_at_once(monkeypatch):
     compiler = Compiler()
     _, run = trained(monkeypatch, compiler)

@@ -200,6 +200,12 @@ def network(width=3, **options):
     return nn.Sequential(nn.Linear(width, 2, **options), nn.Dropout(0.5))
 
 
+def own_setting(margin):
+    found = nn.Identity()
+    found.margin = margin
+    return found
+
+
 def test_names_tell_what_kernels_depend_on(monkeypatch):
     name = step_name([network()], (4, 3))
     assert name == step_name([network()], (4, 3))  # other weights
@@ -208,10 +214,13 @@ def test_names_tell_what_kernels_depend_on(monkeypatch):
         step_name([network(dtype=torch.float64)], (4, 3)),
         step_name([nn.Sequential(nn.Linear(3, 2), nn.Dropout(0.1))], (4, 3)),
         step_name([network()], (5, 3)),
+        step_name([nn.Sequential(nn.Linear(3, 2), nn.Hardtanh(max_val=2))], (4, 3)),
+        step_name([nn.Sequential(nn.Linear(3, 2), own_setting(2.0))], (4, 3)),
+        step_name([nn.Sequential(nn.Linear(3, 2), own_setting(3.0))], (4, 3)),
     }
     monkeypatch.setattr(module, "_versions", lambda: ["another"])
     others.add(step_name([network()], (4, 3)))
-    assert len(others - {name}) == 5
+    assert len(others - {name}) == 8
 
 
 def test_versions_tell_processors_and_code_apart(tmp_path, monkeypatch):

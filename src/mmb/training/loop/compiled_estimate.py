@@ -16,14 +16,9 @@ from mmb.training.loop.compiled_backward import SAME_RANDOM_NUMBERS, CompiledBac
 BatchEstimate = Callable[[Batch], dict[str, Tensor]]  # adds to `.grad`, returns numbers worth logging
 
 
-def can_be_compiled(objective: Objective, model: nn.Module, by_rows: bool) -> bool:
-    """Whether `compiled_estimate` compiles anything."""
-    whole = objective.weights_per_task or (by_rows and not objective.evaluates_model)
-    return whole or isinstance(model, MultiTask)
-
-
 def compiled_estimate(objective: Objective, model: nn.Module, by_rows: bool) -> BatchEstimate:
-    """The estimate on batches of rows or tasks, with compiled kernels: all, or those of the network."""
+    """The estimate on batches of rows or tasks, with compiled kernels: of the network and the objective."""
+    torch.compiler.reset()  # it gives up after some variants of a function, and earlier runs would count
     if objective.weights_per_task:
         return CompiledBackward(objective, model)
     network: Any = model
@@ -31,7 +26,18 @@ def compiled_estimate(objective: Objective, model: nn.Module, by_rows: bool) -> 
         network = torch.compile(model, dynamic=False, options=SAME_RANDOM_NUMBERS)
     elif isinstance(model, MultiTask):  # what is done with its features depends on the objective or the tasks
         network = compiled_encoder(model)
-    return partial(objective.backward, network)
+    if objective.evaluates_model:
+        return partial(objective.backward, network)
+    measure = torch.compile(objective.measure, dynamic=False)
+
+    def estimate(batch: Batch) -> dict[str, Tensor]:
+        objective.measure = measure  # type: ignore[method-assign]  # here alone: other batches differ in shape
+        try:
+            return objective.backward(network, batch)
+        finally:
+            del objective.measure
+
+    return estimate
 
 
 def compiled_encoder(model: MultiTask) -> MultiTask:

@@ -79,10 +79,10 @@ def is_kept(name: str, root: Path | None = None) -> bool:
 
 
 def step_name(modules: Iterable[nn.Module], *facts: object) -> str:
-    """A name that differs for other networks, shapes, facts, versions of any code, and hardware.
+    """A name that differs for other networks, shapes, settings, facts, versions of any code, and hardware.
 
     Args:
-        modules: The network and the objective: their names and shapes count, not their values.
+        modules: The network and the objective: of their tensors, names and shapes count, not values.
         facts: Whatever else the compiled kernels depend on; plain data, or objects whose `repr` says all.
     """
     parts = list(modules)
@@ -91,10 +91,17 @@ def step_name(modules: Iterable[nn.Module], *facts: object) -> str:
         for part in parts
         for key, value in part.state_dict().items()
     ]
-    kinds = {type(module) for part in parts for module in part.modules()}
-    own = sorted(_own_source(kind) for kind in kinds)
-    text = json.dumps([_versions(), own, list(map(repr, parts)), shapes, list(map(repr, facts))])
+    inside = [module for part in parts for module in part.modules()]
+    own = sorted(_own_source(kind) for kind in {type(module) for module in inside})
+    settings = list(map(_settings, inside))
+    text = json.dumps([_versions(), own, list(map(repr, parts)), shapes, settings, list(map(repr, facts))])
     return f"torch-{torch.__version__}-{hashlib.sha256(text.encode()).hexdigest()[:24]}"
+
+
+def _settings(module: nn.Module) -> list[tuple[str, str]]:
+    """Numbers and words among the attributes of a module, which a compiler takes as constants."""
+    given = ((name, value) for name, value in vars(module).items() if not name.startswith("_"))
+    return sorted((name, repr(value)) for name, value in given if isinstance(value, (int, float, str)))
 
 
 @cache

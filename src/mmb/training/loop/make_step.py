@@ -7,7 +7,6 @@ import torch
 
 from mmb.cuda_graphs import CudaGraph, Recorder, first_line
 from mmb.training.loop.capture import not_captured
-from mmb.training.loop.compiled_estimate import can_be_compiled
 from mmb.training.loop.compiled_later import CompiledLater
 from mmb.training.loop.setup import Setup
 from mmb.training.loop.step import CapturedStep, Step
@@ -42,6 +41,6 @@ def make_step(
     def not_compiled(error: Exception) -> None:
         say(f"steps are captured, but not compiled: {first_line(error)}")
 
-    if left < WORTH_COMPILING or not can_be_compiled(setup.objective, setup.model, setup.by_rows):
+    if left < WORTH_COMPILING:
         return CapturedStep(setup, False, failed, not_compiled, recorder)
     return CompiledLater(setup, setup.steps - left, failed, not_compiled, note, recorder)
