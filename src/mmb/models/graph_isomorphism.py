@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from mmb.data.inputs.graphs import ATOM_DIMS, BOND_DIMS, GraphBatch, PaddedGraphs
 from mmb.models.batch_norm import MaskedBatchNorm
-from mmb.models.message_operators import ALIGNMENT, in_kernels
+from mmb.models.fused_layers import FusedLayers, can_fuse
+from mmb.models.message_operators import ALIGNMENT, aligned, in_kernels
 from mmb.models.message_passing import aggregate, look_up_rows, pass_messages, sum_rows
 from mmb.models.multitask import MultiTask
 
@@ -85,20 +86,35 @@ class GIN(nn.Module):
         if isinstance(batch, PaddedGraphs):
             node_mask = batch.node_mask
             graph_mask = torch.arange(graphs, device=batch.graph.device) < graphs - 1
-        nodes = look_up_rows(self.atoms(batch.atom_table), batch.atom_codes)
+        layers = [cast(GINLayer, layer) for layer in self.layers]
+        atoms = self.atoms(batch.atom_table)
+        mlps = [layer.mlp for layer in layers]
+        fused = (
+            FusedLayers(mlps, self.dropout, batch) if self.training and can_fuse(mlps, atoms, batch) else None
+        )
+        width = atoms.shape[1]
+        extra = 0 if fused is None else aligned(width) - width  # columns of zeros
+        nodes = look_up_rows(padded(atoms, 0, extra), batch.atom_codes)
         virtual = None if self.virtual is None else self.virtual.expand(graphs, -1).to(nodes.dtype)
-        last = len(self.layers) - 1
-        bonds = embed_together([cast(GINLayer, layer).bonds for layer in self.layers], batch.bond_table)
-        for number, layer in enumerate(self.layers):
+        last = len(layers) - 1
+        bonds = padded(embed_together([layer.bonds for layer in layers], batch.bond_table), 0, extra).unbind(
+            0
+        )
+        for number, layer in enumerate(layers):
             if virtual is not None:
-                nodes = nodes + look_up_rows(virtual, batch.graph)
+                nodes = nodes + look_up_rows(padded(virtual, 0, extra), batch.graph)
                 if number < last:
-                    pooled = (sum_rows(nodes, batch.graph, graphs) + virtual).to(nodes.dtype)
+                    pooled = (sum_rows(nodes, batch.graph, graphs)[:, :width] + virtual).to(nodes.dtype)
                     virtual = self._drop(self.virtual_layers[number](pooled, graph_mask).relu())
-            nodes = layer(nodes, bonds[number], batch, node_mask)
-            nodes = self._drop(nodes.relu() if number < last else nodes)
+            if fused is not None:
+                nodes = fused(number, nodes, bonds[number], layer.epsilon)
+            else:
+                nodes = layer(nodes, bonds[number], batch, node_mask)
+                nodes = self._drop(nodes.relu() if number < last else nodes)
+        if fused is not None:
+            fused.track()
         counts = batch.graph_ptr.diff().clamp(min=1).unsqueeze(1)
-        features = (sum_rows(nodes, batch.graph, graphs) / counts).to(nodes.dtype)
+        features = (sum_rows(nodes, batch.graph, graphs)[:, :width] / counts).to(nodes.dtype)
         return features if graph_mask is None else features[:-1]
 
     def _drop(self, features: Tensor) -> Tensor:
@@ -186,6 +202,6 @@ class FeatureEmbedding(nn.Module):
         return zeros.scatter(1, features + self.offsets, 1.0)
 
 
-def embed_together(parts: Sequence[FeatureEmbedding], features: Tensor) -> tuple[Tensor, ...]:
-    """The same features `[n, len(dims)]` embedded by several of the same size, in a single product."""
-    return torch.matmul(parts[0].hot(features), torch.stack([part.weight for part in parts])).unbind(0)
+def embed_together(parts: Sequence[FeatureEmbedding], features: Tensor) -> Tensor:
+    """The same features `[n, len(dims)]` embedded by several of the same size, `[parts, n, width]`."""
+    return torch.matmul(parts[0].hot(features), torch.stack([part.weight for part in parts]))
