@@ -140,7 +140,7 @@ def gradients_kernel(
     sums, found, real, factors, by_weight, by_bias, blocks, width, stride: tl.constexpr,
     chunk: tl.constexpr, columns: tl.constexpr,
 ):  # fmt: skip
-    """From the sums of dy and dy xhat: gradients of weight and bias, and the factors of `norm_backward_kernel`."""
+    """From sums of dy and dy xhat: gradients of weight and bias, and factors of `norm_backward_kernel`."""
     column = tl.program_id(0) * columns + tl.arange(0, columns)
     inside = column < width
     first = tl.zeros((columns,), tl.float32)
@@ -334,3 +334,39 @@ def scatter_kernel(
     part = parts + tl.program_id(0) * (known + 1) * stride
     tl.store(part + kind[:, None] * stride + column[None, :], by_bonds, mask=(kind < known)[:, None] & inside)
     tl.store(part + known * stride + column, by_epsilon, mask=column < stride)
+
+
+@triton.jit
+def mean_kernel(x, ptr, out, stride: tl.constexpr, rows: tl.constexpr, columns: tl.constexpr):
+    """Means over the nodes of a graph."""
+    graph = tl.program_id(0)
+    column = tl.program_id(1) * columns + tl.arange(0, columns)
+    inside = column < stride
+    first = tl.load(ptr + graph).to(tl.int32)
+    last = tl.load(ptr + graph + 1).to(tl.int32)
+    total = tl.zeros((rows, columns), tl.float32)
+    for start in range(first, last, rows):
+        node = start + tl.arange(0, rows)
+        mask = (node < last)[:, None] & inside[None, :]
+        total += tl.load(x + node[:, None] * stride + column[None, :], mask=mask, other=0).to(tl.float32)
+    mean = tl.sum(total, 0) / tl.maximum(last - first, 1).to(tl.float32)
+    tl.store(out + graph * stride + column, mean.to(out.dtype.element_ty), mask=inside)
+
+
+@triton.jit(do_not_specialize=["count", "graphs"])
+def mean_backward_kernel(
+    grad, graph, ptr, out, count, graphs, stride: tl.constexpr, rows: tl.constexpr, columns: tl.constexpr
+):
+    """The gradient of a graph's mean for each of its nodes; zero for nodes of other graphs, the last ones."""
+    node = tl.program_id(0) * rows + tl.arange(0, rows)
+    column = tl.program_id(1) * columns + tl.arange(0, columns)
+    inside = (column < stride)[None, :]
+    owner = tl.load(graph + node, mask=node < count, other=0).to(tl.int32)
+    here = (node < count) & (owner < graphs)
+    first = tl.load(ptr + owner, mask=here, other=0)
+    size = tl.load(ptr + owner + 1, mask=here, other=1) - first
+    mask = here[:, None] & inside
+    value = tl.load(grad + owner[:, None] * stride + column[None, :], mask=mask, other=0).to(tl.float32)
+    value = value / size.to(tl.float32)[:, None]
+    place = out + node[:, None] * stride + column[None, :]
+    tl.store(place, value.to(out.dtype.element_ty), mask=(node < count)[:, None] & inside)

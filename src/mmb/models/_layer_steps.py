@@ -233,3 +233,21 @@ def scatter(
     )  # fmt: skip
     both = add_parts(parts, known + 1, x.shape[1])
     return out, both[:known].to(bonds.dtype), both[known].sum().reshape(epsilon.shape).to(epsilon.dtype)
+
+
+def mean(x: Tensor, ptr: Tensor) -> Tensor:
+    """Means over the nodes of all graphs but the last, `[graphs - 1, stride]`."""
+    out = x.new_empty(len(ptr) - 2, x.shape[1])
+    grid = (len(out), triton.cdiv(x.shape[1], COLUMNS))
+    kernels.mean_kernel[grid](x, ptr, out, x.shape[1], 32, COLUMNS)
+    return out
+
+
+def mean_backward(grad: Tensor, graph: Tensor, ptr: Tensor) -> Tensor:
+    """The gradient of the nodes."""
+    out = grad.new_empty(len(graph), grad.shape[1])
+    grid = (triton.cdiv(len(graph), 32), triton.cdiv(grad.shape[1], COLUMNS))
+    kernels.mean_backward_kernel[grid](
+        grad, graph, ptr, out, len(graph), len(grad), grad.shape[1], 32, COLUMNS
+    )
+    return out

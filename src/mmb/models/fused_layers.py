@@ -16,7 +16,7 @@ columns of zeros up to a multiple of 16 bytes.
 """
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -101,7 +101,7 @@ class FusedLayers:
             norms[0].eps, norms[1].eps, round(self._dropout * 65536), number < len(self._layers) - 1,
         )  # fmt: skip
         for norm, moment in zip(norms, moments, strict=True):
-            self._averaged += [norm.running_mean, norm.running_var]
+            self._averaged += [cast(Tensor, norm.running_mean), cast(Tensor, norm.running_var)]
             self._moments += moment.unbind(0)
         return result
 
@@ -109,8 +109,13 @@ class FusedLayers:
         """Move the running averages of all norms, as the norms themselves do."""
         norms = [norm for layer in self._layers for norm in (layer.norm1, layer.norm2)]
         with torch.no_grad():
-            torch._foreach_lerp_(self._averaged, self._moments, norms[0].momentum)
-            torch._foreach_add_([norm.num_batches_tracked for norm in norms], 1)
+            torch._foreach_lerp_(self._averaged, self._moments, cast(float, norms[0].momentum))
+            torch._foreach_add_([cast(Tensor, norm.num_batches_tracked) for norm in norms], 1)
+
+    def mean(self, nodes: Tensor) -> Tensor:
+        """Means over the nodes of each graph, `[G, aligned(width)]`."""
+        found: Tensor = _Mean.apply(nodes, self._batch.graph, self._batch.graph_ptr)  # type: ignore[no-untyped-call]
+        return found
 
 
 def _forward(
@@ -121,7 +126,7 @@ def _forward(
     eps1: float, eps2: float, dropped: int, relu: bool,
 ) -> list[Tensor]:  # fmt: skip
     """$x'$, and what the backward pass needs: a, h, z, h', statistics, padded weights."""
-    tiles = steps.TILES
+    tiles, nodes, bonds = steps.TILES, nodes.contiguous(), bonds.contiguous()
     into, out = (steps.pad(weight, nodes.dtype) for weight in (weight1, weight2))
     gathered = steps.gather(nodes, bonds, epsilon, edges, codes, ptr, real)
     hidden, sums = steps.product(gathered, into, tiles.into, "moments")
@@ -149,7 +154,7 @@ def _backward(
     width: int, inner: int, dropped: int, relu: bool,
 ) -> list[Tensor]:  # fmt: skip
     """Gradients of nodes, bonds, epsilon, and of weight, scale and shift of both products."""
-    tiles = steps.TILES
+    tiles, nodes, bonds = steps.TILES, nodes.contiguous(), bonds.contiguous()
     sums = steps.norm_sums(grad, last, found2, real, seed, relu, dropped)
     factors, by_scale2, by_shift2 = steps.gradients(sums, found2, real, width)
     by_last = steps.norm_backward(grad, last, found2, factors, real, seed, relu, dropped)
@@ -187,6 +192,33 @@ _layer_operator: Any = torch.library.custom_op("mmb::fused_layer", _forward, mut
 _layer_operator.register_fake(_forward_shapes)
 _adjoint_operator: Any = torch.library.custom_op("mmb::fused_layer_adjoint", _backward, mutates_args=())
 _adjoint_operator.register_fake(_backward_shapes)
+
+
+def _mean(nodes: Tensor, graph: Tensor, ptr: Tensor) -> Tensor:
+    return steps.mean(nodes, ptr)
+
+
+def _mean_backward(grad: Tensor, graph: Tensor, ptr: Tensor) -> Tensor:
+    return steps.mean_backward(grad, graph, ptr)
+
+
+_mean_operator: Any = torch.library.custom_op("mmb::mean_of_nodes", _mean, mutates_args=())
+_mean_operator.register_fake(lambda nodes, graph, ptr: nodes.new_empty(len(ptr) - 2, nodes.shape[1]))
+_spread_operator: Any = torch.library.custom_op("mmb::mean_of_nodes_adjoint", _mean_backward, mutates_args=())
+_spread_operator.register_fake(lambda grad, graph, ptr: grad.new_empty(len(graph), grad.shape[1]))
+
+
+class _Mean(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, nodes: Tensor, graph: Tensor, ptr: Tensor) -> Tensor:
+        ctx.save_for_backward(graph, ptr)
+        found: Tensor = _mean_operator(nodes, graph, ptr)
+        return found
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        return _spread_operator(grad.contiguous(), *ctx.saved_tensors), None, None
 
 
 class _FusedLayer(torch.autograd.Function):

@@ -87,19 +87,18 @@ class GIN(nn.Module):
             node_mask = batch.node_mask
             graph_mask = torch.arange(graphs, device=batch.graph.device) < graphs - 1
         layers = [cast(GINLayer, layer) for layer in self.layers]
-        atoms = self.atoms(batch.atom_table)
+        bonds = embed_together([layer.bonds for layer in layers], batch.bond_table)
+        fused, width, extra = None, bonds.shape[2], 0
         mlps = [layer.mlp for layer in layers]
-        fused = (
-            FusedLayers(mlps, self.dropout, batch) if self.training and can_fuse(mlps, atoms, batch) else None
-        )
-        width = atoms.shape[1]
-        extra = 0 if fused is None else aligned(width) - width  # columns of zeros
-        nodes = look_up_rows(padded(atoms, 0, extra), batch.atom_codes)
+        if self.training and can_fuse(mlps, bonds, batch):
+            fused = FusedLayers(mlps, self.dropout, batch)
+            extra = aligned(width) - width  # columns of zeros
+            nodes = self.atoms.sum_rows(batch.atom_table, batch.atom_codes, bonds.dtype, extra)
+        else:
+            nodes = look_up_rows(self.atoms(batch.atom_table), batch.atom_codes)
         virtual = None if self.virtual is None else self.virtual.expand(graphs, -1).to(nodes.dtype)
         last = len(layers) - 1
-        bonds = padded(embed_together([layer.bonds for layer in layers], batch.bond_table), 0, extra).unbind(
-            0
-        )
+        bonds_of = padded(bonds, 0, extra).unbind(0)
         for number, layer in enumerate(layers):
             if virtual is not None:
                 nodes = nodes + look_up_rows(padded(virtual, 0, extra), batch.graph)
@@ -107,14 +106,15 @@ class GIN(nn.Module):
                     pooled = (sum_rows(nodes, batch.graph, graphs)[:, :width] + virtual).to(nodes.dtype)
                     virtual = self._drop(self.virtual_layers[number](pooled, graph_mask).relu())
             if fused is not None:
-                nodes = fused(number, nodes, bonds[number], layer.epsilon)
+                nodes = fused(number, nodes, bonds_of[number], layer.epsilon)
             else:
-                nodes = layer(nodes, bonds[number], batch, node_mask)
+                nodes = layer(nodes, bonds_of[number], batch, node_mask)
                 nodes = self._drop(nodes.relu() if number < last else nodes)
         if fused is not None:
             fused.track()
+            return fused.mean(nodes)[:, :width]
         counts = batch.graph_ptr.diff().clamp(min=1).unsqueeze(1)
-        features = (sum_rows(nodes, batch.graph, graphs)[:, :width] / counts).to(nodes.dtype)
+        features = (sum_rows(nodes, batch.graph, graphs) / counts).to(nodes.dtype)
         return features if graph_mask is None else features[:-1]
 
     def _drop(self, features: Tensor) -> Tensor:
@@ -192,6 +192,16 @@ class FeatureEmbedding(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         """Embed `int64 [n, len(dims)]` as `[n, width]`."""
         return self.hot(features) @ self.weight
+
+    def sum_rows(self, table: Tensor, codes: Tensor, dtype: torch.dtype, extra: int) -> Tensor:
+        """Embed the rows of a table that `codes [n]` name, with extra columns of zeros: `[n, width + extra]`.
+
+        Each is a product by itself. Gradients of rows of the table would be summed by atomic additions, which
+        wait for each other, since some rows are far more common than others.
+        """
+        aligning = -self.weight.shape[0] % ALIGNMENT
+        hot = padded(self.hot(table), 0, aligning).to(dtype)
+        return look_up_rows(hot, codes) @ padded(self.weight, aligning, extra).to(dtype)
 
     def hot(self, features: Tensor) -> Tensor:
         """Which rows of the weight are summed for each of the features, as ones and zeros.
