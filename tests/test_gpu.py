@@ -65,7 +65,7 @@ def test_fused_messages_equal_the_plain_sum(dtype, tolerance):
             assert (one - two).norm() <= tolerance * two.norm()
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 3e-2)])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 5e-2)])
 @pytest.mark.parametrize("affine", [True, False])
 def test_masked_norm_in_kernels_equals_operations(affine, dtype, tolerance):
     """Outputs, statistics, gradients, and gradients of these, where rows of padding have large values."""

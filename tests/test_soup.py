@@ -353,6 +353,7 @@ def test_networks_from_different_starts_are_refused():
 
 def test_wide_networks_with_batch_norm_are_told_apart():
     """Scales of batch normalization are alike in all networks and must not hide that weights are not."""
+    pytest.importorskip("monai")
     with torch.random.fork_rng():
         torch.manual_seed(0)
         start, other = resnet18(2), resnet18(2)

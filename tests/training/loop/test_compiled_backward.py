@@ -38,10 +38,11 @@ def test_later_calls_are_those_of_the_recorded_estimate_on_the_values_of_then():
     check_calls()
 
 
-def test_a_step_that_does_not_compile_runs_as_recorded(monkeypatch):
+def test_a_step_that_does_not_compile_runs_as_recorded(tmp_path, monkeypatch):
     def fail(graph):
         raise RuntimeError("PassManager::run failed")
 
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))  # with nothing compiled before
     monkeypatch.setattr("torch._inductor.graph.GraphLowering.compile_to_module", fail)
     with pytest.warns(UserWarning, match=r"slower.*PassManager::run failed"):
         check_calls()

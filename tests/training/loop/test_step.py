@@ -14,20 +14,21 @@ from mmb.auc import (
 from mmb.auc.compositional.weight_copies import WeightCopies
 from mmb.training.loop.optimizer import make_optimizer
 from mmb.training.loop.setup import make_setup
-from mmb.training.loop.step import WORTH_COMPILING, Step, compiled_encoder, make_step
+from mmb.training.loop.step import WORTH_COMPILING, Step, compiled_encoder, compiled_estimate, make_step
 from mmb.trees import map_tensors, tensors
 from on_host import HostRecorder, TracingRecorder
 from tiny_runs import tiny_recipe
 
 
-def test_a_compiled_encoder_has_the_weights_of_the_model(monkeypatch):
+@pytest.mark.parametrize(("method", "kind"), [("auc-ct-heads", "rows"), ("pauc", "tasks")])
+def test_a_compiled_encoder_has_the_weights_of_the_model(method, kind, monkeypatch):
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))  # no compiler needed
-    setup = make_setup(tiny_recipe("auc-ct-heads", model={"dropout": 0.0}))
+    setup = make_setup(tiny_recipe(method, model={"dropout": 0.0}, sampler={"kind": kind}))
     batch, names = next(iter(setup.feed)), list(setup.model.state_dict())
     network, found = compiled_encoder(setup.model), []
-    for model in (setup.model, network):
+    for estimate in (partial(setup.objective.eval().backward, setup.model), compiled_estimate(setup)):
         setup.optimizer.zero_grad()
-        setup.objective.eval().backward(model, batch)
+        estimate(batch)
         found.append([weight.grad.clone() for weight in setup.model.parameters()])
     for plain, compiled in zip(*found, strict=True):
         torch.testing.assert_close(compiled, plain)

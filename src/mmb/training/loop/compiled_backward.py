@@ -67,12 +67,13 @@ def compiled(recorded: GraphModule) -> Callable[[], Sequence[Tensor]]:
     `torch.compile` would first read all of its operations, thousands in a deep network, again as Python.
     A graph that the compiler fails on is run as it was recorded, with a warning.
     """
-    from torch._inductor import compile, exc  # costs a second, so only when needed
+    from torch._inductor import exc, standalone_compile  # costs a second, so only when needed
 
     inputs = tensors_as_inputs(recorded)
     graph: Callable[..., Sequence[Tensor]] = recorded
     try:
-        graph = compile(recorded, [*inputs])
+        # With shapes of its own: graphs without any are not kept for the next process.
+        graph = standalone_compile(recorded, [*inputs], dynamic_shapes="from_example_inputs")
     except exc.InductorError as error:
         reason = str(error).strip().splitlines()
         message = "the step could not be compiled and runs as it was recorded, which is slower"
@@ -84,7 +85,8 @@ def tensors_as_inputs(recorded: GraphModule) -> list[Tensor]:
     """Make inputs of the tensors that a recorded graph refers to, so that they are not constants."""
     graph, inputs, places = recorded.graph, [], {}
     start = next(node for node in graph.nodes if node.op != "get_attr")
-    for node in graph.find_nodes(op="get_attr"):
+    referred = graph.find_nodes(op="get_attr")
+    for node in referred:
         value = getattr(recorded, node.target)
         if id(value) not in places:
             with graph.inserting_before(start):
@@ -92,5 +94,7 @@ def tensors_as_inputs(recorded: GraphModule) -> list[Tensor]:
             inputs.append(value)
         node.replace_all_uses_with(places[id(value)])
         graph.erase_node(node)
+    for name in {node.target for node in referred}:
+        delattr(recorded, name)  # the compiler copies what a graph has
     recorded.recompile()
     return inputs

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from mmb.auc import Batch, DenseBatch
 from mmb.cuda_graphs import Captured, CudaGraph, Recorder, WaitsError, first_line, kind_of
+from mmb.models import MultiTask
 from mmb.training.loop.capture import not_captured
 from mmb.training.loop.compiled_backward import CompiledBackward
 from mmb.training.loop.kept_kernels import kept_kernels, step_name
@@ -124,16 +125,17 @@ def compiled_estimate(setup: Setup) -> BatchEstimate:
     if objective.weights_per_task:
         return CompiledBackward(objective, model)
     network: Any = model
-    if setup.recipe.sampler.kind == "rows":
-        whole = not objective.evaluates_model
-        network = torch.compile(model, dynamic=False) if whole else compiled_encoder(model)
+    if setup.recipe.sampler.kind == "rows" and not objective.evaluates_model:
+        network = torch.compile(model, dynamic=False)
+    elif isinstance(model, MultiTask):  # what is done with its features depends on the objective or the tasks
+        network = compiled_encoder(model)
     return partial(objective.backward, network)
 
 
-def compiled_encoder(model: nn.Module) -> nn.Module:
+def compiled_encoder(model: MultiTask) -> MultiTask:
     """The same model, with its own parameters, whose encoder is compiled."""
     network = copy.copy(model)
-    encoder: Any = torch.compile(model.get_submodule("encoder"), dynamic=False)
+    encoder: Any = torch.compile(model.encoder, dynamic=False)
     network._modules = {**model._modules, "encoder": encoder}
     return network
 

@@ -144,9 +144,8 @@ class TrainingSettings:
         precision: "float32", or "bfloat16" for autocast.
         capture: On a GPU: launch the kernels of a step all at once, as a CUDA graph, because those of small
             networks take longer to launch than to run. "auto" does so where it is possible, and says why
-            where it is not; in runs of at least 5,000 batches of rows it also compiles the network. True
-            always compiles, so that the first steps may take a minute, and is refused where it is not
-            possible.
+            where it is not; in runs of at least 5,000 steps it also compiles the network. True always
+            compiles, so that the first steps may take a minute, and is refused where it is not possible.
         batch_norm: "track" keeps running statistics of the batches as they are drawn; "recalibrate" estimates
             them again on uniformly drawn training rows before each evaluation, which is right where batches
             are rich in positives; "frozen" keeps those of the initial weights, also in training.
