@@ -11,10 +11,12 @@ several tiles, beside torch's and beside the time that memory needs for what it 
 from __future__ import annotations
 
 import argparse
+import math
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
@@ -25,7 +27,9 @@ from torch.profiler import ProfilerActivity, profile
 
 from _layer_variants import COPIES, Case, variants
 from _timing import machine, print_json, print_table
+from mmb.models import _layer_steps as steps_of_layers
 from mmb.models import fused_layers, graph_isomorphism
+from mmb.models._layer_steps import TILES, Tiles
 from mmb.models.graph_isomorphism import GINLayer
 from mmb.models.message_passing import aggregate
 from mmb.training import resolve
@@ -34,7 +38,7 @@ from mmb.training.loop.setup import make_setup
 from mmb.training.loop.step import make_step
 
 BANDWIDTH = 4.3e12  # of an H200, bytes per second
-PARTS = ("errors", "steps", "kernels")
+PARTS = ("errors", "kernels", "steps")
 GRAPHS, WIDTH = 1024, 300
 
 
@@ -49,7 +53,7 @@ def errors(options: argparse.Namespace) -> dict[str, Any]:
     layer, batch, width = case.layer, case.batch, case.width
     nodes, bonds, slope = case.features(), case.features(60), case.features()
     slope = (slope - 0.3) * batch.node_mask.unsqueeze(1)
-    extra = fused_layers.aligned(width) - width
+    extra = steps_of_layers.aligned(width) - width
     real = batch.node_mask
     results = {}
     for name in ("float64", "plain", "fused"):
@@ -59,12 +63,13 @@ def errors(options: argparse.Namespace) -> dict[str, Any]:
         if name == "float64":
             copy, inputs = copy.double(), [value.double() for value in inputs]
         if name == "fused":
-            inputs = [torch.nn.functional.pad(value, (0, extra)) for value in inputs]
+            inputs[0] = torch.nn.functional.pad(inputs[0], (0, extra))
         inputs = [value.requires_grad_() for value in inputs]
         with torch.autocast("cuda", torch.bfloat16, enabled=name != "float64"):
             if name == "fused":
-                layers = fused_layers.FusedLayers([copy.mlp, copy.mlp], 0.0, batch)
-                output = layers(0, *inputs, copy.epsilon)[:, :width]
+                bonds_of = torch.stack([inputs[1]] * 2)
+                layers = fused_layers.FusedLayers([copy.mlp, copy.mlp], 0.0, batch, bonds_of, False)
+                output = layers(0, inputs[0], copy.epsilon)[:, :width]
                 moved = layers._moments
             elif name == "plain":
                 output = copy(*inputs, batch, real).relu()
@@ -87,7 +92,45 @@ def errors(options: argparse.Namespace) -> dict[str, Any]:
     biggest = max(results["fused"][f"mlp.linear{n}.bias"].abs().max().item() for n in (1, 2))
     print_table("Relative errors against float64", ["", "plain", "fused"], lines)
     print(f"largest gradient of a bias in front of a norm: {biggest:.1e}")
+    for message in (*both_ways(case), *chains(case)):
+        print(message)
     return {"errors": lines, "dropout": dropout_facts(case, nodes, bonds)}
+
+
+def both_ways(case: Case) -> Iterator[str]:
+    """How the gradients of messages by one kernel differ from those by two."""
+    high = steps_of_layers.aligned(case.width)
+    batch, bonds = case.batch, case.features(60, high)
+    nodes, grads = case.features(columns=high), case.features(columns=high) - 0.3
+    graph = (batch.edges, batch.bond_codes, batch.edge_ptr, batch.graph_ptr[-2:-1])
+    for name, both in (("again", None), ("by one kernel", (64, 64, 64, 4, 4, 1))):
+        first, second = (
+            steps_of_layers.scatter(grads, nodes, bonds, case.layer.epsilon.detach(), *graph, True, tiles)
+            for tiles in (Tiles(), Tiles(both=both))
+        )
+        kinds = zip(("nodes", "bonds and epsilon"), second, first, strict=True)
+        for kind, one, other in kinds:
+            yield f"gradient of {kind}, {name}: {difference(one, other.double())}"
+
+
+def chains(case: Case) -> Iterator[str]:
+    """How gradients of layers differ if only those that passed a relu are handed back."""
+    found = []
+    bonds = case.features(60)
+    nodes = case.features(columns=steps_of_layers.aligned(case.width))
+    for chained in (False, True):
+        torch.manual_seed(0)
+        layers = fused_layers.FusedLayers(
+            [case.layer.mlp] * 3, 0.1, case.batch, torch.stack([bonds] * 3), chained
+        )
+        value = nodes.clone().requires_grad_()
+        output = value
+        for number in range(3):
+            output = layers(number, output, case.layer.epsilon)
+        weights = [case.layer.mlp.linear1.weight, case.layer.mlp.norm2.weight]
+        found.append(torch.autograd.grad(output.float().square().sum(), [value, *weights]))
+    for kind, one, other in zip(("nodes", "weight", "scale"), *found, strict=True):
+        yield f"gradient of {kind}, chained: {difference(one, other.double())}"
 
 
 def running(layer: GINLayer) -> Iterator[tuple[torch.Tensor, float]]:
@@ -99,13 +142,11 @@ def running(layer: GINLayer) -> Iterator[tuple[torch.Tensor, float]]:
 
 def dropout_facts(case: Case, nodes: torch.Tensor, bonds: torch.Tensor) -> dict[str, float]:
     """What share is kept, how that of neighbors is related, and whether the backward pass drops the same."""
-    extra = fused_layers.aligned(case.width) - case.width
-    inputs = [torch.nn.functional.pad(value, (0, extra)) for value in (nodes, bonds)]
-    layers = fused_layers.FusedLayers([case.layer.mlp] * 2, 0.1, case.batch)
-    inputs[0].requires_grad_()
-    output = layers(1, *inputs, case.layer.epsilon)[:, : case.width]  # the last layer, without a relu
+    layers = fused_layers.FusedLayers([case.layer.mlp] * 2, 0.1, case.batch, torch.stack([bonds] * 2), False)
+    nodes = torch.nn.functional.pad(nodes, (0, layers.padding)).requires_grad_()
+    output = layers(1, nodes, case.layer.epsilon)[:, : case.width]  # the last layer, without a relu
     kept = (output[case.batch.node_mask] != 0).float()
-    again = layers(1, *inputs, case.layer.epsilon)[:, : case.width]
+    again = layers(1, nodes, case.layer.epsilon)[:, : case.width]
     across = ((kept[:, 1:] - 0.9) * (kept[:, :-1] - 0.9)).mean().item() / 0.09
     down = ((kept[1:] - 0.9) * (kept[:-1] - 0.9)).mean().item() / 0.09
     facts = {
@@ -122,11 +163,11 @@ def dropout_facts(case: Case, nodes: torch.Tensor, bonds: torch.Tensor) -> dict[
 
 
 def kernels(options: argparse.Namespace) -> dict[str, Any]:
-    """Times of all kernels, with several tiles."""
+    """Times of all kernels, with several tiles; the best ones are those of the steps that are timed later."""
     compile_ahead(options)
     found: dict[str, list[tuple[float, str]]] = {}
-    floors = {}
-    for group, name, moved, call in variants(options):
+    floors, totals = {}, {}
+    for group, name, choice, moved, call in variants(options):
         if time.perf_counter() > options.until:
             print("no time left for other variants")
             break
@@ -134,14 +175,25 @@ def kernels(options: argparse.Namespace) -> dict[str, Any]:
             spent = microseconds(call)
         except Exception as error:
             first = (str(error).strip().splitlines() or ["?"])[0][:100]
-            print(f"{group}, {name}: {type(error).__name__}: {first}", flush=True)
-            continue
-        found.setdefault(group, []).append((spent, name))
+            print(f"{group}, {choice}: {type(error).__name__}: {first}", flush=True)
+            spent = math.inf
+        spelled = " ".join(map(str, choice)) if isinstance(choice, tuple) else str(choice)
+        found.setdefault(group, []).append((spent, spelled))
         floors[group] = 1e6 * moved / BANDWIDTH
+        if name:
+            totals[name, choice] = totals.get((name, choice), 0.0) + spent
     print("\nMicroseconds: group (memory alone): variants\n")
     for group, times in found.items():
         spelled = "; ".join(f"{name} = {spent:.1f}" for spent, name in sorted(times))
         print(f"{group} ({floors[group]:.1f}): {spelled}")
+    best: dict[str, tuple[float, Any]] = {}
+    for (name, choice), spent in totals.items():
+        best[name] = min(best.get(name, (math.inf, None)), (spent, choice), key=lambda pair: pair[0])
+    apart = best["scatter"][0] + best["bonds"][0]
+    if best["both"][0] > apart:
+        best["both"] = apart, None
+    print("best:", {name: choice for name, (_, choice) in best.items()}, flush=True)
+    steps_of_layers.TILES = replace(TILES, **{name: choice for name, (_, choice) in best.items()})
     return {"kernels": found}
 
 
@@ -177,7 +229,7 @@ def compile_ahead(options: argparse.Namespace) -> None:
 def compile_some(job: tuple[argparse.Namespace, int, int]) -> None:
     """Call every so many variants once."""
     options, number, workers = job
-    for _, _, _, call in islice(variants(options), number, None, workers):
+    for *_, call in islice(variants(options), number, None, workers):
         try:
             call(0)
         except Exception:
@@ -189,7 +241,7 @@ def steps(options: argparse.Namespace) -> dict[str, Any]:
     """Captured training steps with and without fused layers."""
     lines, found, tables = [], [], []
     usual = graph_isomorphism.can_fuse
-    for capture in (True, "auto"):
+    for capture in ("auto", True):
         for fuses in (True, False):
             name = f"{'fused' if fuses else 'plain'}, captured{'' if capture is True else ', not compiled'}"
             torch.compiler.reset()

@@ -1,97 +1,76 @@
 """GPU kernels of `fused_layers`, which says what they compute; they need Triton.
 
-Matrices are stored by rows with a constant stride, a multiple of eight columns, and are zero in columns of
-padding. Rows from `real` on are padding, too. Sums over rows are written down for every block of rows and
-added by the kernel that needs them, so results do not depend on the order in which programs run.
+Matrices are stored by rows with a constant stride, a multiple of sixteen columns, and are zero in columns of
+padding. Rows from `real` on are padding, too. Sums over rows are written down for every block of rows; the
+program that is the last to do so adds them, so results do not depend on the order in which programs run.
 """
 
 import triton
 import triton.language as tl
 
 
-@triton.jit(do_not_specialize=["count"])
-def product_kernel(
-    a, b, out, sums, other, found, count, inner: tl.constexpr, outer: tl.constexpr,
-    by_outer: tl.constexpr, by_inner: tl.constexpr, kind: tl.constexpr, precision: tl.constexpr,
-    rows: tl.constexpr, columns: tl.constexpr, depth: tl.constexpr,
-):  # fmt: skip
-    """The product of a [count, inner] and b, whose strides are given; what is summed depends on the kind."""
-    tiles = tl.cdiv(outer, columns)
-    block = tl.program_id(0) // tiles
-    row = block * rows + tl.arange(0, rows)
-    column = (tl.program_id(0) % tiles) * columns + tl.arange(0, columns)
-    here, inside = row < count, column < outer
-    step = tl.arange(0, depth)
-    from_a = a + row[:, None] * inner + step[None, :]
-    from_b = b + step[:, None] * by_inner + column[None, :] * by_outer
-    total = tl.zeros((rows, columns), tl.float32)
-    for start in range(0, inner, depth):
-        left = inner - start
-        left_a = tl.load(from_a, mask=here[:, None] & (step < left)[None, :], other=0)
-        left_b = tl.load(from_b, mask=(step < left)[:, None] & inside[None, :], other=0)
-        total = tl.dot(left_a, left_b, total, input_precision=precision)
-        from_a += depth
-        from_b += depth * by_inner
-    place = row[:, None] * outer + column[None, :]
-    both = here[:, None] & inside[None, :]
-    if kind == "passed":  # the derivative of the relu of a normalized matrix
-        value = tl.load(other + place, mask=both, other=0).to(tl.float32)
-        scale = tl.load(found + column, mask=inside, other=0)
-        shift = tl.load(found + outer + column, mask=inside, other=0)
-        mean = tl.load(found + 2 * outer + column, mask=inside, other=0)
-        inverse = tl.load(found + 3 * outer + column, mask=inside, other=0)
-        total = tl.where(value * scale[None, :] + shift[None, :] > 0, total, 0.0)
-        second = tl.sum(total * (value - mean[None, :]), 0) * inverse
-    else:
-        second = tl.sum(total * total, 0)
-    tl.store(out + place, total.to(out.dtype.element_ty), mask=both)
-    if kind != "plain":
-        blocks = tl.cdiv(count, rows)
-        tl.store(sums + block * outer + column, tl.sum(total, 0), mask=inside)
-        tl.store(sums + (blocks + block) * outer + column, second, mask=inside)
-
-
-@triton.jit(do_not_specialize=["count"])
-def transposed_kernel(
-    a, b, parts, count, left: tl.constexpr, right: tl.constexpr, pieces: tl.constexpr,
-    precision: tl.constexpr, rows: tl.constexpr, columns: tl.constexpr, depth: tl.constexpr,
-):  # fmt: skip
-    """The product of the transpose of a [count, left] and b [count, right], of every piece of the rows."""
-    tiles = tl.cdiv(right, columns)
-    row = (tl.program_id(0) // tiles) * rows + tl.arange(0, rows)
-    column = (tl.program_id(0) % tiles) * columns + tl.arange(0, columns)
-    piece = tl.program_id(1)
-    each = tl.cdiv(tl.cdiv(count, pieces), depth) * depth
-    first = piece * each
-    last = tl.minimum(first + each, count)
-    step = tl.arange(0, depth)
-    total = tl.zeros((rows, columns), tl.float32)
-    for start in range(first, last, depth):
-        at = start + step
-        on = at < last
-        from_a = tl.load(
-            a + at[:, None] * left + row[None, :], mask=on[:, None] & (row < left)[None, :], other=0
-        )
-        from_b = tl.load(
-            b + at[:, None] * right + column[None, :], mask=on[:, None] & (column < right)[None, :], other=0
-        )
-        total = tl.dot(tl.trans(from_a), from_b, total, input_precision=precision)
-    place = (piece * left + row)[:, None] * right + column[None, :]
-    tl.store(parts + place, total, mask=(row < left)[:, None] & (column < right)[None, :])
+@triton.jit
+def is_last(sums, done, first, second, column, inside, stride: tl.constexpr):
+    """Write the sums of a block of rows down; whether those of all other blocks have been."""
+    place = sums + tl.program_id(0) * stride + column
+    tl.store(place, tl.sum(first, 0), mask=inside)
+    tl.store(place + tl.num_programs(0) * stride, tl.sum(second, 0), mask=inside)
+    tl.debug_barrier()
+    return tl.atomic_add(done + tl.program_id(1), 1) == tl.num_programs(0) - 1
 
 
 @triton.jit
-def add_parts_kernel(
-    parts, out, high, wide, left: tl.constexpr, right: tl.constexpr, pieces: tl.constexpr, size: tl.constexpr
-):
-    """The sum over the parts [pieces, left, right], without padding: [high, wide]."""
-    index = tl.program_id(0) * size + tl.arange(0, size)
-    row, column = index // wide, index % wide
-    inside = row < high
-    total = tl.zeros((size,), tl.float32)
-    for piece in range(pieces):
-        total += tl.load(parts + (piece * left + row) * right + column, mask=inside, other=0)
-    tl.store(out + index, total.to(out.dtype.element_ty), mask=inside)
+def added(sums, done, column, inside, stride: tl.constexpr, chunk: tl.constexpr, columns: tl.constexpr):
+    """The sums over all blocks of rows; the counter is set back for the next kernel."""
+    blocks = tl.num_programs(0)
+    first = tl.zeros((chunk, columns), tl.float32)
+    second = tl.zeros((chunk, columns), tl.float32)
+    for start in range(0, blocks, chunk):
+        block = start + tl.arange(0, chunk)
+        mask = (block < blocks)[:, None] & inside[None, :]
+        place = sums + block[:, None] * stride + column[None, :]
+        first += tl.load(place, mask=mask, other=0, cache_modifier=".cg")
+        second += tl.load(place + blocks * stride, mask=mask, other=0, cache_modifier=".cg")
+    tl.store(done + tl.program_id(1), 0)
+    return tl.sum(first, 0), tl.sum(second, 0)
+
+
+@triton.jit
+def statistics_kernel(
+    x, sums, done, weight, bias, before, real, found, each, width, eps, stride: tl.constexpr,
+    rows: tl.constexpr, ahead: tl.constexpr, columns: tl.constexpr, chunk: tl.constexpr,
+):  # fmt: skip
+    """Rows of what is found: scale, shift, mean, 1 / deviation; mean and variance that are averaged."""
+    column = tl.program_id(1) * columns + tl.arange(0, columns)
+    inside = column < stride
+    number = tl.load(real).to(tl.int32)
+    last = tl.minimum((tl.program_id(0) + 1) * each, number)
+    first = tl.zeros((rows, columns), tl.float32)
+    second = tl.zeros((rows, columns), tl.float32)
+    for start in range(tl.program_id(0) * each, last, rows * ahead):
+        for turn in tl.static_range(ahead):
+            row = start + turn * rows + tl.arange(0, rows)
+            mask = (row < last)[:, None] & inside[None, :]
+            value = tl.load(x + row[:, None] * stride + column[None, :], mask=mask, other=0).to(tl.float32)
+            first += value
+            second += value * value
+    if is_last(sums, done, first, second, column, inside, stride):
+        total, squares = added(sums, done, column, inside, stride, chunk, columns)
+        count = tl.maximum(number, 1).to(tl.float32)
+        mean = total / count
+        variance = tl.maximum(squares / count - mean * mean, 0.0)
+        inverse = 1.0 / tl.sqrt(variance + eps)
+        known = column < width
+        scale = inverse * tl.load(weight + column, mask=known, other=0)
+        shift = tl.load(bias + column, mask=known, other=0) - mean * scale
+        moved = mean + tl.load(before + column, mask=known, other=0)
+        least = tl.maximum(count, 2.0)
+        tl.store(found + column, scale, mask=inside)
+        tl.store(found + stride + column, shift, mask=inside)
+        tl.store(found + 2 * stride + column, mean, mask=inside)
+        tl.store(found + 3 * stride + column, inverse, mask=inside)
+        tl.store(found + 4 * stride + column, moved, mask=inside)
+        tl.store(found + 5 * stride + column, variance * (least / (least - 1.0)), mask=inside)
 
 
 @triton.jit
@@ -101,63 +80,6 @@ def pad_kernel(weight, out, high, wide, right: tl.constexpr, size: tl.constexpr,
     row, column = index // right, index % right
     value = tl.load(weight + row * wide + column, mask=(row < high) & (column < wide), other=0)
     tl.store(out + index, value.to(out.dtype.element_ty), mask=index < total)
-
-
-@triton.jit(do_not_specialize=["blocks"])
-def statistics_kernel(
-    sums, weight, bias, before, real, found, blocks, width, eps, stride: tl.constexpr, chunk: tl.constexpr,
-    columns: tl.constexpr,
-):  # fmt: skip
-    """Rows of what is found: scale, shift, mean, 1 / deviation; mean and variance that are averaged."""
-    column = tl.program_id(0) * columns + tl.arange(0, columns)
-    inside = column < width
-    first = tl.zeros((columns,), tl.float32)
-    second = tl.zeros((columns,), tl.float32)
-    for start in range(0, blocks, chunk):
-        block = start + tl.arange(0, chunk)
-        mask = (block < blocks)[:, None] & (column < stride)[None, :]
-        place = block[:, None] * stride + column[None, :]
-        first += tl.sum(tl.load(sums + place, mask=mask, other=0), 0)
-        second += tl.sum(tl.load(sums + blocks * stride + place, mask=mask, other=0), 0)
-    number = tl.maximum(tl.load(real), 1).to(tl.float32)
-    mean = first / number
-    variance = tl.maximum(second / number - mean * mean, 0.0)
-    inverse = 1.0 / tl.sqrt(variance + eps)
-    scale = inverse * tl.load(weight + column, mask=inside, other=0)
-    shift = tl.load(bias + column, mask=inside, other=0) - mean * scale
-    added = tl.load(before + column, mask=inside, other=0)
-    least = tl.maximum(number, 2.0)
-    tl.store(found + column, scale, mask=column < stride)
-    tl.store(found + stride + column, shift, mask=column < stride)
-    tl.store(found + 2 * stride + column, mean, mask=column < stride)
-    tl.store(found + 3 * stride + column, inverse, mask=column < stride)
-    tl.store(found + 4 * stride + column, mean + added, mask=column < stride)
-    tl.store(found + 5 * stride + column, variance * (least / (least - 1.0)), mask=column < stride)
-
-
-@triton.jit(do_not_specialize=["blocks"])
-def gradients_kernel(
-    sums, found, real, factors, by_weight, by_bias, blocks, width, stride: tl.constexpr,
-    chunk: tl.constexpr, columns: tl.constexpr,
-):  # fmt: skip
-    """From sums of dy and dy xhat: gradients of weight and bias, and factors of `norm_backward_kernel`."""
-    column = tl.program_id(0) * columns + tl.arange(0, columns)
-    inside = column < width
-    first = tl.zeros((columns,), tl.float32)
-    second = tl.zeros((columns,), tl.float32)
-    for start in range(0, blocks, chunk):
-        block = start + tl.arange(0, chunk)
-        mask = (block < blocks)[:, None] & (column < stride)[None, :]
-        place = block[:, None] * stride + column[None, :]
-        first += tl.sum(tl.load(sums + place, mask=mask, other=0), 0)
-        second += tl.sum(tl.load(sums + blocks * stride + place, mask=mask, other=0), 0)
-    number = tl.maximum(tl.load(real), 1).to(tl.float32)
-    scale = tl.load(found + column, mask=column < stride, other=0) / number
-    inverse = tl.load(found + 3 * stride + column, mask=column < stride, other=0)
-    tl.store(factors + column, -scale * inverse * second, mask=column < stride)
-    tl.store(factors + stride + column, -scale * first, mask=column < stride)
-    tl.store(by_weight + column, second, mask=inside)
-    tl.store(by_bias + column, first, mask=inside)
 
 
 @triton.jit
@@ -198,52 +120,63 @@ def norm_kernel(
 
 @triton.jit
 def before_norm(
-    grad, value, row, start, column, found, real, seed, stride: tl.constexpr, relu: tl.constexpr,
+    grad, value, row, start, column, found, seed, times, stride: tl.constexpr, relu: tl.constexpr,
     dropped: tl.constexpr, columns: tl.constexpr,
 ):  # fmt: skip
-    """dy, from the gradient of dropout(relu(y)) with y = scale x + shift."""
+    """dy, from the gradient of dropout(relu(y)) with y = scale x + shift, if given, and a factor."""
     if relu:
         scale = tl.load(found + column, mask=column < stride, other=0)
         shift = tl.load(found + stride + column, mask=column < stride, other=0)
         grad = tl.where(value * scale[None, :] + shift[None, :] > 0, grad, 0.0)
     if dropped > 0:
-        keep = kept(tl.load(seed), row, start, stride, columns, dropped)
-        grad = tl.where(keep, grad * (65536.0 / (65536.0 - dropped)), 0.0)
-    return tl.where((row < tl.load(real))[:, None], grad, 0.0)
+        grad = tl.where(kept(tl.load(seed), row, start, stride, columns, dropped), grad, 0.0)
+    return grad * times
 
 
-@triton.jit(do_not_specialize=["count"])
-def norm_sums_kernel(
-    grad, x, found, sums, real, seed, count, stride: tl.constexpr, relu: tl.constexpr,
-    dropped: tl.constexpr, rows: tl.constexpr, columns: tl.constexpr, turns: tl.constexpr,
+@triton.jit
+def gradients_kernel(
+    grad, x, found, sums, done, real, seed, factors, by_weight, by_bias, by_before, each, width, times,
+    stride: tl.constexpr, relu: tl.constexpr, dropped: tl.constexpr, rows: tl.constexpr,
+    ahead: tl.constexpr, columns: tl.constexpr, chunk: tl.constexpr,
 ):  # fmt: skip
-    """The sums of dy and dy xhat of every block of rows."""
-    start = tl.program_id(1) * columns
-    column = start + tl.arange(0, columns)
+    """From sums of dy and dy xhat: gradients of weight and bias, and factors of `norm_backward_kernel`."""
+    begin = tl.program_id(1) * columns
+    column = begin + tl.arange(0, columns)
     inside = column < stride
+    number = tl.load(real).to(tl.int32)
+    last = tl.minimum((tl.program_id(0) + 1) * each, number)
     mean = tl.load(found + 2 * stride + column, mask=inside, other=0)
-    inverse = tl.load(found + 3 * stride + column, mask=inside, other=0)
-    first = tl.zeros((columns,), tl.float32)
-    second = tl.zeros((columns,), tl.float32)
-    for turn in range(turns):
-        row = (tl.program_id(0) * turns + turn) * rows + tl.arange(0, rows)
-        mask = (row < count)[:, None] & inside[None, :]
-        place = row[:, None] * stride + column[None, :]
-        value = tl.load(x + place, mask=mask, other=0).to(tl.float32)
-        slope = tl.load(grad + place, mask=mask, other=0).to(tl.float32)
-        slope = before_norm(
-            slope, value, row, start, column, found, real, seed, stride, relu, dropped, columns
-        )
-        first += tl.sum(slope, 0)
-        second += tl.sum(slope * (value - mean[None, :]), 0)
-    block = tl.program_id(0)
-    tl.store(sums + block * stride + column, first, mask=inside)
-    tl.store(sums + (tl.num_programs(0) + block) * stride + column, second * inverse, mask=inside)
+    first = tl.zeros((rows, columns), tl.float32)
+    second = tl.zeros((rows, columns), tl.float32)
+    for start in range(tl.program_id(0) * each, last, rows * ahead):
+        for turn in tl.static_range(ahead):
+            row = start + turn * rows + tl.arange(0, rows)
+            mask = (row < last)[:, None] & inside[None, :]
+            place = row[:, None] * stride + column[None, :]
+            value = tl.load(x + place, mask=mask, other=0).to(tl.float32)
+            slope = tl.load(grad + place, mask=mask, other=0).to(tl.float32)
+            slope = before_norm(
+                slope, value, row, begin, column, found, seed, times, stride, relu, dropped, columns
+            )
+            first += slope
+            second += slope * (value - mean[None, :])
+    if is_last(sums, done, first, second, column, inside, stride):
+        total, product = added(sums, done, column, inside, stride, chunk, columns)
+        count = tl.maximum(number, 1).to(tl.float32)
+        inverse = tl.load(found + 3 * stride + column, mask=inside, other=0)
+        scale = tl.load(found + column, mask=inside, other=0) / count
+        product = product * inverse
+        known = column < width
+        tl.store(factors + column, -scale * inverse * product, mask=inside)
+        tl.store(factors + stride + column, -scale * total, mask=inside)
+        tl.store(by_weight + column, product, mask=known)
+        tl.store(by_bias + column, total, mask=known)
+        tl.store(by_before + column, 0.0, mask=known)
 
 
 @triton.jit(do_not_specialize=["count"])
 def norm_backward_kernel(
-    grad, x, found, factors, out, real, seed, count, stride: tl.constexpr, relu: tl.constexpr,
+    grad, x, found, factors, out, real, seed, count, times, stride: tl.constexpr, relu: tl.constexpr,
     dropped: tl.constexpr, rows: tl.constexpr, columns: tl.constexpr,
 ):  # fmt: skip
     """The gradient of x, zero in rows of padding: a sum of dy, x - mean and one, each with a factor."""
@@ -255,7 +188,7 @@ def norm_backward_kernel(
     place = row[:, None] * stride + column[None, :]
     value = tl.load(x + place, mask=mask, other=0).to(tl.float32)
     slope = tl.load(grad + place, mask=mask, other=0).to(tl.float32)
-    slope = before_norm(slope, value, row, start, column, found, real, seed, stride, relu, dropped, columns)
+    slope = before_norm(slope, value, row, start, column, found, seed, times, stride, relu, dropped, columns)
     scale = tl.load(found + column, mask=inside, other=0)
     mean = tl.load(found + 2 * stride + column, mask=inside, other=0)
     by_value = tl.load(factors + column, mask=inside, other=0)
@@ -265,12 +198,17 @@ def norm_backward_kernel(
     tl.store(out + place, result.to(out.dtype.element_ty), mask=mask)
 
 
-@triton.jit(do_not_specialize=["count", "edge_count"])
+@triton.jit(do_not_specialize=["count"])
 def gather_kernel(
-    x, bonds, epsilon, edges, codes, ptr, real, out, count, edge_count, stride: tl.constexpr,
-    rows: tl.constexpr, columns: tl.constexpr, ahead: tl.constexpr,
+    x, bonds, epsilon, edges, codes, ptr, real, out, done, count, stride: tl.constexpr,
+    counters: tl.constexpr, rows: tl.constexpr, columns: tl.constexpr, ahead: tl.constexpr,
 ):  # fmt: skip
-    """(1 + epsilon) x and the sum of the messages, zero in rows of padding; `ahead` neighbors at once."""
+    """(1 + epsilon) x and the sum of the messages, zero in rows of padding; `ahead` neighbors at once.
+
+    Sets the counters of the kernels that follow to zero.
+    """
+    if tl.program_id(0) + tl.program_id(1) == 0:
+        tl.store(done + tl.arange(0, counters), tl.zeros((counters,), tl.int32))
     node = tl.program_id(0) * rows + tl.arange(0, rows)
     column = tl.program_id(1) * columns + tl.arange(0, columns)
     inside = (column < stride)[None, :]
@@ -293,47 +231,116 @@ def gather_kernel(
     tl.store(out + place, total.to(out.dtype.element_ty), mask=(node < count)[:, None] & inside)
 
 
-@triton.jit(do_not_specialize=["count", "edge_count"])
+@triton.jit(do_not_specialize=["count"])
 def scatter_kernel(
-    grad, x, bonds, epsilon, edges, codes, ptr, real, out, parts, count, edge_count, known,
-    stride: tl.constexpr, rows: tl.constexpr, columns: tl.constexpr, turns: tl.constexpr,
-    ahead: tl.constexpr, kinds: tl.constexpr, precision: tl.constexpr,
+    grad, x, bonds, epsilon, edges, codes, ptr, real, out, by_epsilon, count, stride: tl.constexpr,
+    passed: tl.constexpr, rows: tl.constexpr, columns: tl.constexpr, ahead: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of x; and, by blocks of nodes, those of the bonds and, as one more bond, of epsilon."""
+    """The gradients of x, where it is positive if only what passed a relu counts, and of epsilon."""
+    node = tl.program_id(0) * rows + tl.arange(0, rows)
     column = tl.program_id(1) * columns + tl.arange(0, columns)
     inside = (column < stride)[None, :]
-    last = tl.load(real)
-    factor = 1.0 + tl.load(epsilon)
+    here = node < tl.load(real)
+    first = tl.load(ptr + node, mask=here, other=0).to(tl.int32)
+    degree = tl.load(ptr + node + 1, mask=here, other=0).to(tl.int32) - first
+    place = node[:, None] * stride + column[None, :]
+    own = tl.load(x + place, mask=here[:, None] & inside, other=0).to(tl.float32)
+    own_grad = tl.load(grad + place, mask=here[:, None] & inside, other=0).to(tl.float32)
+    tl.atomic_add(by_epsilon, tl.sum(own * own_grad), sem="relaxed")
+    total = (1.0 + tl.load(epsilon)) * own_grad
+    for start in range(0, tl.max(degree, 0), ahead):
+        for number in tl.static_range(ahead):
+            on = start + number < degree
+            edge = tl.where(on, first + start + number, 0)
+            neighbor = tl.load(edges + edge).to(tl.int32)
+            code = tl.load(codes + edge).to(tl.int32)
+            mask = on[:, None] & inside
+            theirs = tl.load(grad + neighbor[:, None] * stride + column[None, :], mask=mask, other=0)
+            bond = tl.load(bonds + code[:, None] * stride + column[None, :], mask=mask, other=0)
+            total += tl.where(own + bond.to(tl.float32) > 0, theirs.to(tl.float32), 0.0)
+    if passed:
+        total = tl.where(own > 0, total, 0.0)
+    tl.store(out + place, total.to(out.dtype.element_ty), mask=(node < count)[:, None] & inside)
+
+
+@triton.jit(do_not_specialize=["edge_count"])
+def bonds_kernel(
+    grad, x, bonds, edges, codes, ptr, real, by_bonds, edge_count, known, stride: tl.constexpr,
+    kinds: tl.constexpr, chunk: tl.constexpr, columns: tl.constexpr, turns: tl.constexpr,
+    precision: tl.constexpr,
+):  # fmt: skip
+    """The gradient of the bonds: sums over edges by code, as products with ones and zeros."""
+    column = tl.program_id(1) * columns + tl.arange(0, columns)
+    inside = (column < stride)[None, :]
     kind = tl.arange(0, kinds)
-    by_bonds = tl.zeros((kinds, columns), tl.float32)
-    by_epsilon = tl.zeros((columns,), tl.float32)
+    last = tl.load(ptr + tl.load(real)).to(tl.int32)  # edges of padding come after these
+    total = tl.zeros((kinds, columns), tl.float32)
+    begin = tl.program_id(0) * turns * chunk
+    for start in range(begin, tl.minimum(begin + turns * chunk, last), chunk):
+        edge = start + tl.arange(0, chunk)
+        on = edge < last
+        # The reversed edge, from its target to its source.
+        sender = tl.load(edges + edge_count + edge, mask=on, other=0).to(tl.int32)
+        receiver = tl.load(edges + edge, mask=on, other=0).to(tl.int32)
+        code = tl.load(codes + edge, mask=on, other=0).to(tl.int32)
+        mask = on[:, None] & inside
+        feature = tl.load(x + sender[:, None] * stride + column[None, :], mask=mask, other=0)
+        bond = tl.load(bonds + code[:, None] * stride + column[None, :], mask=mask, other=0)
+        theirs = tl.load(grad + receiver[:, None] * stride + column[None, :], mask=mask, other=0)
+        sent = tl.where(feature.to(tl.float32) + bond.to(tl.float32) > 0, theirs, 0.0).to(theirs.dtype)
+        hot = (kind[:, None] == code[None, :]).to(theirs.dtype)
+        total = tl.dot(hot, sent, total, input_precision=precision)
+    mask = (kind < known)[:, None] & inside & (total != 0)
+    tl.atomic_add(by_bonds + kind[:, None] * stride + column[None, :], total, mask=mask, sem="relaxed")
+
+
+@triton.jit(do_not_specialize=["count", "edge_count"])
+def both_kernel(
+    grad, x, bonds, epsilon, edges, codes, ptr, real, out, by_bonds, count, edge_count, known,
+    stride: tl.constexpr, passed: tl.constexpr, kinds: tl.constexpr, rows: tl.constexpr,
+    chunk: tl.constexpr, columns: tl.constexpr, turns: tl.constexpr, precision: tl.constexpr,
+):  # fmt: skip
+    """`scatter_kernel` and `bonds_kernel` in one, which reads what each edge brings once."""
+    column = tl.program_id(1) * columns + tl.arange(0, columns)
+    inside = (column < stride)[None, :]
+    kind = tl.arange(0, kinds)
+    number = tl.load(real).to(tl.int32)
+    factor = 1.0 + tl.load(epsilon)
+    by_kind = tl.zeros((kinds, columns), tl.float32)
+    by_epsilon = tl.zeros((rows, columns), tl.float32)
     for turn in range(turns):
-        node = (tl.program_id(0) * turns + turn) * rows + tl.arange(0, rows)
-        here = node < last
-        first = tl.load(ptr + node, mask=here, other=0).to(tl.int32)
-        degree = tl.load(ptr + node + 1, mask=here, other=0).to(tl.int32) - first
+        begin = (tl.program_id(0) * turns + turn) * rows
+        node = begin + tl.arange(0, rows)
+        first = tl.load(ptr + tl.minimum(begin, number)).to(tl.int32)
+        last = tl.load(ptr + tl.minimum(begin + rows, number)).to(tl.int32)
+        total = tl.zeros((rows, columns), tl.float32)
+        for start in range(first, last, chunk):
+            edge = start + tl.arange(0, chunk)
+            on = edge < last
+            sender = tl.load(edges + edge_count + edge, mask=on, other=0).to(tl.int32)
+            receiver = tl.load(edges + edge, mask=on, other=0).to(tl.int32)
+            code = tl.load(codes + edge, mask=on, other=0).to(tl.int32)
+            mask = on[:, None] & inside
+            feature = tl.load(x + sender[:, None] * stride + column[None, :], mask=mask, other=0)
+            bond = tl.load(bonds + code[:, None] * stride + column[None, :], mask=mask, other=0)
+            theirs = tl.load(grad + receiver[:, None] * stride + column[None, :], mask=mask, other=0)
+            sent = tl.where(feature.to(tl.float32) + bond.to(tl.float32) > 0, theirs, 0.0).to(theirs.dtype)
+            owner = (node[:, None] == sender[None, :]).to(theirs.dtype)
+            total = tl.dot(owner, sent, total, input_precision=precision)
+            hot = (kind[:, None] == code[None, :]).to(theirs.dtype)
+            by_kind = tl.dot(hot, sent, by_kind, input_precision=precision)
         place = node[:, None] * stride + column[None, :]
-        own = tl.load(x + place, mask=here[:, None] & inside, other=0).to(tl.float32)
-        own_grad = tl.load(grad + place, mask=here[:, None] & inside, other=0).to(tl.float32)
-        by_epsilon += tl.sum(own * own_grad, 0)
-        total = factor * own_grad
-        for start in range(0, tl.max(degree, 0), ahead):
-            for number in tl.static_range(ahead):
-                on = start + number < degree
-                edge = tl.where(on, first + start + number, 0)
-                neighbor = tl.load(edges + edge).to(tl.int32)
-                code = tl.load(codes + edge).to(tl.int32)
-                mask = on[:, None] & inside
-                theirs = tl.load(grad + neighbor[:, None] * stride + column[None, :], mask=mask, other=0)
-                bond = tl.load(bonds + code[:, None] * stride + column[None, :], mask=mask, other=0)
-                passed = tl.where(own + bond.to(tl.float32) > 0, theirs, 0.0).to(theirs.dtype)
-                total += passed.to(tl.float32)
-                hot = (kind[:, None] == tl.where(on, code, -1)[None, :]).to(theirs.dtype)
-                by_bonds = tl.dot(hot, passed, by_bonds, input_precision=precision)
+        here = (node < number)[:, None] & inside
+        own = tl.load(x + place, mask=here, other=0).to(tl.float32)
+        own_grad = tl.load(grad + place, mask=here, other=0).to(tl.float32)
+        by_epsilon += own * own_grad
+        total += factor * own_grad
+        if passed:
+            total = tl.where(own > 0, total, 0.0)
         tl.store(out + place, total.to(out.dtype.element_ty), mask=(node < count)[:, None] & inside)
-    part = parts + tl.program_id(0) * (known + 1) * stride
-    tl.store(part + kind[:, None] * stride + column[None, :], by_bonds, mask=(kind < known)[:, None] & inside)
-    tl.store(part + known * stride + column, by_epsilon, mask=column < stride)
+    mask = (kind < known)[:, None] & inside & (by_kind != 0)
+    tl.atomic_add(by_bonds + kind[:, None] * stride + column[None, :], by_kind, mask=mask, sem="relaxed")
+    tl.atomic_add(by_bonds + known * stride, tl.sum(by_epsilon), sem="relaxed")
 
 
 @triton.jit

@@ -7,95 +7,37 @@ import triton
 from torch import Tensor
 
 from mmb.models import _layer_kernels as kernels
-from mmb.models.message_operators import MOST_CODES, aligned
+from mmb.models.message_operators import MOST_CODES, dot_precision
 
 LOTS = 65536  # dropout is a number of these
+ALIGNMENT = 16  # columns; 32 bytes of bfloat16, what memory moves at once
 COLUMNS = 64  # that a program normalizes
-BLOCKS, FEW = 64, 16  # sums that are added at once, and columns per program
-
-
-@dataclass(frozen=True)
-class Tile:
-    """How large a part of a matrix product is computed by a program, and how."""
-
-    rows: int
-    columns: int
-    depth: int
-    warps: int
-    stages: int
+COUNTERS = 1024  # of the programs that have written their sums: for each of four steps
+CHUNK = 32  # sums that are added at once
+WIDEST = COUNTERS // 4 * COLUMNS
 
 
 @dataclass(frozen=True)
 class Tiles:
-    """The tiles of all products of a layer, and how many parts products over rows are divided into."""
+    """What programs do at once."""
 
-    into: Tile = Tile(128, 128, 64, 8, 3)
-    out: Tile = Tile(128, 128, 64, 8, 3)
-    back: Tile = Tile(128, 128, 64, 8, 3)
-    rows_of_norm: int = 64
-    warps_of_norm: int = 4
-    turns: int = 4  # of `norm_sums_kernel`
-    gather: tuple[int, int, int, int] = (16, 128, 4, 4)  # rows, columns, neighbors at once, warps
-    scatter: tuple[int, int, int, int, int, int] = (32, 64, 4, 4, 8, 3)  # the same, turns, stages
+    statistics: tuple[int, int, int, int] = (64, 1, 64, 4)  # rows, tiles at once, blocks of rows, warps
+    gradients: tuple[int, int, int, int] = (32, 2, 64, 4)  # the same
+    norm: tuple[int, int, int] = (32, 64, 4)  # rows, columns, warps
+    backward: tuple[int, int, int] = (32, 64, 4)  # the same
+    gather: tuple[int, int, int, int] = (8, 128, 2, 2)  # rows, columns, neighbors at once, warps
+    scatter: tuple[int, int, int, int] = (8, 128, 2, 2)  # the same
+    bonds: tuple[int, int, int, int, int] = (64, 64, 4, 4, 1)  # edges, columns, turns, warps, stages
+    both: tuple[int, int, int, int, int, int] | None = None  # nodes, edges, columns, turns, warps, stages
+    mean: tuple[int, int, int] = (32, 64, 1)  # rows, columns, warps
 
 
 TILES = Tiles()
 
 
-def _precision(tensor: Tensor) -> str:
-    return "ieee" if tensor.dtype == torch.float32 else "tf32"
-
-
-def product(
-    a: Tensor,
-    b: Tensor,
-    tile: Tile,
-    kind: str = "plain",
-    other: Tensor | None = None,
-    found: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """`a @ b.T` of `a [n, k]` and `b [m, k]`, and sums over blocks of rows, `[2, blocks, m]`.
-
-    Args:
-        a: Its rows lie one after another.
-        b: Of any strides.
-        tile: Of the output.
-        kind: "plain" sums nothing; "moments" sums the output and its squares; "passed" sets the output to
-            zero where the normalized `other` is not positive, and sums it and its products with xhat.
-        other: Of the output's shape; for "passed" only.
-        found: By `statistics`, of `other`.
-    """
-    count, inner, outer = a.shape[0], a.shape[1], b.shape[0]
-    out = a.new_empty(count, outer)
-    blocks = triton.cdiv(count, tile.rows)
-    sums = a.new_empty(2, blocks if kind != "plain" else 0, outer, dtype=torch.float32)
-    grid = (blocks * triton.cdiv(outer, tile.columns),)
-    kernels.product_kernel[grid](
-        a, b, out, sums, out if other is None else other, sums if found is None else found, count,
-        inner, outer, b.stride(0), b.stride(1), kind, _precision(a), tile.rows, tile.columns, tile.depth,
-        num_warps=tile.warps, num_stages=tile.stages,
-    )  # fmt: skip
-    return out, sums
-
-
-def transposed(a: Tensor, b: Tensor, tile: Tile, pieces: int, high: int, wide: int) -> Tensor:
-    """The first rows and columns `[high, wide]` of `a.T @ b`, in float32."""
-    count, left, right = a.shape[0], a.shape[1], b.shape[1]
-    parts = a.new_empty(pieces, left, right, dtype=torch.float32)
-    grid = (triton.cdiv(left, tile.rows) * triton.cdiv(right, tile.columns), pieces)
-    kernels.transposed_kernel[grid](
-        a, b, parts, count, left, right, pieces, _precision(a), tile.rows, tile.columns, tile.depth,
-        num_warps=tile.warps, num_stages=tile.stages,
-    )  # fmt: skip
-    return add_parts(parts, high, wide)
-
-
-def add_parts(parts: Tensor, high: int, wide: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    """The sum `[high, wide]` over the first axis of `[pieces, left, right]`."""
-    out = parts.new_empty(high, wide, dtype=dtype)
-    grid = (triton.cdiv(high * wide, 1024),)
-    kernels.add_parts_kernel[grid](parts, out, high, wide, *parts.shape[1:], len(parts), 1024)
-    return out
+def aligned(width: int) -> int:
+    """The width, rounded up to a multiple of the alignment."""
+    return -(-width // ALIGNMENT) * ALIGNMENT
 
 
 def pad(weight: Tensor, dtype: torch.dtype) -> Tensor:
@@ -107,65 +49,75 @@ def pad(weight: Tensor, dtype: torch.dtype) -> Tensor:
     return out
 
 
-def statistics(
-    sums: Tensor, weight: Tensor, bias: Tensor, before: Tensor, real: Tensor, eps: float
-) -> Tensor:
-    """Scale, shift, mean, 1 / deviation, and the moments to be averaged, `[6, stride]`, from sums.
+def _blocks(x: Tensor, rows: int, blocks: int) -> tuple[int, tuple[int, int], Tensor]:
+    """Rows of every block, the grid, and room for sums."""
+    count, stride = x.shape
+    each = triton.cdiv(count, blocks * rows) * rows
+    grid = (triton.cdiv(count, each), triton.cdiv(stride, COLUMNS))
+    return each, grid, x.new_empty(2, grid[0], stride, dtype=torch.float32)
 
-    The product is without its bias `before`, which only moves the mean.
+
+def statistics(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    before: Tensor,
+    real: Tensor,
+    done: Tensor,
+    eps: float,
+    tiles: Tiles | None = None,
+) -> Tensor:
+    """Scale, shift, mean, 1 / deviation, and the moments to be averaged, `[6, stride]`.
+
+    The product `x` is without its bias `before`, which only moves the mean.
     """
-    found = sums.new_empty(6, sums.shape[2])
-    grid = (triton.cdiv(sums.shape[2], FEW),)
+    rows, ahead, blocks, warps = (tiles or TILES).statistics
+    each, grid, sums = _blocks(x, rows * ahead, blocks)
+    found = sums.new_empty(6, x.shape[1])
     kernels.statistics_kernel[grid](
-        sums, weight, bias, before, real, found, sums.shape[1], len(weight), eps, sums.shape[2], BLOCKS, FEW
-    )
+        x, sums, done, weight, bias, before, real, found, each, len(weight), eps, x.shape[1],
+        rows, ahead, COLUMNS, CHUNK, num_warps=warps,
+    )  # fmt: skip
     return found
 
 
-def gradients(sums: Tensor, found: Tensor, real: Tensor, width: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Factors for `norm_backward`, and the gradients of the norm's weight and bias."""
-    factors = sums.new_empty(2, sums.shape[2])
-    by_weight, by_bias = sums.new_empty(width), sums.new_empty(width)
-    grid = (triton.cdiv(sums.shape[2], FEW),)
-    kernels.gradients_kernel[grid](
-        sums, found, real, factors, by_weight, by_bias, sums.shape[1], width, sums.shape[2], BLOCKS, FEW
-    )
-    return factors, by_weight, by_bias
-
-
-def norm(
-    x: Tensor, found: Tensor, real: Tensor, seed: Tensor, relu: bool, dropped: int, tiles: Tiles = TILES
-) -> Tensor:
-    """`dropout(relu(scale x + shift))`, of the real rows."""
-    out = torch.empty_like(x)
-    count, stride = x.shape
-    grid = (triton.cdiv(count, tiles.rows_of_norm), triton.cdiv(stride, COLUMNS))
-    kernels.norm_kernel[grid](
-        x, found, out, real, seed, count, stride, relu, dropped, tiles.rows_of_norm, COLUMNS,
-        num_warps=tiles.warps_of_norm,
-    )  # fmt: skip
-    return out
-
-
-def norm_sums(
+def gradients(
     grad: Tensor,
     x: Tensor,
     found: Tensor,
     real: Tensor,
     seed: Tensor,
+    done: Tensor,
+    width: int,
     relu: bool,
     dropped: int,
-    tiles: Tiles = TILES,
-) -> Tensor:
-    """Sums of dy and dy xhat over blocks of rows, `[2, blocks, stride]`."""
-    count, stride = x.shape
-    blocks = triton.cdiv(count, tiles.rows_of_norm * tiles.turns)
-    sums = found.new_empty(2, blocks, stride)
-    kernels.norm_sums_kernel[(blocks, triton.cdiv(stride, COLUMNS))](
-        grad, x, found, sums, real, seed, count, stride, relu, dropped, tiles.rows_of_norm, COLUMNS,
-        tiles.turns, num_warps=tiles.warps_of_norm,
+    times: float,
+    tiles: Tiles | None = None,
+) -> list[Tensor]:
+    """Factors for `norm_backward`, and gradients of the norm's weight and bias, and of a bias before it."""
+    rows, ahead, blocks, warps = (tiles or TILES).gradients
+    each, grid, sums = _blocks(x, rows * ahead, blocks)
+    factors = sums.new_empty(2, x.shape[1])
+    outputs = [factors, *(sums.new_empty(width) for _ in range(3))]
+    kernels.gradients_kernel[grid](
+        grad, x, found, sums, done, real, seed, *outputs, each, width, times, x.shape[1], relu, dropped,
+        rows, ahead, COLUMNS, CHUNK, num_warps=warps,
     )  # fmt: skip
-    return sums
+    return outputs
+
+
+def norm(
+    x: Tensor, found: Tensor, real: Tensor, seed: Tensor, relu: bool, dropped: int, tiles: Tiles | None = None
+) -> Tensor:
+    """`dropout(relu(scale x + shift))`, of the real rows."""
+    out = torch.empty_like(x)
+    count, stride = x.shape
+    rows, columns, warps = (tiles or TILES).norm
+    grid = (triton.cdiv(count, rows), triton.cdiv(stride, columns))
+    kernels.norm_kernel[grid](
+        x, found, out, real, seed, count, stride, relu, dropped, rows, columns, num_warps=warps
+    )
+    return out
 
 
 def norm_backward(
@@ -177,15 +129,17 @@ def norm_backward(
     seed: Tensor,
     relu: bool,
     dropped: int,
-    tiles: Tiles = TILES,
+    times: float,
+    tiles: Tiles | None = None,
 ) -> Tensor:
-    """The gradient of `x`."""
+    """The gradient of `x`, from that of the features; before it is multiplied, `times` is a factor of it."""
     out = torch.empty_like(x)
     count, stride = x.shape
-    grid = (triton.cdiv(count, tiles.rows_of_norm), triton.cdiv(stride, COLUMNS))
+    rows, columns, warps = (tiles or TILES).backward
+    grid = (triton.cdiv(count, rows), triton.cdiv(stride, columns))
     kernels.norm_backward_kernel[grid](
-        grad, x, found, factors, out, real, seed, count, stride, relu, dropped, tiles.rows_of_norm, COLUMNS,
-        num_warps=tiles.warps_of_norm,
+        grad, x, found, factors, out, real, seed, count, times, stride, relu, dropped, rows, columns,
+        num_warps=warps,
     )  # fmt: skip
     return out
 
@@ -198,17 +152,18 @@ def gather(
     codes: Tensor,
     ptr: Tensor,
     real: Tensor,
-    tiles: Tiles = TILES,
-) -> Tensor:
-    """Nodes and the messages to them."""
+    tiles: Tiles | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Nodes and the messages to them, and counters at zero."""
     out = torch.empty_like(x)
-    rows, columns, ahead, warps = tiles.gather
+    done = x.new_empty(4, COUNTERS // 4, dtype=torch.int32)
+    rows, columns, ahead, warps = (tiles or TILES).gather
     grid = (triton.cdiv(len(x), rows), triton.cdiv(x.shape[1], columns))
     kernels.gather_kernel[grid](
-        x, bonds, epsilon, edges, codes, ptr, real, out, len(x), len(codes), x.shape[1], rows, columns, ahead,
-        num_warps=warps,
+        x, bonds, epsilon, edges, codes, ptr, real, out, done, len(x), x.shape[1], COUNTERS, rows, columns,
+        ahead, num_warps=warps,
     )  # fmt: skip
-    return out
+    return out, done
 
 
 def scatter(
@@ -220,26 +175,51 @@ def scatter(
     codes: Tensor,
     ptr: Tensor,
     real: Tensor,
-    tiles: Tiles = TILES,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of nodes, bonds and epsilon."""
-    out, known = torch.empty_like(x), len(bonds)
-    rows, columns, ahead, warps, turns, stages = tiles.scatter
-    blocks = triton.cdiv(len(x), rows * turns)
-    parts = x.new_empty(blocks, known + 1, x.shape[1], dtype=torch.float32)
-    kernels.scatter_kernel[(blocks, triton.cdiv(x.shape[1], columns))](
-        grad, x, bonds, epsilon, edges, codes, ptr, real, out, parts, len(x), len(codes), known, x.shape[1],
-        rows, columns, turns, ahead, MOST_CODES, _precision(x), num_warps=warps, num_stages=stages,
+    passed: bool,
+    tiles: Tiles | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Gradients of the nodes, and of the bonds with one more row, which starts with that of epsilon."""
+    out, known, stride = torch.empty_like(x), len(bonds), x.shape[1]
+    by_bonds = x.new_zeros(known + 1, stride, dtype=torch.float32)
+    given = (grad, x, bonds, epsilon, edges, codes, ptr, real, out, by_bonds)
+    both = (tiles or TILES).both
+    if both is None:
+        to_nodes(*given, passed, tiles)
+        to_bonds(*given, tiles)
+        return out, by_bonds
+    rows, chunk, columns, turns, warps, stages = both
+    grid = (triton.cdiv(len(x), rows * turns), triton.cdiv(stride, columns))
+    kernels.both_kernel[grid](
+        *given, len(x), len(codes), known, stride, passed, MOST_CODES, rows, chunk, columns, turns,
+        dot_precision(x), num_warps=warps, num_stages=stages,
     )  # fmt: skip
-    both = add_parts(parts, known + 1, x.shape[1])
-    return out, both[:known].to(bonds.dtype), both[known].sum().reshape(epsilon.shape).to(epsilon.dtype)
+    return out, by_bonds
 
 
-def mean(x: Tensor, ptr: Tensor) -> Tensor:
+def to_nodes(grad, x, bonds, epsilon, edges, codes, ptr, real, out, by_bonds, passed, tiles=None):
+    rows, columns, ahead, warps = (tiles or TILES).scatter
+    grid = (triton.cdiv(len(x), rows), triton.cdiv(x.shape[1], columns))
+    kernels.scatter_kernel[grid](
+        grad, x, bonds, epsilon, edges, codes, ptr, real, out, by_bonds[len(bonds)], len(x), x.shape[1],
+        passed, rows, columns, ahead, num_warps=warps,
+    )  # fmt: skip
+
+
+def to_bonds(grad, x, bonds, epsilon, edges, codes, ptr, real, out, by_bonds, tiles=None):
+    chunk, columns, turns, warps, stages = (tiles or TILES).bonds
+    grid = (triton.cdiv(len(codes), chunk * turns), triton.cdiv(x.shape[1], columns))
+    kernels.bonds_kernel[grid](
+        grad, x, bonds, edges, codes, ptr, real, by_bonds, len(codes), len(bonds), x.shape[1], MOST_CODES,
+        chunk, columns, turns, dot_precision(x), num_warps=warps, num_stages=stages,
+    )  # fmt: skip
+
+
+def mean(x: Tensor, ptr: Tensor, tiles: Tiles | None = None) -> Tensor:
     """Means over the nodes of all graphs but the last, `[graphs - 1, stride]`."""
     out = x.new_empty(len(ptr) - 2, x.shape[1])
-    grid = (len(out), triton.cdiv(x.shape[1], COLUMNS))
-    kernels.mean_kernel[grid](x, ptr, out, x.shape[1], 32, COLUMNS)
+    rows, columns, warps = (tiles or TILES).mean
+    grid = (len(out), triton.cdiv(x.shape[1], columns))
+    kernels.mean_kernel[grid](x, ptr, out, x.shape[1], rows, columns, num_warps=warps)
     return out
 
 

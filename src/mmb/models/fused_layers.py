@@ -6,13 +6,15 @@ h = a W_1^T, \quad z = \mathrm{relu}(\mathrm{norm}(h)), \quad
 h' = z W_2^T, \quad x' = \mathrm{dropout}(\mathrm{relu}(\mathrm{norm}(h')))
 $$
 
-Matrix products sum the columns of what they write, and their squares, so that the statistics of a norm cost
-no pass of their own; in the backward pass, they apply the derivative of the relu and sum what the gradient of
-the norm needs. A bias in front of a norm changes the running mean alone: its gradient is zero. What is
-dropped is computed again in the backward pass, from the number of the feature and a seed of the layer.
+Matrix products are cuBLAS's. One pass over their output finds the statistics of a norm, another normalizes.
+In the backward pass, one finds the two sums that the gradient of a norm needs, another computes it, both from
+the gradient of what follows the relu. A bias in front of a norm changes the running mean alone: its gradient
+is zero. What is dropped is computed again in the backward pass, from the number of the feature and a seed of
+the layer; or not at all, where the next layer alone reads the features: it hands back only gradients of
+those that are positive.
 
 Everything is written once, in the precision of the features, and summed in float32. Features are stored with
-columns of zeros up to a multiple of 16 bytes.
+columns of zeros up to a multiple of 32 bytes.
 """
 
 from collections.abc import Sequence
@@ -25,7 +27,7 @@ from torch.autograd.function import once_differentiable
 
 from mmb.data.inputs.graphs import FixedGraphs, GraphBatch
 from mmb.models.batch_norm import MaskedBatchNorm
-from mmb.models.message_operators import MOST_CODES, aligned
+from mmb.models.message_operators import MOST_CODES
 
 try:
     import triton
@@ -55,6 +57,7 @@ def can_fuse(layers: Sequence[NormedProducts], nodes: Tensor, batch: GraphBatch)
         and nodes.dtype == torch.bfloat16
         and weight.dtype == torch.float32
         and len(batch.bond_table) <= MOST_CODES
+        and steps.aligned(weight.shape[0]) <= steps.WIDEST
         and (torch.compiler.is_compiling() or not is_functorch_wrapped_tensor(weight))
         and all(
             type(norm) is MaskedBatchNorm and norm.training and norm.track_running_stats for norm in norms
@@ -71,24 +74,37 @@ class FusedLayers:
         layers: Products and norms of each.
         dropout: Share of features that is dropped after each, rounded to 1 / 65,536.
         batch: The graphs.
+        bonds: Features of the bonds in every layer, `[layers, B, width]` with at most 64 bonds.
+        chained: Whether the features after a layer are read by the next layer alone.
     """
 
-    def __init__(self, layers: Sequence[NormedProducts], dropout: float, batch: GraphBatch) -> None:
-        self._layers, self._dropout, self._batch = layers, dropout, batch
+    def __init__(
+        self,
+        layers: Sequence[NormedProducts],
+        dropout: float,
+        batch: GraphBatch,
+        bonds: Tensor,
+        chained: bool,
+    ) -> None:
+        self._layers, self._dropout, self._batch, self._chained = layers, dropout, batch, chained
+        width = bonds.shape[2]
+        self.padding = steps.aligned(width) - width  # columns of zeros at the end of all features
+        bonds = nn.functional.pad(bonds, (0, self.padding))
+        # Their gradients are sums in float32, so that is what they are gradients of.
+        self._bonds, self._sent = bonds.to(torch.float32).unbind(0), bonds.detach().unbind(0)
         self._seeds = torch.randint(1 << 62, (len(layers), 1), device=batch.edges.device)
         self._averaged: list[Tensor] = []
         self._moments: list[Tensor] = []
 
-    def __call__(self, number: int, nodes: Tensor, bonds: Tensor, epsilon: Tensor) -> Tensor:
+    def __call__(self, number: int, nodes: Tensor, epsilon: Tensor) -> Tensor:
         """Features $x'$ of the nodes after a layer; its relu is left out in the last one.
 
         Args:
             number: Of the layer.
-            nodes: $x$, `[N, aligned(width)]`, zero beyond the width. Rows of padding do not count.
-            bonds: Features of the bonds, as the nodes', at most 64.
+            nodes: $x$, `[N, width + padding]`, zero beyond the width. Rows of padding do not count.
             epsilon: `[1]`.
         """
-        layer, batch = self._layers[number], self._batch
+        layer, batch, last = self._layers[number], self._batch, len(self._layers) - 1
         norms = (layer.norm1, layer.norm2)
         inputs = [
             part
@@ -96,9 +112,10 @@ class FusedLayers:
             for part in (linear.weight, norm.weight, norm.bias, linear.bias)
         ]
         result, *moments = _FusedLayer.apply(  # type: ignore[no-untyped-call]
-            nodes, bonds, epsilon, *inputs,
+            nodes, self._bonds[number], epsilon, *inputs, self._sent[number],
             batch.edges, batch.bond_codes, batch.edge_ptr, batch.graph_ptr[-2:-1], self._seeds[number],
-            norms[0].eps, norms[1].eps, round(self._dropout * 65536), number < len(self._layers) - 1,
+            norms[0].eps, norms[1].eps, round(self._dropout * 65536), number < last,
+            self._chained and number > 0, self._chained and number < last,
         )  # fmt: skip
         for norm, moment in zip(norms, moments, strict=True):
             self._averaged += [cast(Tensor, norm.running_mean), cast(Tensor, norm.running_var)]
@@ -122,70 +139,72 @@ def _forward(
     nodes: Tensor, bonds: Tensor, epsilon: Tensor,
     weight1: Tensor, scale1: Tensor, shift1: Tensor, before1: Tensor,
     weight2: Tensor, scale2: Tensor, shift2: Tensor, before2: Tensor,
-    edges: Tensor, codes: Tensor, ptr: Tensor, real: Tensor, seed: Tensor,
+    sent: Tensor, edges: Tensor, codes: Tensor, ptr: Tensor, real: Tensor, seed: Tensor,
     eps1: float, eps2: float, dropped: int, relu: bool,
 ) -> list[Tensor]:  # fmt: skip
-    """$x'$, and what the backward pass needs: a, h, z, h', statistics, padded weights."""
-    tiles, nodes, bonds = steps.TILES, nodes.contiguous(), bonds.contiguous()
+    """$x'$, and what the backward pass needs: a, h, z, h', statistics, padded weights, counters at zero."""
+    nodes = nodes.contiguous()
     into, out = (steps.pad(weight, nodes.dtype) for weight in (weight1, weight2))
-    gathered = steps.gather(nodes, bonds, epsilon, edges, codes, ptr, real)
-    hidden, sums = steps.product(gathered, into, tiles.into, "moments")
-    found1 = steps.statistics(sums, scale1, shift1, before1, real, eps1)
+    gathered, done = steps.gather(nodes, sent, epsilon, edges, codes, ptr, real)
+    hidden = gathered @ into.t()
+    found1 = steps.statistics(hidden, scale1, shift1, before1, real, done[0], eps1)
     passed = steps.norm(hidden, found1, real, seed, True, 0)
-    last, sums = steps.product(passed, out, tiles.out, "moments")
-    found2 = steps.statistics(sums, scale2, shift2, before2, real, eps2)
+    last = passed @ out.t()
+    found2 = steps.statistics(last, scale2, shift2, before2, real, done[1], eps2)
     result = steps.norm(last, found2, real, seed, relu, dropped)
-    return [result, gathered, hidden, passed, last, found1, found2, into, out]
+    return [result, gathered, hidden, passed, last, found1, found2, into, out, done]
 
 
-def _forward_shapes(nodes: Tensor, *others: Any) -> list[Tensor]:
-    width, inner = nodes.shape[1], aligned(others[2].shape[0])
-    wide = nodes.new_empty(len(nodes), inner)
+def _forward_shapes(
+    nodes: Tensor, bonds: Tensor, epsilon: Tensor, weight1: Tensor, *others: Any
+) -> list[Tensor]:
+    inner, width = (steps.aligned(size) for size in weight1.shape)
+    wide = nodes.new_empty(nodes.shape[0], inner)
     found = [nodes.new_empty(6, size, dtype=torch.float32) for size in (inner, width)]
     weights = [nodes.new_empty(inner, width), nodes.new_empty(width, inner)]
+    done = nodes.new_empty(4, steps.COUNTERS // 4, dtype=torch.int32)
     same = [torch.empty_like(nodes) for _ in range(3)]
-    return [same[0], same[1], wide, torch.empty_like(wide), same[2], *found, *weights]
+    return [same[0], same[1], wide, torch.empty_like(wide), same[2], *found, *weights, done]
 
 
 def _backward(
-    grad: Tensor, nodes: Tensor, bonds: Tensor, epsilon: Tensor,
+    grad: Tensor, nodes: Tensor, epsilon: Tensor,
     gathered: Tensor, hidden: Tensor, passed: Tensor, last: Tensor, found1: Tensor, found2: Tensor,
-    into: Tensor, out: Tensor, edges: Tensor, codes: Tensor, ptr: Tensor, real: Tensor, seed: Tensor,
-    width: int, inner: int, dropped: int, relu: bool,
+    into: Tensor, out: Tensor, done: Tensor,
+    sent: Tensor, edges: Tensor, codes: Tensor, ptr: Tensor, real: Tensor, seed: Tensor,
+    width: int, inner: int, dropped: int, relu: bool, hands_back: bool, is_handed: bool,
 ) -> list[Tensor]:  # fmt: skip
-    """Gradients of nodes, bonds, epsilon, and of weight, scale and shift of both products."""
-    tiles, nodes, bonds = steps.TILES, nodes.contiguous(), bonds.contiguous()
-    sums = steps.norm_sums(grad, last, found2, real, seed, relu, dropped)
-    factors, by_scale2, by_shift2 = steps.gradients(sums, found2, real, width)
-    by_last = steps.norm_backward(grad, last, found2, factors, real, seed, relu, dropped)
+    """Gradients of nodes, of bonds and epsilon, and of weight, scale, shift and bias of both products.
+
+    If `hands_back`, that of nodes is zero where they are not positive; if `is_handed`, so is that of $x'$.
+    """
+    nodes = nodes.contiguous()
+    how = (relu and not is_handed, 0 if is_handed else dropped, steps.LOTS / (steps.LOTS - dropped))
+    factors, *by_norm2 = steps.gradients(grad, last, found2, real, seed, done[2], width, *how)
+    by_last = steps.norm_backward(grad, last, found2, factors, real, seed, *how)
     by_weight2 = (by_last.t() @ passed)[:width, :inner].to(torch.float32)
-    by_hidden, sums = steps.product(by_last, out.t(), tiles.back, "passed", hidden, found1)
-    factors, by_scale1, by_shift1 = steps.gradients(sums, found1, real, inner)
-    by_hidden = steps.norm_backward(by_hidden, hidden, found1, factors, real, seed, False, 0)
+    by_passed = by_last @ out
+    factors, *by_norm1 = steps.gradients(by_passed, hidden, found1, real, seed, done[3], inner, True, 0, 1.0)
+    by_hidden = steps.norm_backward(by_passed, hidden, found1, factors, real, seed, True, 0, 1.0)
     by_weight1 = (by_hidden.t() @ gathered)[:inner, :width].to(torch.float32)
     by_gathered = by_hidden @ into
-    messages = steps.scatter(by_gathered, nodes, bonds, epsilon, edges, codes, ptr, real)
-    return [
-        *messages,
-        by_weight1.contiguous(),
-        by_scale1,
-        by_shift1,
-        by_weight2.contiguous(),
-        by_scale2,
-        by_shift2,
-    ]
+    by_nodes, by_bonds = steps.scatter(by_gathered, nodes, sent, epsilon, edges, codes, ptr, real, hands_back)
+    weights = (by_weight.contiguous() for by_weight in (by_weight1, by_weight2))
+    return [by_nodes, by_bonds, next(weights), *by_norm1, next(weights), *by_norm2]
 
 
-def _backward_shapes(
-    grad: Tensor, nodes: Tensor, bonds: Tensor, epsilon: Tensor, *others: Any
-) -> list[Tensor]:
-    width, inner = others[13:15]
+def _backward_shapes(grad: Tensor, nodes: Tensor, epsilon: Tensor, *others: Any) -> list[Tensor]:
+    sent = others[9]
+    width, inner = others[15:17]
 
     def new(*shape: int) -> Tensor:
         return nodes.new_empty(*shape, dtype=torch.float32)
 
-    inputs = [torch.empty_like(one) for one in (nodes, bonds, epsilon)]
-    return [*inputs, new(inner, width), new(inner), new(inner), new(width, inner), new(width), new(width)]
+    sizes = (inner, inner, inner), (width, width, width)
+    return [
+        torch.empty_like(nodes), new(len(sent) + 1, nodes.shape[1]),
+        new(inner, width), *map(new, sizes[0]), new(width, inner), *map(new, sizes[1]),
+    ]  # fmt: skip
 
 
 _layer_operator: Any = torch.library.custom_op("mmb::fused_layer", _forward, mutates_args=())
@@ -224,20 +243,17 @@ class _Mean(torch.autograd.Function):
 class _FusedLayer(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
-        result, *kept = _layer_operator(*inputs)
-        ctx.save_for_backward(*inputs[:3], *kept, *inputs[11:16])
-        weight = inputs[3]
-        ctx.sizes = (weight.shape[1], weight.shape[0], *inputs[18:])
-        moments = [
-            found[4:, :size]
-            for found, size in zip(kept[4:6], (weight.shape[0], weight.shape[1]), strict=True)
-        ]
+        *given, hands_back, is_handed = inputs
+        result, *kept = _layer_operator(*given)
+        nodes, _, epsilon, weight = inputs[:4]
+        ctx.save_for_backward(nodes, epsilon, *kept, *inputs[11:17])
+        ctx.sizes = (weight.shape[1], weight.shape[0], *inputs[19:21], hands_back, is_handed)
+        moments = [kept[4][4:, : weight.shape[0]], kept[5][4:, : weight.shape[1]]]
         ctx.mark_non_differentiable(*moments)
         return result, moments[0], moments[1]
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        by = _adjoint_operator(grad.contiguous(), *ctx.saved_tensors, *ctx.sizes)
-        nothing = [torch.zeros_like(one) for one in (by[4], by[7])]  # gradients of biases in front of a norm
-        return (*by[:6], nothing[0], *by[6:], nothing[1], *[None] * 9)
+        by_nodes, by_bonds, *others = _adjoint_operator(grad.contiguous(), *ctx.saved_tensors, *ctx.sizes)
+        return (by_nodes, by_bonds[:-1], by_bonds[-1, :1], *others, *[None] * 12)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from mmb.data.inputs.graphs import ATOM_DIMS, BOND_DIMS, GraphBatch, PaddedGraphs
 from mmb.models.batch_norm import MaskedBatchNorm
 from mmb.models.fused_layers import FusedLayers, can_fuse
-from mmb.models.message_operators import ALIGNMENT, aligned, in_kernels
+from mmb.models.message_operators import ALIGNMENT, in_kernels
 from mmb.models.message_passing import aggregate, look_up_rows, pass_messages, sum_rows
 from mmb.models.multitask import MultiTask
 
@@ -91,14 +91,14 @@ class GIN(nn.Module):
         fused, width, extra = None, bonds.shape[2], 0
         mlps = [layer.mlp for layer in layers]
         if self.training and can_fuse(mlps, bonds, batch):
-            fused = FusedLayers(mlps, self.dropout, batch)
-            extra = aligned(width) - width  # columns of zeros
+            fused = FusedLayers(mlps, self.dropout, batch, bonds, self.virtual is None)
+            extra = fused.padding
             nodes = self.atoms.sum_rows(batch.atom_table, batch.atom_codes, bonds.dtype, extra)
         else:
             nodes = look_up_rows(self.atoms(batch.atom_table), batch.atom_codes)
         virtual = None if self.virtual is None else self.virtual.expand(graphs, -1).to(nodes.dtype)
         last = len(layers) - 1
-        bonds_of = padded(bonds, 0, extra).unbind(0)
+        bonds_of = bonds.unbind(0)
         for number, layer in enumerate(layers):
             if virtual is not None:
                 nodes = nodes + look_up_rows(padded(virtual, 0, extra), batch.graph)
@@ -106,7 +106,7 @@ class GIN(nn.Module):
                     pooled = (sum_rows(nodes, batch.graph, graphs)[:, :width] + virtual).to(nodes.dtype)
                     virtual = self._drop(self.virtual_layers[number](pooled, graph_mask).relu())
             if fused is not None:
-                nodes = fused(number, nodes, bonds_of[number], layer.epsilon)
+                nodes = fused(number, nodes, layer.epsilon)
             else:
                 nodes = layer(nodes, bonds_of[number], batch, node_mask)
                 nodes = self._drop(nodes.relu() if number < last else nodes)
