@@ -34,8 +34,8 @@ class Case:
         store = random_graphs(some, generator, 16, 36)
         # As in molecules, a few kinds of bonds are most of them.
         common = torch.tensor([0, 1, 2, 12, 13, 36, 37, 36, 0, 0, 1, 36])
-        drawn = torch.randint(len(common), (len(store.bond_codes) // 2 + 1,), generator=generator)
-        store = replace(store, bond_codes=common[drawn].repeat(2)[: len(store.bond_codes)].to(torch.uint8))
+        codes = common[store.bond_codes.long() % len(common)].to(torch.uint8)
+        store = replace(store, bond_codes=codes)
         rows = torch.arange(graphs) % some
         nodes, edges = store.sizes(rows)
         self.room = (nodes // 512 + 2) * 512, (edges // 1024 + 2) * 1024
@@ -48,9 +48,10 @@ class Case:
         self.width, self.device = width, device
 
     def features(self, rows: int | None = None, columns: int | None = None) -> torch.Tensor:
-        """Features of nodes, in bfloat16, without columns of padding."""
+        """Features of nodes, without columns of padding by default; in bfloat16 on a GPU."""
         shape = rows or self.room[0], columns or self.width
-        return torch.randn(*shape, device=self.device).relu().bfloat16()
+        dtype = torch.bfloat16 if self.device == "cuda" else torch.float32
+        return torch.randn(*shape, device=self.device).relu().to(dtype)
 
 
 def variants(options: argparse.Namespace) -> Iterator[Variant]:
@@ -131,7 +132,7 @@ def variants(options: argparse.Namespace) -> Iterator[Variant]:
         (16, 128, 2, 4), (8, 64, 1, 1), (16, 64, 2, 4),
     ]  # fmt: skip
     yield from of(
-        "messages", "gather", 2, about, lambda i, t: steps.gather(x[i], bonds, epsilon, *graph, real, t)[0]
+        "messages", "gather", 2, about, lambda i, t: steps.gather(x[i], bonds, epsilon, *graph, real, t)
     )
     out, by_bonds = [torch.empty_like(one) for one in x], torch.zeros(61, high, device=case.device)
 
@@ -167,6 +168,8 @@ def variants(options: argparse.Namespace) -> Iterator[Variant]:
         z = [case.features(columns=size) for _ in range(COPIES)]
         each: dict[str, Callable[[int], Any]] = {
             "product in": lambda i, b=into: x[i] @ b.t(),
+            "product in, rows of inputs": lambda i, b=into.t().contiguous(): x[i] @ b,
+            "product out, rows of inputs": lambda i, b=out_of.t().contiguous(), a=z: a[i] @ b,
             "product out": lambda i, b=out_of, a=z: a[i] @ b.t(),
             "product back": lambda i, b=out_of: y[i] @ b,
             "product to atoms": lambda i, b=into, a=z: a[i] @ b,

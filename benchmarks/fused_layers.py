@@ -11,6 +11,7 @@ several tiles, beside torch's and beside the time that memory needs for what it 
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import time
 import traceback
@@ -163,7 +164,7 @@ def dropout_facts(case: Case, nodes: torch.Tensor, bonds: torch.Tensor) -> dict[
 
 
 def kernels(options: argparse.Namespace) -> dict[str, Any]:
-    """Times of all kernels, with several tiles; the best ones are those of the steps that are timed later."""
+    """Times of all kernels, with several tiles."""
     compile_ahead(options)
     found: dict[str, list[tuple[float, str]]] = {}
     floors, totals = {}, {}
@@ -193,7 +194,8 @@ def kernels(options: argparse.Namespace) -> dict[str, Any]:
     if best["both"][0] > apart:
         best["both"] = apart, None
     print("best:", {name: choice for name, (_, choice) in best.items()}, flush=True)
-    steps_of_layers.TILES = replace(TILES, **{name: choice for name, (_, choice) in best.items()})
+    if options.tiles:
+        options.tiles.write_text(json.dumps({name: choice for name, (_, choice) in best.items()}))
     return {"kernels": found}
 
 
@@ -239,6 +241,12 @@ def compile_some(job: tuple[argparse.Namespace, int, int]) -> None:
 
 def steps(options: argparse.Namespace) -> dict[str, Any]:
     """Captured training steps with and without fused layers."""
+    if options.tiles and options.tiles.exists():
+        chosen = {
+            name: tuple(choice) if choice else None
+            for name, choice in json.loads(options.tiles.read_text()).items()
+        }
+        steps_of_layers.TILES = replace(TILES, **chosen)
     lines, found, tables = [], [], []
     usual = graph_isomorphism.can_fuse
     for capture in ("auto", True):
@@ -275,7 +283,7 @@ def steps(options: argparse.Namespace) -> dict[str, Any]:
                 (options.kernels / f"{name.replace(', ', '-').replace(' ', '-')}.txt").write_text(text + "\n")
     graph_isomorphism.can_fuse = usual
     for name, table in tables[:1]:
-        rows = [[key[:70], f"{1e3 * ms:.1f}", f"{n:.0f}"] for key, ms, n in table[:45]]
+        rows = [[key[:70], f"{1e3 * ms:.1f}", f"{n:.0f}"] for key, ms, n in table[:60]]
         print_table(f"Kernels of a step, {name}", ["", "us", "launches"], rows)
     print_table("Steps of CE", ["", "ms", "graphs/s", "ms of kernels", "launches", "first steps, s"], lines)
     return {"steps": found}
@@ -348,6 +356,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--workers", type=int, default=8, help="processes that compile kernels ahead")
     parser.add_argument("--seconds", type=float, default=95, help="after which nothing new is timed")
     parser.add_argument("--kernels", type=Path, help="folder for tables of the kernels of steps")
+    parser.add_argument("--tiles", type=Path, help="where `kernels` leaves the best tiles for `steps`")
     parser.add_argument("--json", action="store_true", help="print all figures once more as a line of JSON")
     options = parser.parse_args(arguments)
     options.until = time.perf_counter() + options.seconds

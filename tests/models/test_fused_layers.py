@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+from functools import partial
 
 import pytest
 import torch
@@ -95,6 +96,19 @@ def test_dropout_is_that_of_the_backward_pass(fused):
     torch.testing.assert_close(gradient.sum(), outputs[1] - outputs[0], rtol=1e-3, atol=1e-3)
     torch.manual_seed(4)
     assert model(batch).sum() != outputs[1]
+
+
+@runs
+def test_gradients_that_are_handed_back_after_a_relu_are_enough(fused, monkeypatch):
+    """Without a virtual node, the features of a layer are read by the next layer alone."""
+    model, batch = network(width=16, dropout=0.25), batch_of()
+    found = []
+    for chained in (True, False):
+        make = partial(fused_layers.FusedLayers, chained=chained)
+        monkeypatch.setattr(graph_isomorphism, "FusedLayers", lambda *given, make=make: make(*given[:-1]))
+        torch.manual_seed(3)
+        found.append(step(copy.deepcopy(model), batch))
+    torch.testing.assert_close(*found)
 
 
 @runs

@@ -74,12 +74,27 @@ def statistics_kernel(
 
 
 @triton.jit
-def pad_kernel(weight, out, high, wide, right: tl.constexpr, size: tl.constexpr, total):
-    """A weight [high, wide] in the precision of the output, with columns and rows of padding."""
+def copied(source, out, high, wide, rows, by_row: tl.constexpr, columns: tl.constexpr, size: tl.constexpr):
+    """A matrix [high, wide] as one of another size and precision, with zeros where there is none."""
     index = tl.program_id(0) * size + tl.arange(0, size)
-    row, column = index // right, index % right
-    value = tl.load(weight + row * wide + column, mask=(row < high) & (column < wide), other=0)
-    tl.store(out + index, value.to(out.dtype.element_ty), mask=index < total)
+    row, column = index // columns, index % columns
+    value = tl.load(source + row * by_row + column, mask=(row < high) & (column < wide), other=0)
+    tl.store(out + index, value.to(out.dtype.element_ty), mask=row < rows)
+
+
+@triton.jit
+def copy_kernel(
+    one, other, out_one, out_other, done, high, wide, rows_one, rows_other, by_row_one: tl.constexpr,
+    by_row_other: tl.constexpr, columns_one: tl.constexpr, columns_other: tl.constexpr,
+    counters: tl.constexpr, size: tl.constexpr,
+):  # fmt: skip
+    """Copies of two weights, [high, wide] and [wide, high]; counters of later kernels are set to zero."""
+    if tl.program_id(1) == 0:
+        copied(one, out_one, high, wide, rows_one, by_row_one, columns_one, size)
+    else:
+        copied(other, out_other, wide, high, rows_other, by_row_other, columns_other, size)
+    if counters > 0 and tl.program_id(0) + tl.program_id(1) == 0:
+        tl.store(done + tl.arange(0, counters), tl.zeros((counters,), tl.int32))
 
 
 @triton.jit
@@ -200,15 +215,10 @@ def norm_backward_kernel(
 
 @triton.jit(do_not_specialize=["count"])
 def gather_kernel(
-    x, bonds, epsilon, edges, codes, ptr, real, out, done, count, stride: tl.constexpr,
-    counters: tl.constexpr, rows: tl.constexpr, columns: tl.constexpr, ahead: tl.constexpr,
+    x, bonds, epsilon, edges, codes, ptr, real, out, count, stride: tl.constexpr, rows: tl.constexpr,
+    columns: tl.constexpr, ahead: tl.constexpr,
 ):  # fmt: skip
-    """(1 + epsilon) x and the sum of the messages, zero in rows of padding; `ahead` neighbors at once.
-
-    Sets the counters of the kernels that follow to zero.
-    """
-    if tl.program_id(0) + tl.program_id(1) == 0:
-        tl.store(done + tl.arange(0, counters), tl.zeros((counters,), tl.int32))
+    """(1 + epsilon) x and the sum of the messages, zero in rows of padding; `ahead` neighbors at once."""
     node = tl.program_id(0) * rows + tl.arange(0, rows)
     column = tl.program_id(1) * columns + tl.arange(0, columns)
     inside = (column < stride)[None, :]

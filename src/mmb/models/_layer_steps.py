@@ -1,5 +1,6 @@
 """The steps of a fused layer as launches of kernels; see `fused_layers`."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -40,13 +41,34 @@ def aligned(width: int) -> int:
     return -(-width // ALIGNMENT) * ALIGNMENT
 
 
-def pad(weight: Tensor, dtype: torch.dtype) -> Tensor:
-    """A weight with rows and columns of zeros up to the next aligned size."""
-    high, wide = weight.shape
-    out = weight.new_empty(aligned(high), aligned(wide), dtype=dtype)
-    grid = (triton.cdiv(out.numel(), 1024),)
-    kernels.pad_kernel[grid](weight, out, high, wide, out.shape[1], 1024, out.numel())
-    return out
+def pad(one: Tensor, other: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    """Two weights `[m, n]` and `[n, m]` with zeros up to the next aligned size; last, counters at zero."""
+    high, wide = (aligned(size) for size in one.shape)
+    outs = one.new_empty(high, wide, dtype=dtype), one.new_empty(wide, high, dtype=dtype)
+    done = one.new_empty(4, COUNTERS // 4, dtype=torch.int32)
+    _copy(one, other, outs, done, one.shape, COUNTERS)
+    return *outs, done
+
+
+def cut(one: Tensor, other: Tensor, high: int, wide: int) -> tuple[Tensor, Tensor]:
+    """The first `[high, wide]` and `[wide, high]` of two matrices, in float32."""
+    outs = (
+        one.new_empty(high, wide, dtype=torch.float32),
+        one.new_empty(wide, high, dtype=torch.float32),
+    )
+    _copy(one, other, outs, outs[0], (high, wide), 0)
+    return outs
+
+
+def _copy(
+    one: Tensor, other: Tensor, outs: tuple[Tensor, Tensor], done: Tensor, sizes: Sequence[int], counters: int
+) -> None:
+    grid = (triton.cdiv(outs[0].numel(), 1024), 2)
+    (rows, columns), (other_rows, other_columns) = (out.shape for out in outs)
+    kernels.copy_kernel[grid](
+        one, other, *outs, done, *sizes, rows, other_rows, one.shape[1], other.shape[1], columns,
+        other_columns, counters, 1024,
+    )  # fmt: skip
 
 
 def _blocks(x: Tensor, rows: int, blocks: int) -> tuple[int, tuple[int, int], Tensor]:
@@ -153,17 +175,16 @@ def gather(
     ptr: Tensor,
     real: Tensor,
     tiles: Tiles | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Nodes and the messages to them, and counters at zero."""
+) -> Tensor:
+    """Nodes and the messages to them."""
     out = torch.empty_like(x)
-    done = x.new_empty(4, COUNTERS // 4, dtype=torch.int32)
     rows, columns, ahead, warps = (tiles or TILES).gather
     grid = (triton.cdiv(len(x), rows), triton.cdiv(x.shape[1], columns))
     kernels.gather_kernel[grid](
-        x, bonds, epsilon, edges, codes, ptr, real, out, done, len(x), x.shape[1], COUNTERS, rows, columns,
-        ahead, num_warps=warps,
+        x, bonds, epsilon, edges, codes, ptr, real, out, len(x), x.shape[1], rows, columns, ahead,
+        num_warps=warps,
     )  # fmt: skip
-    return out, done
+    return out
 
 
 def scatter(

@@ -144,8 +144,8 @@ def _forward(
 ) -> list[Tensor]:  # fmt: skip
     """$x'$, and what the backward pass needs: a, h, z, h', statistics, padded weights, counters at zero."""
     nodes = nodes.contiguous()
-    into, out = (steps.pad(weight, nodes.dtype) for weight in (weight1, weight2))
-    gathered, done = steps.gather(nodes, sent, epsilon, edges, codes, ptr, real)
+    into, out, done = steps.pad(weight1, weight2, nodes.dtype)
+    gathered = steps.gather(nodes, sent, epsilon, edges, codes, ptr, real)
     hidden = gathered @ into.t()
     found1 = steps.statistics(hidden, scale1, shift1, before1, real, done[0], eps1)
     passed = steps.norm(hidden, found1, real, seed, True, 0)
@@ -182,15 +182,15 @@ def _backward(
     how = (relu and not is_handed, 0 if is_handed else dropped, steps.LOTS / (steps.LOTS - dropped))
     factors, *by_norm2 = steps.gradients(grad, last, found2, real, seed, done[2], width, *how)
     by_last = steps.norm_backward(grad, last, found2, factors, real, seed, *how)
-    by_weight2 = (by_last.t() @ passed)[:width, :inner].to(torch.float32)
+    by_weight2 = by_last.t() @ passed
     by_passed = by_last @ out
     factors, *by_norm1 = steps.gradients(by_passed, hidden, found1, real, seed, done[3], inner, True, 0, 1.0)
     by_hidden = steps.norm_backward(by_passed, hidden, found1, factors, real, seed, True, 0, 1.0)
-    by_weight1 = (by_hidden.t() @ gathered)[:inner, :width].to(torch.float32)
+    by_weight1 = by_hidden.t() @ gathered
     by_gathered = by_hidden @ into
     by_nodes, by_bonds = steps.scatter(by_gathered, nodes, sent, epsilon, edges, codes, ptr, real, hands_back)
-    weights = (by_weight.contiguous() for by_weight in (by_weight1, by_weight2))
-    return [by_nodes, by_bonds, next(weights), *by_norm1, next(weights), *by_norm2]
+    by_weight1, by_weight2 = steps.cut(by_weight1, by_weight2, inner, width)
+    return [by_nodes, by_bonds, by_weight1, *by_norm1, by_weight2, *by_norm2]
 
 
 def _backward_shapes(grad: Tensor, nodes: Tensor, epsilon: Tensor, *others: Any) -> list[Tensor]:
@@ -250,6 +250,7 @@ class _FusedLayer(torch.autograd.Function):
         ctx.sizes = (weight.shape[1], weight.shape[0], *inputs[19:21], hands_back, is_handed)
         moments = [kept[4][4:, : weight.shape[0]], kept[5][4:, : weight.shape[1]]]
         ctx.mark_non_differentiable(*moments)
+        ctx.set_materialize_grads(False)  # they would be zeros
         return result, moments[0], moments[1]
 
     @staticmethod

@@ -200,15 +200,16 @@ class FeatureEmbedding(nn.Module):
         wait for each other, since some rows are far more common than others.
         """
         aligning = -self.weight.shape[0] % ALIGNMENT
-        hot = padded(self.hot(table), 0, aligning).to(dtype)
+        hot = self.hot(table, aligning, dtype)
         return look_up_rows(hot, codes) @ padded(self.weight, aligning, extra).to(dtype)
 
-    def hot(self, features: Tensor) -> Tensor:
+    def hot(self, features: Tensor, extra: int = 0, dtype: torch.dtype | None = None) -> Tensor:
         """Which rows of the weight are summed for each of the features, as ones and zeros.
 
-        Unlike the backward pass of a lookup, that of a product with it is a plain product, too.
+        Unlike the backward pass of a lookup, that of a product with it is a plain product, too. There may be
+        extra columns of zeros.
         """
-        zeros = self.weight.new_zeros(features.shape[0], self.weight.shape[0])
+        zeros = self.weight.new_zeros(features.shape[0], self.weight.shape[0] + extra, dtype=dtype)
         return zeros.scatter(1, features + self.offsets, 1.0)
 
 
