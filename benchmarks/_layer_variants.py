@@ -64,7 +64,7 @@ def variants(options: argparse.Namespace) -> Iterator[Variant]:
     h, g = ([case.features(columns=wide) for _ in range(COPIES)] for _ in range(2))
     thin = [case.features() for _ in range(COPIES)]
     real, seed = batch.graph_ptr[-2:-1], torch.tensor([3], device=case.device)
-    graph = (batch.edges, batch.bond_codes, batch.edge_ptr)
+    graph = steps.Graph(batch.edges, batch.bond_codes, batch.edge_ptr, real)
     epsilon, norm = layer.epsilon.detach(), layer.mlp.norm1
     bonds = case.features(60, high)
     done = torch.zeros(4, steps.COUNTERS // 4, dtype=torch.int32, device=case.device)
@@ -131,21 +131,27 @@ def variants(options: argparse.Namespace) -> Iterator[Variant]:
         (16, 64, 4, 2), (8, 64, 4, 2), (16, 32, 4, 1), (8, 32, 4, 1), (4, 128, 2, 1), (4, 256, 2, 2),
         (16, 128, 2, 4), (8, 64, 1, 1), (16, 64, 2, 4),
     ]  # fmt: skip
+    yield from of("messages", "gather", 2, about, lambda i, t: steps.gather(x[i], bonds, epsilon, graph, t))
+    by_bonds = torch.zeros(61, high, device=case.device)
     yield from of(
-        "messages", "gather", 2, about, lambda i, t: steps.gather(x[i], bonds, epsilon, *graph, real, t)
+        "messages back",
+        "scatter",
+        3,
+        about,
+        lambda i, t: steps.scatter_to_nodes(y[i], x[i], bonds, epsilon, graph, by_bonds[-1], True, t),
     )
-    out, by_bonds = [torch.empty_like(one) for one in x], torch.zeros(61, high, device=case.device)
-
-    def given(i: int) -> tuple[torch.Tensor, ...]:
-        return (y[i], x[i], bonds, epsilon, *graph, real, out[i], by_bonds)
-
-    yield from of("messages back", "scatter", 3, about, lambda i, t: steps.to_nodes(*given(i), True, t))
     to_bonds = [
         (64, 64, 8, 4, 3), (64, 64, 8, 4, 1), (64, 64, 4, 4, 1), (64, 64, 2, 4, 1), (64, 64, 4, 4, 2),
         (128, 64, 2, 4, 1), (32, 64, 8, 4, 1), (64, 128, 4, 4, 1), (64, 128, 4, 8, 1), (64, 32, 4, 4, 1),
         (32, 64, 4, 2, 1), (32, 128, 4, 4, 1), (64, 64, 1, 4, 1), (16, 64, 8, 2, 1),
     ]  # fmt: skip
-    yield from of("bonds", "bonds", 2, to_bonds, lambda i, t: steps.to_bonds(*given(i), t))
+    yield from of(
+        "bonds",
+        "bonds",
+        2,
+        to_bonds,
+        lambda i, t: steps.scatter_to_bonds(y[i], x[i], bonds, graph, by_bonds, t),
+    )
     both = [
         (rows, chunk, 64, turns, 4, stages)
         for rows, chunk, turns, stages in product((32, 64), (32, 64), (2, 4), (1, 2))
@@ -153,7 +159,7 @@ def variants(options: argparse.Namespace) -> Iterator[Variant]:
     both += [(64, 64, 128, 2, 8, 1), (64, 32, 128, 2, 8, 1), (64, 64, 32, 4, 4, 1), (16, 32, 64, 4, 4, 1)]
     both += [(64, 64, 64, 8, 4, 1), (64, 64, 64, 1, 4, 1), (128, 64, 64, 2, 4, 1), (32, 16, 64, 4, 2, 1)]
     yield from of(
-        "both", "both", 3, both, lambda i, t: steps.scatter(y[i], x[i], bonds, epsilon, *graph, real, True, t)
+        "both", "both", 3, both, lambda i, t: steps.scatter(y[i], x[i], bonds, epsilon, graph, True, t)
     )
     few = bonds[:, :width].contiguous()
     yield "today's", "", "messages", 2 * unit, lambda i: pass_messages(thin[i], few, epsilon, batch)
@@ -166,10 +172,11 @@ def variants(options: argparse.Namespace) -> Iterator[Variant]:
             torch.randn(*shape, device=case.device).bfloat16() for shape in ((size, high), (high, size))
         )
         z = [case.features(columns=size) for _ in range(COPIES)]
+        into_rows, out_rows = (weight.t().contiguous() for weight in (into, out_of))
         each: dict[str, Callable[[int], Any]] = {
             "product in": lambda i, b=into: x[i] @ b.t(),
-            "product in, rows of inputs": lambda i, b=into.t().contiguous(): x[i] @ b,
-            "product out, rows of inputs": lambda i, b=out_of.t().contiguous(), a=z: a[i] @ b,
+            "product in, rows of inputs": lambda i, b=into_rows: x[i] @ b,
+            "product out, rows of inputs": lambda i, b=out_rows, a=z: a[i] @ b,
             "product out": lambda i, b=out_of, a=z: a[i] @ b.t(),
             "product back": lambda i, b=out_of: y[i] @ b,
             "product to atoms": lambda i, b=into, a=z: a[i] @ b,

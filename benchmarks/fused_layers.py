@@ -103,10 +103,10 @@ def both_ways(case: Case) -> Iterator[str]:
     high = steps_of_layers.aligned(case.width)
     batch, bonds = case.batch, case.features(60, high)
     nodes, grads = case.features(columns=high), case.features(columns=high) - 0.3
-    graph = (batch.edges, batch.bond_codes, batch.edge_ptr, batch.graph_ptr[-2:-1])
+    graph = steps_of_layers.Graph(batch.edges, batch.bond_codes, batch.edge_ptr, batch.graph_ptr[-2:-1])
     for name, both in (("again", None), ("by one kernel", (64, 64, 64, 4, 4, 1))):
         first, second = (
-            steps_of_layers.scatter(grads, nodes, bonds, case.layer.epsilon.detach(), *graph, True, tiles)
+            steps_of_layers.scatter(grads, nodes, bonds, case.layer.epsilon.detach(), graph, True, tiles)
             for tiles in (Tiles(), Tiles(both=both))
         )
         kinds = zip(("nodes", "bonds and epsilon"), second, first, strict=True)

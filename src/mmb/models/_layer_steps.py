@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 import triton
@@ -34,6 +35,15 @@ class Tiles:
 
 
 TILES = Tiles()
+
+
+class Graph(NamedTuple):
+    """The edges of a batch."""
+
+    edges: Tensor
+    codes: Tensor
+    ptr: Tensor
+    real: Tensor  # number of nodes
 
 
 def aligned(width: int) -> int:
@@ -170,10 +180,7 @@ def gather(
     x: Tensor,
     bonds: Tensor,
     epsilon: Tensor,
-    edges: Tensor,
-    codes: Tensor,
-    ptr: Tensor,
-    real: Tensor,
+    graph: Graph,
     tiles: Tiles | None = None,
 ) -> Tensor:
     """Nodes and the messages to them."""
@@ -181,7 +188,7 @@ def gather(
     rows, columns, ahead, warps = (tiles or TILES).gather
     grid = (triton.cdiv(len(x), rows), triton.cdiv(x.shape[1], columns))
     kernels.gather_kernel[grid](
-        x, bonds, epsilon, edges, codes, ptr, real, out, len(x), x.shape[1], rows, columns, ahead,
+        x, bonds, epsilon, *graph, out, len(x), x.shape[1], rows, columns, ahead,
         num_warps=warps,
     )  # fmt: skip
     return out
@@ -192,46 +199,57 @@ def scatter(
     x: Tensor,
     bonds: Tensor,
     epsilon: Tensor,
-    edges: Tensor,
-    codes: Tensor,
-    ptr: Tensor,
-    real: Tensor,
+    graph: Graph,
     passed: bool,
     tiles: Tiles | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Gradients of the nodes, and of the bonds with one more row, which starts with that of epsilon."""
-    out, known, stride = torch.empty_like(x), len(bonds), x.shape[1]
-    by_bonds = x.new_zeros(known + 1, stride, dtype=torch.float32)
-    given = (grad, x, bonds, epsilon, edges, codes, ptr, real, out, by_bonds)
+    by_bonds = x.new_zeros(len(bonds) + 1, x.shape[1], dtype=torch.float32)
     both = (tiles or TILES).both
     if both is None:
-        to_nodes(*given, passed, tiles)
-        to_bonds(*given, tiles)
+        out = scatter_to_nodes(grad, x, bonds, epsilon, graph, by_bonds[-1], passed, tiles)
+        scatter_to_bonds(grad, x, bonds, graph, by_bonds, tiles)
         return out, by_bonds
+    out = torch.empty_like(x)
     rows, chunk, columns, turns, warps, stages = both
-    grid = (triton.cdiv(len(x), rows * turns), triton.cdiv(stride, columns))
+    grid = (triton.cdiv(len(x), rows * turns), triton.cdiv(x.shape[1], columns))
     kernels.both_kernel[grid](
-        *given, len(x), len(codes), known, stride, passed, MOST_CODES, rows, chunk, columns, turns,
-        dot_precision(x), num_warps=warps, num_stages=stages,
+        grad, x, bonds, epsilon, *graph, out, by_bonds, len(x), len(graph.codes), len(bonds), x.shape[1],
+        passed, MOST_CODES, rows, chunk, columns, turns, dot_precision(x), num_warps=warps, num_stages=stages,
     )  # fmt: skip
     return out, by_bonds
 
 
-def to_nodes(grad, x, bonds, epsilon, edges, codes, ptr, real, out, by_bonds, passed, tiles=None):
+def scatter_to_nodes(
+    grad: Tensor,
+    x: Tensor,
+    bonds: Tensor,
+    epsilon: Tensor,
+    graph: Graph,
+    by_epsilon: Tensor,
+    passed: bool,
+    tiles: Tiles | None = None,
+) -> Tensor:
+    """The gradient of the nodes; adds that of epsilon."""
+    out = torch.empty_like(x)
     rows, columns, ahead, warps = (tiles or TILES).scatter
     grid = (triton.cdiv(len(x), rows), triton.cdiv(x.shape[1], columns))
     kernels.scatter_kernel[grid](
-        grad, x, bonds, epsilon, edges, codes, ptr, real, out, by_bonds[len(bonds)], len(x), x.shape[1],
-        passed, rows, columns, ahead, num_warps=warps,
+        grad, x, bonds, epsilon, *graph, out, by_epsilon, len(x), x.shape[1], passed, rows, columns, ahead,
+        num_warps=warps,
     )  # fmt: skip
+    return out
 
 
-def to_bonds(grad, x, bonds, epsilon, edges, codes, ptr, real, out, by_bonds, tiles=None):
+def scatter_to_bonds(
+    grad: Tensor, x: Tensor, bonds: Tensor, graph: Graph, by_bonds: Tensor, tiles: Tiles | None = None
+) -> None:
+    """Add the gradients of the bonds."""
     chunk, columns, turns, warps, stages = (tiles or TILES).bonds
-    grid = (triton.cdiv(len(codes), chunk * turns), triton.cdiv(x.shape[1], columns))
+    grid = (triton.cdiv(len(graph.codes), chunk * turns), triton.cdiv(x.shape[1], columns))
     kernels.bonds_kernel[grid](
-        grad, x, bonds, edges, codes, ptr, real, by_bonds, len(codes), len(bonds), x.shape[1], MOST_CODES,
-        chunk, columns, turns, dot_precision(x), num_warps=warps, num_stages=stages,
+        grad, x, bonds, *graph, by_bonds, len(graph.codes), len(bonds), x.shape[1], MOST_CODES, chunk,
+        columns, turns, dot_precision(x), num_warps=warps, num_stages=stages,
     )  # fmt: skip
 
 

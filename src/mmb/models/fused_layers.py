@@ -145,7 +145,7 @@ def _forward(
     """$x'$, and what the backward pass needs: a, h, z, h', statistics, padded weights, counters at zero."""
     nodes = nodes.contiguous()
     into, out, done = steps.pad(weight1, weight2, nodes.dtype)
-    gathered = steps.gather(nodes, sent, epsilon, edges, codes, ptr, real)
+    gathered = steps.gather(nodes, sent, epsilon, steps.Graph(edges, codes, ptr, real))
     hidden = gathered @ into.t()
     found1 = steps.statistics(hidden, scale1, shift1, before1, real, done[0], eps1)
     passed = steps.norm(hidden, found1, real, seed, True, 0)
@@ -188,7 +188,8 @@ def _backward(
     by_hidden = steps.norm_backward(by_passed, hidden, found1, factors, real, seed, True, 0, 1.0)
     by_weight1 = by_hidden.t() @ gathered
     by_gathered = by_hidden @ into
-    by_nodes, by_bonds = steps.scatter(by_gathered, nodes, sent, epsilon, edges, codes, ptr, real, hands_back)
+    graph = steps.Graph(edges, codes, ptr, real)
+    by_nodes, by_bonds = steps.scatter(by_gathered, nodes, sent, epsilon, graph, hands_back)
     by_weight1, by_weight2 = steps.cut(by_weight1, by_weight2, inner, width)
     return [by_nodes, by_bonds, by_weight1, *by_norm1, by_weight2, *by_norm2]
 

@@ -12,7 +12,7 @@ from random_graphs import random_graphs
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 runs = pytest.mark.skipif(
-    graphs.kernels is None or not (DEVICE == "cuda" or os.environ.get("TRITON_INTERPRET") == "1"),
+    graphs.triton is None or not (DEVICE == "cuda" or os.environ.get("TRITON_INTERPRET") == "1"),
     reason="needs Triton, and a GPU or its interpreter",
 )
 

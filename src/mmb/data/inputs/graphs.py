@@ -8,9 +8,11 @@ import torch
 from torch import Tensor
 
 try:
+    import triton
+
     from mmb.data.inputs import _graph_kernels as kernels
 except ImportError:  # without Triton there are no GPU kernels: plain operations serve
-    kernels = None
+    triton = None
 
 PADDERS = 16  # programs that write padding
 
@@ -167,7 +169,7 @@ class GraphInputs:
         in the order of `rows` (on the device of the graphs), with one more of padding: there must be more
         `nodes`, and at least as many `edges`, as the rows have (see `sizes`), or graphs are cut off.
         """
-        if kernels is not None and rows.is_cuda:
+        if triton is not None and rows.is_cuda:
             return self._in_kernels(rows, nodes, edges)
         graph, node, graph_ptr, real = _fixed(self.atom_ptr, rows, nodes)
         degree = torch.where(real, self.degrees[node].long(), 0)
