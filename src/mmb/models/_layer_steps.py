@@ -16,7 +16,6 @@ ALIGNMENT = 16  # columns; 32 bytes of bfloat16, what memory moves at once
 COLUMNS = 64  # that a program normalizes
 COUNTERS = 1024  # of the programs that have written their sums: for each of four steps
 CHUNK = 32  # sums that are added at once
-WIDEST = COUNTERS // 4 * COLUMNS
 
 
 @dataclass(frozen=True)

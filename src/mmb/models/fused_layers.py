@@ -36,6 +36,8 @@ try:
 except ImportError:  # without Triton there are no GPU kernels: plain operations serve
     triton = None
 
+WIDEST = 16_384  # columns of products that the kernels have counters for
+
 
 class NormedProducts(Protocol):
     """Two products, each with a norm."""
@@ -57,7 +59,7 @@ def can_fuse(layers: Sequence[NormedProducts], nodes: Tensor, batch: GraphBatch)
         and nodes.dtype == torch.bfloat16
         and weight.dtype == torch.float32
         and len(batch.bond_table) <= MOST_CODES
-        and steps.aligned(weight.shape[0]) <= steps.WIDEST
+        and weight.shape[0] <= WIDEST
         and (torch.compiler.is_compiling() or not is_functorch_wrapped_tensor(weight))
         and all(
             type(norm) is MaskedBatchNorm and norm.training and norm.track_running_stats for norm in norms
