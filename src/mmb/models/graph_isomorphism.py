@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from mmb.data.inputs.graphs import ATOM_DIMS, BOND_DIMS, GraphBatch, PaddedGraphs
 from mmb.models.batch_norm import MaskedBatchNorm
+from mmb.models.fused_layers import FusedLayers, can_fuse
 from mmb.models.message_operators import ALIGNMENT, in_kernels
 from mmb.models.message_passing import aggregate, look_up_rows, pass_messages, sum_rows
 from mmb.models.multitask import MultiTask
@@ -85,18 +86,33 @@ class GIN(nn.Module):
         if isinstance(batch, PaddedGraphs):
             node_mask = batch.node_mask
             graph_mask = torch.arange(graphs, device=batch.graph.device) < graphs - 1
-        nodes = look_up_rows(self.atoms(batch.atom_table), batch.atom_codes)
+        layers = [cast(GINLayer, layer) for layer in self.layers]
+        bonds = embed_together([layer.bonds for layer in layers], batch.bond_table)
+        fused, width, extra = None, bonds.shape[2], 0
+        mlps = [layer.mlp for layer in layers]
+        if self.training and can_fuse(mlps, bonds, batch):
+            fused = FusedLayers(mlps, self.dropout, batch, bonds, self.virtual is None)
+            extra = fused.padding
+            nodes = self.atoms.sum_rows(batch.atom_table, batch.atom_codes, bonds.dtype, extra)
+        else:
+            nodes = look_up_rows(self.atoms(batch.atom_table), batch.atom_codes)
         virtual = None if self.virtual is None else self.virtual.expand(graphs, -1).to(nodes.dtype)
-        last = len(self.layers) - 1
-        bonds = embed_together([cast(GINLayer, layer).bonds for layer in self.layers], batch.bond_table)
-        for number, layer in enumerate(self.layers):
+        last = len(layers) - 1
+        bonds_of = bonds.unbind(0)
+        for number, layer in enumerate(layers):
             if virtual is not None:
-                nodes = nodes + look_up_rows(virtual, batch.graph)
+                nodes = nodes + look_up_rows(padded(virtual, 0, extra), batch.graph)
                 if number < last:
-                    pooled = (sum_rows(nodes, batch.graph, graphs) + virtual).to(nodes.dtype)
+                    pooled = (sum_rows(nodes, batch.graph, graphs)[:, :width] + virtual).to(nodes.dtype)
                     virtual = self._drop(self.virtual_layers[number](pooled, graph_mask).relu())
-            nodes = layer(nodes, bonds[number], batch, node_mask)
-            nodes = self._drop(nodes.relu() if number < last else nodes)
+            if fused is not None:
+                nodes = fused(number, nodes, layer.epsilon)
+            else:
+                nodes = layer(nodes, bonds_of[number], batch, node_mask)
+                nodes = self._drop(nodes.relu() if number < last else nodes)
+        if fused is not None:
+            fused.track()
+            return fused.mean(nodes)[:, :width]
         counts = batch.graph_ptr.diff().clamp(min=1).unsqueeze(1)
         features = (sum_rows(nodes, batch.graph, graphs) / counts).to(nodes.dtype)
         return features if graph_mask is None else features[:-1]
@@ -177,15 +193,26 @@ class FeatureEmbedding(nn.Module):
         """Embed `int64 [n, len(dims)]` as `[n, width]`."""
         return self.hot(features) @ self.weight
 
-    def hot(self, features: Tensor) -> Tensor:
+    def sum_rows(self, table: Tensor, codes: Tensor, dtype: torch.dtype, extra: int) -> Tensor:
+        """Embed the rows of a table that `codes [n]` name, with extra columns of zeros: `[n, width + extra]`.
+
+        Each is a product by itself. Gradients of rows of the table would be summed by atomic additions, which
+        wait for each other, since some rows are far more common than others.
+        """
+        aligning = -self.weight.shape[0] % ALIGNMENT
+        hot = self.hot(table, aligning, dtype)
+        return look_up_rows(hot, codes) @ padded(self.weight, aligning, extra).to(dtype)
+
+    def hot(self, features: Tensor, extra: int = 0, dtype: torch.dtype | None = None) -> Tensor:
         """Which rows of the weight are summed for each of the features, as ones and zeros.
 
-        Unlike the backward pass of a lookup, that of a product with it is a plain product, too.
+        Unlike the backward pass of a lookup, that of a product with it is a plain product, too. There may be
+        extra columns of zeros.
         """
-        zeros = self.weight.new_zeros(features.shape[0], self.weight.shape[0])
+        zeros = self.weight.new_zeros(features.shape[0], self.weight.shape[0] + extra, dtype=dtype)
         return zeros.scatter(1, features + self.offsets, 1.0)
 
 
-def embed_together(parts: Sequence[FeatureEmbedding], features: Tensor) -> tuple[Tensor, ...]:
-    """The same features `[n, len(dims)]` embedded by several of the same size, in a single product."""
-    return torch.matmul(parts[0].hot(features), torch.stack([part.weight for part in parts])).unbind(0)
+def embed_together(parts: Sequence[FeatureEmbedding], features: Tensor) -> Tensor:
+    """The same features `[n, len(dims)]` embedded by several of the same size, `[parts, n, width]`."""
+    return torch.matmul(parts[0].hot(features), torch.stack([part.weight for part in parts]))

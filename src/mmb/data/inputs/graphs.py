@@ -7,6 +7,15 @@ from typing import Self
 import torch
 from torch import Tensor
 
+try:
+    import triton
+
+    from mmb.data.inputs import _graph_kernels as kernels
+except ImportError:  # without Triton there are no GPU kernels: plain operations serve
+    triton = None
+
+PADDERS = 16  # programs that write padding
+
 # Number of values of each feature, as the Open Graph Benchmark defines them (ogb.utils.features).
 ATOM_DIMS = (119, 5, 12, 12, 10, 6, 6, 2, 2)
 BOND_DIMS = (5, 6, 2)
@@ -160,6 +169,8 @@ class GraphInputs:
         in the order of `rows` (on the device of the graphs), with one more of padding: there must be more
         `nodes`, and at least as many `edges`, as the rows have (see `sizes`), or graphs are cut off.
         """
+        if triton is not None and rows.is_cuda:
+            return self._in_kernels(rows, nodes, edges)
         graph, node, graph_ptr, real = _fixed(self.atom_ptr, rows, nodes)
         degree = torch.where(real, self.degrees[node].long(), 0)
         edge_ptr = _starts(degree)
@@ -178,6 +189,31 @@ class GraphInputs:
             graph_ptr=torch.nn.functional.pad(graph_ptr, (0, 1), value=nodes),
             edge_ptr=edge_ptr,
             node_mask=real,
+        )
+
+    def _in_kernels(self, rows: Tensor, nodes: int, edges: int) -> FixedGraphs:
+        """`fixed` in two GPU kernels instead of fifty."""
+        graphs = len(rows)
+        starts, edge_starts, atoms, graph, edge_ptr, bonds = (
+            rows.new_empty(size) for size in (graphs + 2, graphs + 1, nodes, nodes, nodes + 1, edges)
+        )
+        ends, real = rows.new_empty(2, edges), rows.new_empty(nodes, dtype=torch.uint8)
+        index = (rows.contiguous(), self.atom_ptr, self.edge_ptr)
+        kernels.starts_kernel[(1,)](*index, starts, edge_starts, graphs, nodes, 1024)
+        kernels.cut_kernel[(graphs + PADDERS,)](
+            *index, self.atom_codes, self.degrees, self.neighbors, self.bond_codes, starts, edge_starts,
+            atoms, graph, real, edge_ptr, ends, bonds, graphs, nodes, edges, 64, num_warps=2,
+        )  # fmt: skip
+        return FixedGraphs(
+            atom_codes=atoms,
+            atom_table=self.atom_table,
+            edges=ends,
+            bond_codes=bonds,
+            bond_table=self.bond_table,
+            graph=graph,
+            graph_ptr=starts,
+            edge_ptr=edge_ptr,
+            node_mask=real.view(torch.bool),
         )
 
 
