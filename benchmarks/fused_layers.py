@@ -239,6 +239,16 @@ def compile_some(job: tuple[argparse.Namespace, int, int]) -> None:
     torch.cuda.synchronize()
 
 
+CASES = [  # method, capture, whether layers are fused
+    ("ce", "auto", True),
+    ("ce", True, True),
+    ("pauc", True, True),
+    ("ce", True, False),
+    ("pauc", "auto", True),
+    ("ce", "auto", False),
+]
+
+
 def steps(options: argparse.Namespace) -> dict[str, Any]:
     """Captured training steps with and without fused layers."""
     if options.tiles and options.tiles.exists():
@@ -249,55 +259,54 @@ def steps(options: argparse.Namespace) -> dict[str, Any]:
         steps_of_layers.TILES = replace(TILES, **chosen)
     lines, found, tables = [], [], []
     usual = graph_isomorphism.can_fuse
-    for capture in ("auto", True):
-        for fuses in (True, False):
-            name = f"{'fused' if fuses else 'plain'}, captured{'' if capture is True else ', not compiled'}"
-            torch.compiler.reset()
-            graph_isomorphism.can_fuse = usual if fuses else lambda *given: False
-            try:
-                facts, table = timed_step(options, capture)
-            except Exception as error:
-                traceback.print_exc()
-                print(f"{name}: {type(error).__name__}", flush=True)
-                continue
-            found.append({"case": name, **facts})
-            losses = " ".join(f"{value:.4f}" for value in facts["losses"])
-            print(
-                f"{name}: {facts['ms']:.3f} ms, first steps {facts['first']:.1f} s, losses {losses}",
-                flush=True,
-            )
-            lines.append(
-                [
-                    name,
-                    f"{facts['ms']:.3f}",
-                    f"{1e3 * GRAPHS / facts['ms']:,.0f}",
-                    f"{facts['kernels']:.3f}",
-                    f"{facts['launches']:.0f}",
-                    f"{facts['first']:.1f}",
-                ]
-            )
-            tables.append((name, table))
-            if options.kernels:
-                options.kernels.mkdir(parents=True, exist_ok=True)
-                text = "\n".join(f"{ms:9.4f} ms {n:7.1f} x  {key[:120]}" for key, ms, n in table)
-                (options.kernels / f"{name.replace(', ', '-').replace(' ', '-')}.txt").write_text(text + "\n")
+    for method, capture, fuses in CASES:
+        name = f"{method}, {'fused' if fuses else 'plain'}, captured"
+        name += "" if capture is True else ", not compiled"
+        graph_isomorphism.can_fuse = usual if fuses else lambda *given: False
+        try:
+            facts, table = timed_step(options, method, capture)
+        except Exception as error:
+            traceback.print_exc()
+            print(f"{name}: {type(error).__name__}", flush=True)
+            continue
+        found.append({"case": name, **facts})
+        losses = " ".join(f"{value:.4f}" for value in facts["losses"])
+        print(
+            f"{name}: {facts['ms']:.3f} ms, first steps {facts['first']:.1f} s, losses {losses}",
+            flush=True,
+        )
+        lines.append(
+            [
+                name,
+                f"{facts['ms']:.3f}",
+                f"{1e3 * GRAPHS / facts['ms']:,.0f}",
+                f"{facts['kernels']:.3f}",
+                f"{facts['launches']:.0f}",
+                f"{facts['first']:.1f}",
+            ]
+        )
+        tables.append((name, table))
+        if options.kernels:
+            options.kernels.mkdir(parents=True, exist_ok=True)
+            text = "\n".join(f"{ms:9.4f} ms {n:7.1f} x  {key[:120]}" for key, ms, n in table)
+            (options.kernels / f"{name.replace(', ', '-').replace(' ', '-')}.txt").write_text(text + "\n")
     graph_isomorphism.can_fuse = usual
     for name, table in tables[:1]:
         rows = [[key[:70], f"{1e3 * ms:.1f}", f"{n:.0f}"] for key, ms, n in table[:60]]
         print_table(f"Kernels of a step, {name}", ["", "us", "launches"], rows)
-    print_table("Steps of CE", ["", "ms", "graphs/s", "ms of kernels", "launches", "first steps, s"], lines)
+    print_table("Steps", ["", "ms", "graphs/s", "ms of kernels", "launches", "first steps, s"], lines)
     return {"steps": found}
 
 
 def timed_step(
-    options: argparse.Namespace, capture: Any
+    options: argparse.Namespace, method: str, capture: Any
 ) -> tuple[dict[str, Any], list[tuple[str, float, float]]]:
     """Milliseconds of a step, and its kernels."""
     recipe = resolve(
         {
             "data": {"name": "_random_sets:molecules", "rows": 2304, "tasks": 128},
             "model": {"name": "gin", "dropout": 0.1, "width": options.width},
-            "method": "ce",
+            "method": method,
             "sampler": {"kind": "rows", "batch_size": options.graphs, "rich_fraction": 0.5},
             "training": {"precision": "bfloat16", "device": options.device, "capture": capture},
         }
