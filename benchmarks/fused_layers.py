@@ -34,9 +34,9 @@ from mmb.models._layer_steps import TILES, Tiles
 from mmb.models.graph_isomorphism import GINLayer
 from mmb.models.message_passing import aggregate
 from mmb.training import resolve
+from mmb.training.loop.make_step import make_step
 from mmb.training.loop.randomness import own_randomness
 from mmb.training.loop.setup import make_setup
-from mmb.training.loop.step import make_step
 
 BANDWIDTH = 4.3e12  # of an H200, bytes per second
 PARTS = ("errors", "kernels", "steps")
