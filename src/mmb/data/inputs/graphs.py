@@ -199,11 +199,12 @@ class GraphInputs:
         )
         ends, real = rows.new_empty(2, edges), rows.new_empty(nodes, dtype=torch.uint8)
         index = (rows.contiguous(), self.atom_ptr, self.edge_ptr)
-        kernels.starts_kernel[(1,)](*index, starts, edge_starts, graphs, nodes, 1024)
-        kernels.cut_kernel[(graphs + PADDERS,)](
-            *index, self.atom_codes, self.degrees, self.neighbors, self.bond_codes, starts, edge_starts,
-            atoms, graph, real, edge_ptr, ends, bonds, graphs, nodes, edges, 64, num_warps=2,
-        )  # fmt: skip
+        with torch.cuda.device_of(rows):  # type: ignore[no-untyped-call]  # where Triton launches
+            kernels.starts_kernel[(1,)](*index, starts, edge_starts, graphs, nodes, 1024)
+            kernels.cut_kernel[(graphs + PADDERS,)](
+                *index, self.atom_codes, self.degrees, self.neighbors, self.bond_codes, starts, edge_starts,
+                atoms, graph, real, edge_ptr, ends, bonds, graphs, nodes, edges, 64, num_warps=2,
+            )  # fmt: skip
         return FixedGraphs(
             atom_codes=atoms,
             atom_table=self.atom_table,

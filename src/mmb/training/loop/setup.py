@@ -3,6 +3,7 @@
 import os
 import platform
 import warnings
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
@@ -149,7 +150,7 @@ class Setup:
         found: torch.dtype = getattr(torch, self.recipe.training.precision)
         return found
 
-    def autocast(self) -> torch.autocast:
+    def autocast(self) -> AbstractContextManager[None]:
         """Automatic mixed precision, if the recipe asks for it."""
         return autocast(self.dataset.device, self.precision)
 

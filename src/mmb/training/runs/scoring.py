@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -65,14 +65,18 @@ def _of_tasks(logits: Tensor, num_tasks: int) -> Tensor:
     return found
 
 
-def autocast(device: torch.device, precision: torch.dtype) -> torch.autocast:
-    """Automatic mixed precision, or nothing with float32.
+@contextmanager
+def autocast(device: torch.device, precision: torch.dtype) -> Iterator[None]:
+    """Compute on a device: with automatic mixed precision, or without for float32.
 
-    Without torch's cache of cast weights: it would outlive weights that are loaded into a model inside.
+    Without torch's cache of cast weights: it would outlive weights that are loaded into a model inside. A GPU
+    is the current one inside, on which Triton launches kernels.
     """
+    current = torch.cuda.device(device) if device.type == "cuda" else nullcontext()
     enabled = precision != torch.float32
     dtype = precision if enabled else torch.bfloat16
-    return torch.autocast(device.type, dtype=dtype, enabled=enabled, cache_enabled=False)
+    with current, torch.autocast(device.type, dtype=dtype, enabled=enabled, cache_enabled=False):
+        yield
 
 
 def task_metrics(
