@@ -70,9 +70,10 @@ class SOPA(PerPositiveObjective):
         mass = pairs.of_task(entries.negative_mass)  # one, or one in expectation
         share = pairs.weight * pairs.of_task(entries.scale)
         value = (share * (level * mass + top.excess)).sum()
+        mass_above, d_score = top.lower(share)
         if self.training:
-            self.level.store(slots, level, level - self.lr_positive * (mass - top.mass), pairs.known)
-        return self.held(entries, value, top.d_score(share, negative), slope)
+            self.level.store(slots, level, level - self.lr_positive * (mass - mass_above), pairs.known)
+        return self.held(entries, value, d_score, slope)
 
 
 class SOPAs(PerPositiveObjective):

@@ -86,10 +86,11 @@ class STACO(PerPositiveObjective):
         scale, pull = pairs.of_task(entries.scale), dual / self.worst
         share = pairs.weight * scale
         value = share.dot(dual * short + level_mass)
+        mass_above, d_score = top.lower(share * pull)
         if self.training:
-            moved = own - self.lr_positive * pull * (mass - top.mass)
+            moved = own - self.lr_positive * pull * (mass - mass_above)
             self.own.store(slots, old, torch.stack([moved, dual], 1), pairs.known.logical_and(scale))
             slope_of_level = pairs.weight * mass * (1 - pull)
             total = torch.zeros_like(entries.scale).index_add_(0, pairs.columns, slope_of_level)
             entries.scatter_(self.level, level - self.lr_level * total)
-        return self.held(entries, value, top.d_score(share * pull, negative), slope)
+        return self.held(entries, value, d_score, slope)

@@ -266,30 +266,33 @@ def _times(values: Tensor, factor: Tensor | None) -> Tensor:
 class PairsAbove:
     r"""Squared hinges above a level of each positive, $(\max(s, 0)^2 - l_i)_+$ with what it lacks, `s`."""
 
-    hinges: SquaredHinges  # of the pairs above
-    mass: Tensor  # weight of the pairs above the level, [e]
+    pairs: Pairs
+    weight: Tensor  # [k, rows]
+    level: Tensor  # [e]
+    root: Tensor  # of the level, [e]
+    over: Tensor  # how far `s` is above the root, or zero, [e, rows]
+    first: Tensor  # its sum, [e]
+    all_mass: Tensor  # weight of all pairs, [e]
     excess: Tensor  # sum of the excess, [e]
-    d_own: Tensor  # its derivative by what the positive lacks, [e]
 
     @staticmethod
     def of(pairs: Pairs, score: Tensor, margin: float, level: Tensor, weight: Tensor) -> PairsAbove:
         """Sums over the rows, of scores and weights `[rows, k]` and levels `[e]`."""
-        lead, score = pairs.own(score) - margin, score.T.contiguous()
+        lead, score, weight = pairs.own(score) - margin, score.T.contiguous(), weight.T.contiguous()
         root = level.clamp(min=0).sqrt()  # above a level below zero are all pairs
         over = pairs.of_task(score).sub_((lead + root).unsqueeze(1)).clamp_(min=0)
-        above = over.sign()
-        by_task = weight.T.contiguous()
-        mass, all_mass = pairs.sums(by_task, above), pairs.of_task(by_task.sum(1))
-        hinges = SquaredHinges(pairs, score, lead, over.addcmul_(above, root.unsqueeze(1)))
-        squares, d_own = hinges.of_positives(by_task.T)
-        return PairsAbove(
-            hinges,
-            mass=torch.where(level < 0, all_mass, mass),
-            excess=squares - root * root * mass - level.clamp(max=0) * all_mass,
-            d_own=d_own,
-        )
+        first, all_mass = pairs.sums(weight, over), pairs.of_task(weight.sum(1))
+        excess = pairs.sums(weight * score, over) - (lead - root) * first - level.clamp(max=0) * all_mass
+        return PairsAbove(pairs, weight, level, root, over, first, all_mass, excess)
 
-    def d_score(self, share: Tensor, weight: Tensor) -> Tensor:
-        """Derivative by the scores `[rows, k]` of the excess, summed with the positives' shares `[e]`."""
-        by_entry = self.hinges.slope_of_entries(share).mul_(weight)
-        return self.hinges.pairs.less_own(by_entry, share * self.d_own)
+    def lower(self, share: Tensor) -> tuple[Tensor, Tensor]:
+        """Weight of the pairs above, `[e]`, and the derivative of the excess by the scores, `[rows, k]`.
+
+        The excess is summed with the positives' shares, `[e]`. To be called once: it overwrites `over`.
+        """
+        slope = self.pairs.by_entry(self.over, share)
+        above = self.over.sign_()
+        mass = self.pairs.sums(self.weight, above)
+        slope = (slope + self.pairs.by_entry(above, share * self.root)).mul_(2 * self.weight)
+        d_score = self.pairs.less_own(slope.T, 2 * share * (self.first + self.root * mass))
+        return torch.where(self.level < 0, self.all_mass, mass), d_score
