@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from _objective_data import LR, ROWS, TASKS, WIDTH, Data, Step
 
+FOR_ONE_TASK, FOR_LISTS = "LibAUC tpAUC_CVaR + STACO, task by task", "LibAUC NDCG + SONG"
 PEERS = {
     "MinMaxAUC": "LibAUC MultiLabelAUCM + PESG",
     "PartialAUC": "LibAUC MultiLabelpAUC (SOPAs)",
@@ -19,8 +20,8 @@ PEERS = {
     "AveragePrecision": "LibAUC mAP + SOAP",
     "SOPA": "LibAUC MultiLabelpAUC (SOPA)",
     "SOPAs": "LibAUC MultiLabelpAUC (SOPAs)",
-}  # what LibAUC has for the same end, for many tasks
-FOR_ONE_TASK, FOR_LISTS = "LibAUC tpAUC_CVaR + STACO, task by task", "LibAUC NDCG + SONG"
+    "STACO": FOR_ONE_TASK,
+}  # what LibAUC has for the same end, for tasks with gaps
 
 
 def libauc(data: Data, kind: str) -> Step:

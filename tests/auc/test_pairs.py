@@ -45,19 +45,22 @@ def test_sums_are_those_of_all_pairs(surrogate, margin, kind, itself, capacity):
     if not itself:
         other = 1 - torch.eye(12, dtype=h.dtype)
         loss, slope = loss * other, slope * other
-    weight = torch.rand(2, 4, 12, dtype=h.dtype, generator=torch.Generator().manual_seed(1))
-    weight[1, 2] = 0  # nothing to compare with
-    both = losses.of_positives(weight)
+    weight = torch.rand(2, 12, 4, dtype=h.dtype, generator=torch.Generator().manual_seed(1))
+    weight[1, :, 2] = 0  # nothing to compare with
+    of_positive, share = entries.positive.T.unsqueeze(2), pairs.weight
+    torch.testing.assert_close(losses.of_entries(share), (of_positive * loss).sum(1).T)
+    both, of_both = losses.of_positives(weight), losses.slope_of_entries(torch.stack([share, -3 * share]))
     for place, one in enumerate(weight):
-        for found, twin, values in zip(losses.of_positives(one), both, (loss, slope), strict=True):
-            expected = (values * one.unsqueeze(1)).sum(2)[pairs.columns, pairs.rows]
+        by_task = one.T.unsqueeze(1)
+        expected = (by_task * loss).sum(2)[pairs.columns, pairs.rows]
+        rising, falling = (of_positive * by_task * slope).sum(1), (of_positive * by_task * slope).sum(2)
+        for found, d_own, d_entries in (
+            (*losses.of_positives(one), losses.slope_of_entries(share)),
+            (both[0][place], both[1][place], of_both[place] / (1, -3)[place]),
+        ):
             torch.testing.assert_close(found, expected)
-            torch.testing.assert_close(twin[place], expected)
-    of_positive = entries.positive.T.unsqueeze(2)
-    torch.testing.assert_close(losses.of_entries(pairs.weight), (of_positive * loss).sum(1))
-    two = losses.slope_of_entries(torch.stack([pairs.weight, -3 * pairs.weight]))
-    for found in (losses.slope_of_entries(pairs.weight), two[0], two[1] / -3):
-        torch.testing.assert_close(found, (of_positive * slope).sum(1))
+            d_score = pairs.less_own(one * d_entries, share * d_own)
+            torch.testing.assert_close(d_score, (rising - falling).T)
 
 
 def test_whole_squares_are_exact_in_single_precision_where_a_ranking_is_nearly_perfect():
@@ -65,7 +68,7 @@ def test_whole_squares_are_exact_in_single_precision_where_a_ranking_is_nearly_p
     data = make_data(seed=4, rows=12, tasks=4, dtype=torch.float32)
     scores = torch.where(data.labels == 1, 1 - 1e-3 * data.rand(12, 4), 1e-3 * data.rand(12, 4))
     entries = auc.CrossEntropy(data.labels).entries(scores, data.labels)
-    pairs, weight = Pairs.of(entries), entries.negative.T.contiguous()
+    pairs, weight = Pairs.of(entries), entries.negative
     sums = [
         pairs.losses(scores, 1.0, "squared_hinge", itself=False, spread=spread).of_positives(weight)
         for spread in (1.0, 2.0)
@@ -77,26 +80,26 @@ def test_whole_squares_are_exact_in_single_precision_where_a_ranking_is_nearly_p
 @pytest.mark.parametrize("level", [-0.3, 0.0, 0.4])
 def test_pairs_above_a_level(level):
     entries, pairs = prepared(seed=2)
-    score, weight = entries.logits.T.contiguous(), entries.negative.T.contiguous()
-    levels = torch.full_like(pairs.weight, level)
-    top = PairsAbove.of(pairs, score, 0.7, levels, weight)
-    h = score.clone().requires_grad_()
-    short = 0.7 - h.flatten()[pairs.places].unsqueeze(1) + h[pairs.columns]
+    weight, levels = entries.negative, torch.full_like(pairs.weight, level)
+    top = PairsAbove.of(pairs, entries.logits, 0.7, levels, weight)
+    h = entries.logits.T.clone().requires_grad_()
+    short = 0.7 - h[pairs.columns, pairs.rows].unsqueeze(1) + h[pairs.columns]
     excess = short.clamp(min=0) ** 2 - level
-    chosen = weight[pairs.columns] * (excess > 0)
-    torch.testing.assert_close(top.mass, chosen.sum(1))
+    chosen = weight.T[pairs.columns] * (excess > 0)
     torch.testing.assert_close(top.excess, (chosen * excess).sum(1).detach())
+    mass, d_score = top.lower(pairs.weight)
+    torch.testing.assert_close(mass, chosen.sum(1))
     (expected,) = torch.autograd.grad((pairs.weight * (chosen * excess).sum(1)).sum(), h)
-    torch.testing.assert_close(top.d_score(pairs.weight, weight), expected.T)
+    torch.testing.assert_close(d_score, expected.T)
 
 
 def test_logistic_pairs_of_any_distance_are_finite():
     labels = torch.tensor([[1], [0]])
     entries = auc.CrossEntropy(labels).entries(torch.tensor([[-1e6], [1e6]]), labels)
     losses = Pairs.of(entries).losses(entries.logits, 1.0, "logistic", itself=False)
-    loss, slope = losses.of_positives(torch.tensor([[0.0, 1.0]]))
+    loss, slope = losses.of_positives(torch.tensor([[0.0], [1.0]]))
     assert slope.tolist() == [1.0]
-    assert losses.slope_of_entries(torch.ones(1)).tolist() == [[0.0, 1.0]]
+    assert losses.slope_of_entries(torch.ones(1)).tolist() == [[0.0], [1.0]]
     assert 80 < float(loss) < 100  # of a loss, not of its slope, the value has a limit
 
 
@@ -129,7 +132,7 @@ def single(spread=1.0, shift=0.0):
 @pytest.mark.parametrize(("spread", "products"), [(8.0, True), (200.0, False)])
 def test_odds_are_products_if_they_stay_finite_and_the_same(spread, products, monkeypatch):
     entries, pairs = single(spread)
-    weight = entries.negative.T.contiguous()
+    weight = entries.negative
 
     def sums():
         losses = pairs.losses(entries.logits, 1.0, "logistic", itself=True)
@@ -147,11 +150,10 @@ def test_odds_are_products_if_they_stay_finite_and_the_same(spread, products, mo
 def test_sums_of_hinges_are_those_of_written_squares(shift):
     entries, pairs = single(3.0, shift)
     losses = pairs.losses(entries.logits, 1.0, "squared_hinge", itself=False)
-    weight = entries.negative.T.contiguous()
-    written = losses.short.double()  # the squares, and their products with the weights
-    squares = (written**2 * weight[pairs.columns]).sum(1), (2 * written * weight[pairs.columns]).sum(1)
-    for found, expected in zip(losses.of_positives(weight), squares, strict=True):
+    written, weight = losses.short.double(), entries.negative.T[pairs.columns]
+    squares = (written**2 * weight).sum(1), (2 * written * weight).sum(1)
+    for found, expected in zip(losses.of_positives(entries.negative), squares, strict=True):
         torch.testing.assert_close(found.double(), expected, rtol=1e-6 * (1 + shift), atol=1e-5)
     of_positive = torch.zeros(4, 12).double().index_add(0, pairs.columns, pairs.weight[:, None] * written**2)
-    found = losses.of_entries(pairs.weight).double()
+    found = losses.of_entries(pairs.weight).T.double()
     torch.testing.assert_close(found, of_positive, rtol=1e-6 * (1 + shift), atol=1e-4 * (1 + shift / 10))

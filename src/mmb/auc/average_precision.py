@@ -19,7 +19,7 @@ class Rivals(NamedTuple):
     """The positives of a batch, and what may be above them."""
 
     pairs: Pairs
-    weight: Tensor  # of positives and of negatives, [2, k, rows]
+    weight: Tensor  # of positives and of negatives, [2, rows, k]
     itself: Tensor  # what a positive's own pair adds to `P`, as much as in all data, [e]
 
 
@@ -81,22 +81,24 @@ class AveragePrecision(PerPositiveObjective):
         losses, now, d_own = self.count(score, rivals)
         old = self.above.read(slots)
         new = self.follow(old.to(now.dtype).T, now, rivals)
-        met = pairs.of_task(entries.sampled & (entries.negative_mass > 0)) & pairs.known
+        scale = pairs.of_task(entries.scale * entries.negative_mass.sign())  # zero without negatives
         if self.training:
-            self.above.store(slots, old, new.T, met)
-        p, q = torch.where(met, new, 1.0)
-        share = torch.where(met, pairs.weight * pairs.of_task(entries.scale), 0.0) / (p + q)
-        value = (share * q).sum()
-        of_both = torch.stack([-q, p]) / (p + q) * share  # the derivatives by P and Q
-        d_score = (losses.slope_of_entries(of_both) * rivals.weight).sum(0)
-        d_score = pairs.add_own(d_score, -(of_both * d_own).sum(0))
+            self.above.store(slots, old, new.T, pairs.known.logical_and(scale))
+        p, q = new
+        both = p + q
+        share = pairs.weight * scale / both
+        value = share.dot(q)
+        of_both = torch.stack([-q, p]).div_(both).mul_(share)  # the derivatives by P and Q
+        d_score = losses.slope_of_entries(of_both).mul_(rivals.weight).sum(0)
+        d_score = pairs.less_own(d_score, (of_both * d_own).sum(0))
         return self.held(entries, value, d_score, slope)
 
     def rivals(self, entries: WeightedScores) -> Rivals:
         """The positives of a batch, and the weights of what may be above them."""
         pairs, labeled = Pairs.of(entries, self.capacity), entries.gather(self.positives + self.negatives)
         prior = entries.gather(self.positives) / labeled
-        weight = torch.stack([(prior * entries.positive).T, ((1 - prior) * entries.negative).T])
+        weight = torch.stack([entries.positive, entries.negative])
+        weight.mul_(torch.stack([prior, 1 - prior]).unsqueeze(1))
         return Rivals(pairs, weight, itself=pairs.of_task(self.own_loss / labeled))
 
     def count(self, score: Tensor, rivals: Rivals) -> tuple[PairLosses, Tensor, Tensor]:
@@ -108,4 +110,5 @@ class AveragePrecision(PerPositiveObjective):
 
     def follow(self, old: Tensor, now: Tensor, rivals: Rivals) -> Tensor:
         """The tracked numbers, `[2, e]`, after a batch; they are zero before the first."""
-        return torch.where(old[0] > 0, torch.lerp(old, now, self.beta), now)
+        kept = (1 - self.beta) * old[0].sign()
+        return torch.lerp(now, old, kept)

@@ -10,6 +10,7 @@ from mmb.auc.labels import Labels
 from mmb.auc.parts.autograd import Gradients
 from mmb.auc.parts.weighted_scores import WeightedScores
 from mmb.auc.score_objective import ScoreObjective, Transform
+from mmb.trees import add_scaled
 
 
 class MarginTerms(NamedTuple):
@@ -17,7 +18,7 @@ class MarginTerms(NamedTuple):
 
     dual: Tensor  # before its step, [k]
     value: Tensor  # L_k, [k]
-    shortfall: Tensor  # c + E-[h] - E+[h], [k]: half the derivative by the dual, plus the dual
+    d_dual: Tensor  # c + E-[h] - E+[h] - alpha, [k]
     d_score: Tensor  # [rows, k]
     d_mean_positive: Tensor  # [k]
     d_mean_negative: Tensor  # [k]
@@ -68,11 +69,12 @@ class MarginObjective(ScoreObjective):
         pull_positive, pull_negative = positive * from_positive, negative * from_negative
         sum_positive, sum_negative = pull_positive.sum(0), pull_negative.sum(0)
         shortfall = self.margin + (b + sum_negative) - (a + sum_positive)
+        d_dual = shortfall - dual
         variance = torch.addcmul(pull_positive * from_positive, pull_negative, from_negative).sum(0)
         return MarginTerms(
             dual,
-            value=variance + dual * (2 * shortfall - dual),
-            shortfall=shortfall,
+            value=torch.addcmul(variance, dual, shortfall + d_dual),
+            d_dual=d_dual,
             d_score=torch.addcmul(pull_positive + pull_negative, dual, negative - positive),
             d_mean_positive=-sum_positive,
             d_mean_negative=-sum_negative,
@@ -81,13 +83,13 @@ class MarginObjective(ScoreObjective):
     def conclude(
         self, entries: WeightedScores, terms: MarginTerms, d_logits: Tensor
     ) -> tuple[Tensor, Gradients]:
-        """Weigh the tasks and HALF the derivative `[rows, k]` by the logits; move the sampled duals."""
+        """Weigh the tasks and, in place, HALF the derivative `[rows, k]` by the logits; move the duals."""
         if self.training:
-            step = terms.dual + self.lr_dual * 2 * (terms.shortfall - terms.dual)
+            step = add_scaled(terms.dual, 2 * self.lr_dual, terms.d_dual)
             entries.scatter_(self.dual, self.project_dual(step))
         twice = 2 * entries.scale
         return (entries.scale * terms.value).sum(), [
-            (entries.logits, d_logits * twice),
+            (entries.logits, d_logits.mul_(twice)),
             (self.mean_positive, entries.spread(terms.d_mean_positive * twice, self.num_tasks)),
             (self.mean_negative, entries.spread(terms.d_mean_negative * twice, self.num_tasks)),
         ]

@@ -70,6 +70,6 @@ class MinMaxAUC(MarginObjective):
         """Put means and dual at their optimum for these scores; tasks without labels here keep theirs."""
         super().warm_start(scores, labels)
         entries = self.entries(scores, labels).averaged()
-        score, _ = self.squash(entries)
+        score = self.scores(entries)
         mean_positive, mean_negative = (entries.positive * score).sum(0), (entries.negative * score).sum(0)
         self.place(mean_positive, mean_negative)

@@ -12,9 +12,9 @@ from mmb.auc.average_precision import AveragePrecision, Rivals
 from mmb.auc.batches import Batch, TaskBatch
 from mmb.auc.labels import Labels
 from mmb.auc.model_scores import model_scores
-from mmb.auc.parts.autograd import with_gradient
+from mmb.auc.parts.autograd import add_gradients
 from mmb.auc.parts.bad_values import usable_or
-from mmb.auc.parts.pairs import Pairs, Surrogate
+from mmb.auc.parts.pairs import Surrogate
 from mmb.auc.parts.previous_weights import PreviousWeights
 from mmb.auc.score_objective import Transform
 
@@ -83,6 +83,9 @@ class MSVRAveragePrecision(AveragePrecision):
         """A graph cannot exchange the weights."""
         return "evaluates the model at its previous weights, too; use mmb.auc.AveragePrecision"
 
+    def reserve(self, positives: int) -> None:
+        """Nothing: all positives of a batch are compared, since no step is captured."""
+
     def start_at(self, model: nn.Module) -> None:
         """Take these weights as the previous ones."""
         self.previous.follow(model)
@@ -104,27 +107,27 @@ class MSVRAveragePrecision(AveragePrecision):
                 value, gradients = self.adjusted_estimate(entries)
             finally:
                 self._before = None
-        loss = entries.flag(with_gradient(value, gradients))
-        loss.backward()  # type: ignore[no-untyped-call]
+        add_gradients(gradients)
         if self.training:
             self.previous.follow(model)
-        return {"loss": loss.detach(), **self.loss_parts(), **self.diagnostics()}
+        return {"loss": entries.flag(value), **self.loss_parts(), **self.diagnostics()}
 
     def follow(self, old: Tensor, now: Tensor, rivals: Rivals) -> Tensor:
         """The tracked numbers, `[2, e]`, after a batch, within their range."""
-        plain = super().follow(old, now, rivals)
+        new = super().follow(old, now, rivals)
         if self._before is None:
-            return plain
-        score, _ = self.squash(replace(rivals.pairs.entries, logits=self._before))
+            return new
+        score = self.scores(replace(rivals.pairs.entries, logits=self._before))
         _, before, _ = self.count(score, rivals)
-        change = (now - before).mul_(self._weight(rivals.pairs))
-        new = torch.where(old[0] > 0, plain + change, plain)
-        return torch.stack([torch.maximum(new[0], rivals.itself), new[1].clamp(min=0)])
+        seen = old[0].sign()  # one, or zero before the first batch
+        p, q = new.addcmul_(now - before, seen, value=self._weight(len(seen)))
+        p.clamp_(min=rivals.itself)
+        q.clamp_(min=0)
+        return new
 
-    def _weight(self, pairs: Pairs) -> Tensor | float:
-        """The weight of the change."""
+    def _weight(self, positives: int) -> float:
+        """The weight of the change in a batch with this many positives."""
         if self.gamma is not None:
             return self.gamma
-        rest = 1 / max(1 - self.beta, 1e-3)
-        one_in = len(self.above.value) / pairs.weight.count_nonzero().to(pairs.weight.dtype)  # 1 / p
-        return one_in * rest + (1 - self.beta - rest)
+        one_in = len(self.above.value) / max(positives, 1)  # 1 / p
+        return (one_in - 1) / max(1 - self.beta, 1e-3) + 1 - self.beta

@@ -103,8 +103,7 @@ class NDCG(PerPositiveObjective):
         labeled = entries.gather(self.positives + self.negatives)
         every = every_row(entries, entries.gather(self.positives) / labeled)
         labeled = pairs.of_task(labeled)
-        weight = every.negative.T.contiguous()
-        others, d_others = losses.of_positives(weight)
+        others, d_others = losses.of_positives(every.negative)
         now = others / self.own_loss + 1 / labeled
         old = self.rank_share.read(slots)
         new = torch.where(old > 0, torch.lerp(old.to(now.dtype), now, self.beta), now)
@@ -117,7 +116,7 @@ class NDCG(PerPositiveObjective):
         psi, d_logits = self._among_first(entries, every, pairs, share * gain)
         value = (share * (1 - psi * gain)).sum()
         d_share = share * psi * gain * labeled / (log_rank * (1 + labeled * new) * self.own_loss)
-        d_score = pairs.add_own(weight * losses.slope_of_entries(d_share), -d_share * d_others)
+        d_score = pairs.less_own(every.negative * losses.slope_of_entries(d_share), d_share * d_others)
         value, [(logits, by_score)] = self.held(entries, value, d_score, slope)
         return value, [(logits, by_score if d_logits is None else by_score + d_logits)]
 
@@ -128,7 +127,7 @@ class NDCG(PerPositiveObjective):
         if self.top is None:
             return 1.0, None
         tracking = self.top.look(every, entries.logits)
-        psi = pairs.own(tracking.phi[0].T)
+        psi = pairs.own(tracking.phi[0])
         d_logits: Tensor | None = None
         if self.gradient == "full":
             push = gain * psi * (1 - psi) / self.top.temperature  # how a higher score raises the sum

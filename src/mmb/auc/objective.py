@@ -76,6 +76,7 @@ class Objective(nn.Module):
     weights_per_task: bool = False
     rate_names: tuple[str, ...] = ()
     anchor: float = 0.0
+    _watched = False
 
     task_weight: Tensor
     positives: Tensor
@@ -209,31 +210,29 @@ class Objective(nn.Module):
             scores, signs, weights, tasks, self.bad_values, self.can_raise
         )
         # signs are new here; in place, because new tensors cost more than their arithmetic
-        positive, negative = signs.clamp(min=0), 1 - signs.square_()
+        positive, others = signs.clamp(min=0), signs.square_()  # others than negatives
         if tasks is None:
             # importance / (n * rate), with rate = count / N
             importance = self.num_rows / labels.shape[0] * (1.0 if weights is None else weights)
-            positive = positive.div_(self.positives).mul_(importance)
-            negative = negative.div_(self.negatives).mul_(importance)
+            positive, each = positive.div_(self.positives).mul_(importance), importance / self.negatives
+            negative = torch.addcmul(each, each, others, value=-1)
             task_weight, count = self.task_weight, self.num_usable
             rows = None if rows is None else rows.unsqueeze(1)
         else:
             scores, rows = scores.T, None if rows is None else rows.T
-            positive, negative = (kind.T / kind.sum(1).clamp(min=1) for kind in (positive, negative))
+            positive, negative = (kind.T / kind.sum(1).clamp(min=1) for kind in (positive, 1 - others))
             task_weight, count = self.task_weight.index_select(0, tasks), tasks.numel()
             task_weight = task_weight if weights is None else task_weight * weights.squeeze(1)
         negative_mass = negative.sum(0)
-        sampled = (positive.sum(0) + negative_mass > 0) & (task_weight > 0)
+        sampled = torch.logical_and(positive.sum(0) + negative_mass, task_weight)  # none is below zero
         scale = sampled * (task_weight / count).to(scores.dtype)
         return WeightedScores(scores, positive, negative, negative_mass, scale, sampled, tasks, rows, broken)
 
     def watch_first_step(self, model: nn.Module) -> None:
         """Warn if the optimizer of the model does not move the objective's own parameters, too."""
         if not self._watched and next(self.parameters(), None) is not None:
-            self._watched = True
             watch_first_step(self, model)
-
-    _watched = False
+        self._watched = True
 
     # -- What the labels say -----------------------------------------------------------------------------
 
@@ -310,8 +309,7 @@ class Objective(nn.Module):
         return self._values_of(PreviousWeights)
 
     def _values_of(self, kind: type[nn.Module]) -> list[str]:
-        found = (prefix for prefix, module in self.named_modules() if isinstance(module, kind))
-        return [f"{prefix}.value" for prefix in found]
+        return [f"{prefix}.value" for prefix, module in self.named_modules() if isinstance(module, kind)]
 
     # -- Memory and capture ------------------------------------------------------------------------------
 

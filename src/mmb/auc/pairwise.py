@@ -115,12 +115,12 @@ class PairwisePartialAUC(ThresholdObjective):
         tracking = self.tracked.look(entries, score)
         pairs = Pairs.of(entries, self.capacity)
         losses = pairs.losses(score, self.margin, self.surrogate, itself=True)
-        selected = self.tracked.select(entries, tracking).T.contiguous()
+        selected = self.tracked.select(entries, tracking)
         loss, d_own = losses.of_positives(selected)
         value = (pairs.weight * pairs.of_task(entries.scale) * loss).sum()
-        d_logits = pairs.add_own(selected * losses.slope_of_entries(pairs.weight), -pairs.weight * d_own)
+        d_logits = pairs.less_own(selected * losses.slope_of_entries(pairs.weight), pairs.weight * d_own)
         if self.gradient == "full":
-            payoff = losses.of_entries(pairs.weight).T  # E+[l(z+ - z)] of every row
+            payoff = losses.of_entries(pairs.weight)  # E+[l(z+ - z)] of every row
             d_logits = d_logits + self.tracked.through_selection(entries, tracking, payoff)
         d_logits.mul_(entries.scale / entries.gather(self.unit))
         if self.training:

@@ -125,7 +125,7 @@ class PartialAUC(MarginObjective, ThresholdObjective):
         """Put thresholds, means and dual at their optimum; what has no labels here stays."""
         super().warm_start(scores, labels)  # the thresholds
         entries = self.entries(scores, labels).averaged()
-        score, _ = self.squash(entries)
+        score = self.scores(entries)
         self.place(*((weight * score).sum(0) / weight.sum(0) for weight in self.selected(entries)))
 
     def selected(self, entries: WeightedScores) -> tuple[Tensor, Tensor]:

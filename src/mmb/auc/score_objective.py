@@ -31,16 +31,22 @@ class ScoreObjective(Objective):
 
     @property
     def spread(self) -> float:
-        """How far two scores `h` may be apart."""
+        """The largest score `h`; the lowest is zero if this is finite."""
         return math.inf if self.transform == "logit" else 1.0
+
+    def scores(self, entries: WeightedScores) -> Tensor:
+        """Scores `h`, `[rows, k]`."""
+        logits = entries.logits
+        if self.transform == "logit":
+            return logits
+        recentered = self.transform == "recentered"
+        return torch.sigmoid(logits - entries.gather(self.log_odds()) if recentered else logits)
 
     def squash(self, entries: WeightedScores) -> tuple[Tensor, Tensor]:
         """Scores `h` and their slope `dh/dlogit`, `[rows, k]` (the slope of `"logit"` is a scalar one)."""
-        logits = entries.logits
+        score = self.scores(entries)
         if self.transform == "logit":
-            return logits, logits.new_ones(())
-        recentered = self.transform == "recentered"
-        score = torch.sigmoid(logits - entries.gather(self.log_odds()) if recentered else logits)
+            return score, score.new_ones(())
         return score, torch.addcmul(score, score, score, value=-1)  # h - h^2
 
     def held(

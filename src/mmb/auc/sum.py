@@ -14,7 +14,7 @@ from mmb.auc.batches import Batch, TaskBatch
 from mmb.auc.model_scores import model_scores
 from mmb.auc.objective import Objective
 from mmb.auc.parts.anchor import BETA, follow_size
-from mmb.auc.parts.autograd import Gradients, Result
+from mmb.auc.parts.autograd import Gradients, Result, add_gradients
 from mmb.auc.parts.tracked_thresholds import ThresholdReport
 from mmb.auc.parts.weighted_scores import WeightedScores
 from mmb.auc.sharded import ShardedObjective
@@ -187,8 +187,7 @@ class Sum(Objective):
             with torch.no_grad():
                 gradients += self._adjusted(index, weighed, _estimate(part, weighed))[1]
         if gradients:
-            outputs, by_outputs = zip(*gradients, strict=True)
-            torch.autograd.backward(outputs, by_outputs)
+            add_gradients(gradients)
 
     def _scored(self, model: nn.Module, batch: Batch) -> WeightedScores:
         """The batch with the model's scores; its tasks may be on the host."""

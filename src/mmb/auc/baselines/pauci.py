@@ -85,7 +85,7 @@ class PAUCI(MarginObjective):
     def warm_start(self, scores: Tensor, labels: Tensor) -> None:
         """Put means, dual and level at their optimum; tasks without labels here keep theirs."""
         entries = self.entries(scores, labels).averaged()
-        score, _ = self.squash(entries)
+        score = self.scores(entries)
         top = top_part(score, entries.negative.nan_to_num(), self.max_fpr)
         self.place((entries.positive * score).sum(0), (top * score).sum(0) / top.sum(0))
         lowest = torch.where(top > 0, score, torch.inf).amin(0)

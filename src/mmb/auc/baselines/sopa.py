@@ -64,15 +64,16 @@ class SOPA(PerPositiveObjective):
         pairs = Pairs.of(entries, self.capacity)
         slots = self.level.find(entries, pairs)
         score, slope = self.squash(entries)
-        negative = (entries.negative / self.max_fpr).T.contiguous()
+        negative = entries.negative / self.max_fpr
         level = self.level.read(slots)
-        top = PairsAbove.of(pairs, score.T.contiguous(), self.margin, level, negative)
+        top = PairsAbove.of(pairs, score, self.margin, level, negative)
         mass = pairs.of_task(entries.negative_mass)  # one, or one in expectation
         share = pairs.weight * pairs.of_task(entries.scale)
         value = (share * (level * mass + top.excess)).sum()
+        mass_above, d_score = top.lower(share)
         if self.training:
-            self.level.store(slots, level, level - self.lr_positive * (mass - top.mass), pairs.known)
-        return self.held(entries, value, top.d_score(share, negative), slope)
+            self.level.store(slots, level, level - self.lr_positive * (mass - mass_above), pairs.known)
+        return self.held(entries, value, d_score, slope)
 
 
 class SOPAs(PerPositiveObjective):
@@ -126,9 +127,8 @@ class SOPAs(PerPositiveObjective):
         score, slope = self.squash(entries)
         # in units in which the exponent is the square, to base two: exp2 is thrice as fast as exp on a CPU
         unit = math.sqrt(_LOG2_E / self.temperature)
-        negative = entries.negative.T.contiguous()
-        score = (unit * score).T.contiguous()
-        lead = pairs.own(score) - unit * self.margin
+        negative, score = entries.negative.T.contiguous(), unit * score
+        lead, score = pairs.own(score) - unit * self.margin, score.T.contiguous()
         # below all others are the rows without weight: arithmetic is several times faster than comparisons
         rivals = score.add_(negative.sign().sub_(1), alpha=torch.finfo(score.dtype).max / 2)
         short = pairs.of_task(rivals).sub_(lead.unsqueeze(1)).clamp_(min=0)
@@ -146,8 +146,8 @@ class SOPAs(PerPositiveObjective):
             self.log_mean.store(slots, old, new, pairs.known)
         per_term = (2 / unit) * share * torch.exp(torch.where(met, peak - new, 0.0))
         terms.mul_(short)
-        d_own = -per_term * pairs.sums(negative, terms)
-        d_score = pairs.add_own(negative * pairs.by_entry(terms, per_term), d_own)
+        d_own = per_term * pairs.sums(negative, terms)
+        d_score = pairs.less_own((negative * pairs.by_entry(terms, per_term)).T, d_own)
         return self.held(entries, value, d_score, slope)
 
 

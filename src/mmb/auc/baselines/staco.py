@@ -73,23 +73,24 @@ class STACO(PerPositiveObjective):
         pairs = Pairs.of(entries, self.capacity)
         slots = self.own.find(entries, pairs)
         score, slope = self.squash(entries)
-        negative = (entries.negative / self.max_fpr).T.contiguous()
+        negative = entries.negative / self.max_fpr
         old = self.own.read(slots)
         own, dual = old.unbind(1)
-        top = PairsAbove.of(pairs, score.T.contiguous(), self.margin, own, negative)
+        top = PairsAbove.of(pairs, score, self.margin, own, negative)
         mass = pairs.of_task(entries.negative_mass)  # one, or one in expectation
         inner = own * mass + top.excess  # g
         level = entries.gather(self.level)
         level_mass = pairs.of_task(level * entries.negative_mass)
         short = (inner - level_mass) / self.worst
         dual = (dual + self.lr_dual * short).clamp(0, 1)
-        share = pairs.weight * pairs.of_task(entries.scale)
-        value = (share * (dual * short + level_mass)).sum()
+        scale, pull = pairs.of_task(entries.scale), dual / self.worst
+        share = pairs.weight * scale
+        value = share.dot(dual * short + level_mass)
+        mass_above, d_score = top.lower(share * pull)
         if self.training:
-            moved = own - self.lr_positive * dual / self.worst * (mass - top.mass)
-            met = pairs.known & pairs.of_task(entries.sampled)
-            self.own.store(slots, old, torch.stack([moved, dual], 1), met)
-            slope_of_level = pairs.weight * mass * (1 - dual / self.worst)
+            moved = own - self.lr_positive * pull * (mass - mass_above)
+            self.own.store(slots, old, torch.stack([moved, dual], 1), pairs.known.logical_and(scale))
+            slope_of_level = pairs.weight * mass * (1 - pull)
             total = torch.zeros_like(entries.scale).index_add_(0, pairs.columns, slope_of_level)
             entries.scatter_(self.level, level - self.lr_level * total)
-        return self.held(entries, value, top.d_score(share * dual / self.worst, negative), slope)
+        return self.held(entries, value, d_score, slope)

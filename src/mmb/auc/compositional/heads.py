@@ -10,7 +10,7 @@ from mmb.auc.batches import Batch
 from mmb.auc.compositional.whole_network import Estimate, check_inner_step
 from mmb.auc.labels import Labels
 from mmb.auc.minmax import MinMaxAUC
-from mmb.auc.parts.autograd import Gradients
+from mmb.auc.parts.autograd import Gradients, add_gradients
 from mmb.auc.parts.weighted_scores import WeightedScores, check_tasks
 from mmb.auc.score_objective import Transform
 from mmb.models.multitask import MultiTask, as_multitask, flatten_tasks
@@ -167,9 +167,7 @@ class HeadCompositionalAUC(MinMaxAUC):
             grads.append((features, (by_features + by_below).to(features.dtype)))
         else:
             grads += [(features, by_features.to(features.dtype)), (below, by_below.to(below.dtype))]
-        moved = [pair for pair in grads if pair[0].requires_grad]  # not the features of a frozen encoder
-        outputs, by_outputs = zip(*moved, strict=True)
-        torch.autograd.backward(outputs, by_outputs)
+        add_gradients(grads)
         return {"loss": entries.flag(value), **self.loss_parts(), **self.diagnostics()}
 
     def _see_through(

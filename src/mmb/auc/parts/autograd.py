@@ -54,6 +54,12 @@ class _Unknown(torch.autograd.Function):
         )
 
 
+def add_gradients(gradients: Gradients) -> None:
+    """Go backward from inputs with known derivatives, to `.grad` of all parameters they depend on."""
+    inputs, derivatives = zip(*(pair for pair in gradients if pair[0].requires_grad), strict=True)
+    torch.autograd.backward(inputs, derivatives)
+
+
 def with_gradient(value: Tensor, gradients: Gradients) -> Tensor:
     """Return `value`, differentiable by the inputs with the given derivatives, but only once."""
     inputs, derivatives = zip(*gradients, strict=True)

@@ -65,11 +65,10 @@ class OperatingPoints(nn.Module):
     def step(self, entries: WeightedScores) -> None:
         """Move the points of the sampled tasks that have negatives in the batch."""
         point, center, variance, seen = entries.gather(self.state).unbind(1)
-        negative = entries.negative
-        per_mass = entries.negative_mass.reciprocal()  # without negatives, nothing is finite, nor written
+        negative, mass = entries.negative, entries.negative_mass  # without negatives, nothing is written
         from_center = entries.logits - center
         pull = negative * from_center
-        mean, square = pull.sum(0) * per_mass, pull.mul_(from_center).sum(0) * per_mass
+        mean, square = pull.sum(0) / mass, pull.mul_(from_center).sum(0) / mass
         count = negative.sign().sum(0)
         # an average over all negatives at first, later of the last ones
         share = count / (seen.clamp(max=_MEMORY) + count)
@@ -77,12 +76,12 @@ class OperatingPoints(nn.Module):
         new_center = center + moved
         new_variance = torch.lerp(variance, square, share).addcmul_(moved, moved, value=-1).clamp_(min=0)
         # the share above is half of one plus the mean sign: several times faster than comparisons
-        mean_sign = (entries.logits - point).sign_().mul_(negative).sum(0) * per_mass
+        mean_sign = (entries.logits - point).sign_().mul_(negative).sum(0) / mass
         surplus = mean_sign + (1 - 2 * self.rate)  # twice
-        first, later = (number / self.rate for number in _PASSED)
-        speed = (count / (first + 0.5 * seen).clamp(max=later)).clamp(max=_FASTEST)
-        tail = (point - center) / _spread(variance) + (speed * surplus).mul_(0.5 * self.unit).clamp_(-1, 1)
-        target = new_center + torch.where(seen > 0, tail, self.start) * _spread(new_variance)
+        first, later = (2 * number / self.rate for number in _PASSED)
+        speed = (count / (seen + first).clamp(max=later)).clamp(max=_FASTEST / 2)  # half
+        tail = (point - center) / _spread(variance) + (speed * surplus).mul_(self.unit).clamp_(-1, 1)
+        target = new_center + torch.where(seen.bool(), tail, self.start) * _spread(new_variance)
         if isinstance(self.lr, Tensor) or self.lr != 1:  # it is one unless a schedule lets it fall
             target = blend(point, target, self.lr)
         entries.scatter_(self.state, torch.stack([target, new_center, new_variance, seen + count], 1))
@@ -105,4 +104,4 @@ class OperatingPoints(nn.Module):
 
 def _spread(variance: Tensor) -> Tensor:
     """The standard deviation; positive even if all negatives have the same score."""
-    return (variance + 1e-6).sqrt()
+    return variance.clamp(min=1e-6).sqrt()

@@ -35,16 +35,16 @@ def _largest_exponent(dtype: torch.dtype) -> float:
 class Pairs:
     """The positives of a batch, by task, each against all rows of its task.
 
-    Values of entries come as `[k, rows]`, task by task; those of pairs are `[e, rows]`. What such a step
-    costs is memory traffic, so there are few tensors of pairs, no sum stores its products, and what depends
-    on the entry alone is multiplied after the sum over positives. (Sorting the rows of every task and taking
-    sums up to each positive takes as long as thirty passes over the pairs of a batch that is a tenth
-    positive.)
+    Values of entries are `[rows, k]` or, next to pairs, `[k, rows]`, task by task; those of pairs are
+    `[e, rows]`. What such a step costs is memory traffic, so there are few tensors of pairs, no sum stores
+    its products, and what depends on the entry alone is multiplied after the sum over positives. (Sorting the
+    rows of every task and taking sums up to each positive takes as long as thirty passes over the pairs of a
+    batch that is a tenth positive.)
     """
 
-    places: Tensor  # int64 [e]: where the positives are in [k, rows], flat; ascending
-    columns: Tensor  # int64 [e]: their tasks
+    columns: Tensor  # int64 [e]: the tasks of the positives
     rows: Tensor  # int64 [e]: their rows of the batch
+    places: Tensor  # int64 [e]: where they are in [rows, k], flat
     weight: Tensor  # [e]; zero for padding
     known: Tensor  # bool [e]: false for padding, which is not a positive
     starts: Tensor  # int64 [k]: where the positives of each task begin
@@ -55,29 +55,29 @@ class Pairs:
     def of(entries: WeightedScores, capacity: int | None = None) -> Pairs:
         """Find the positives: all, or `capacity`, padded with the first one to a number that is not data."""
         num_rows, num_tasks = entries.positive.shape
-        there, nothing = entries.positive.bool().T.flatten(), entries.positive.numel()
+        there = entries.positive.bool().T
         if capacity is None:
-            places = there.nonzero().squeeze(1)
+            columns, rows = there.nonzero().T.contiguous()
         else:
-            places = torch.nonzero_static(there, size=capacity, fill_value=nothing).squeeze(1)
-        starts = torch.searchsorted(places, torch.arange(0, nothing, num_rows, device=places.device))
-        padding = None if capacity is None else places == nothing
+            columns, rows = torch.nonzero_static(there, size=capacity, fill_value=num_tasks).T.contiguous()
+        starts = torch.searchsorted(columns, torch.arange(num_tasks, device=columns.device))
+        padding = None if capacity is None else columns == num_tasks
         if padding is not None:
-            places = torch.where(padding, places[:1], places).clamp(max=nothing - 1)
-        columns = places // num_rows
-        rows = places - columns * num_rows
-        weight = entries.positive.flatten().index_select(0, rows * num_tasks + columns)
-        known = weight > 0
+            columns = torch.where(padding, columns[:1], columns).clamp(max=num_tasks - 1)
+            rows = torch.where(padding, rows[:1], rows).clamp(max=num_rows - 1)
+        places = torch.add(columns, rows, alpha=num_tasks)
+        weight = entries.positive.flatten().index_select(0, places)
+        known = weight.bool()
         weight = weight if padding is None else torch.where(padding, 0.0, weight)
         every = torch.arange(len(places), device=places.device)
-        return Pairs(places, columns, rows, weight, known, starts, every, entries)
+        return Pairs(columns, rows, places, weight, known, starts, every, entries)
 
     def of_task(self, values: Tensor) -> Tensor:
         """The values `[k]` or `[k, rows]` of each positive's task, `[e]` or `[e, rows]`: a new tensor."""
         return values.index_select(0, self.columns)
 
     def own(self, values: Tensor) -> Tensor:
-        """The values `[k, rows]` at the positives themselves, `[e]`."""
+        """The values `[rows, k]` at the positives themselves, `[e]`."""
         return values.flatten().index_select(0, self.places)
 
     def sums(self, weight: Tensor, values: Tensor) -> Tensor:
@@ -105,15 +105,14 @@ class Pairs:
         """`pair_loss` of each positive with all rows of its task, of scores `[rows, k]`.
 
         If not `itself`, the loss of a positive with itself is zero. That takes time, and is not needed where
-        positives have no weight as rivals. No two scores differ by more than `spread`.
+        positives have no weight as rivals. If `spread` is finite, scores are between zero and `spread`.
         """
         hinge = surrogate == "squared_hinge"
-        # exp2 is thrice as fast as exp on a CPU
-        score = score.T.contiguous() if hinge else (score.T / math.log(2)).contiguous()
-        margin = margin if hinge else margin / math.log(2)
-        lead = self.own(score) - margin
         if hinge and spread <= margin:
-            return WholeSquares(self, score, lead, own=0.0 if itself else margin)
+            return WholeSquares(self, score, self.own(score) - margin, own=0.0 if itself else margin)
+        # exp2 is thrice as fast as exp on a CPU
+        score, margin = (score, margin) if hinge else (score / math.log(2), margin / math.log(2))
+        lead, score = self.own(score) - margin, score.T.contiguous()
         small = self._small_exponents(score, margin) if itself and not hinge else None
         if small is not None:  # odds are products: a power for each entry instead of one for each pair
             own, rival = (-lead).exp2(), small.exp2()
@@ -141,23 +140,25 @@ class Pairs:
         labeled = (self.entries.positive + self.entries.negative).T > 0
         return None if bool(((small != score) & labeled).any()) else small
 
-    def add_own(self, values: Tensor, own: Tensor) -> Tensor:
-        """Add numbers `[e]` at the positives to values `[k, rows]`; the result is `[rows, k]`."""
-        values.view(-1).index_add_(0, self.places, own)
-        return values.T.contiguous()
+    def less_own(self, values: Tensor, own: Tensor) -> Tensor:
+        """Values `[rows, k]`, which are lost, less numbers `[e]` at the positives."""
+        return values.flatten().index_add_(0, self.places, own, alpha=-1).view_as(values)
 
 
 class PairLosses(Protocol):
-    """Losses of pairs and their slopes by what the positive lacks: only sums are needed."""
+    """Losses of pairs and their slopes by what the positive lacks: only sums are needed.
+
+    Slopes may count the pair of a positive with itself even where losses do not: in `less_own` that cancels.
+    """
 
     def of_positives(self, weight: Tensor) -> tuple[Tensor, Tensor]:
-        """Loss and slope of each positive, summed over the rows with weights `[k, rows]`: `[e]` each.
+        """Loss and slope of each positive, summed over the rows with weights `[rows, k]`: `[e]` each.
 
-        Weights `[2, k, rows]` give two of each, `[2, e]`.
+        Weights `[2, rows, k]` give two of each, `[2, e]`.
         """
 
     def of_entries(self, weight: Tensor) -> Tensor:
-        """Loss of each entry, summed over the positives of its task with weights `[e]`: `[k, rows]`."""
+        """Loss of each entry, summed over the positives of its task with weights `[e]`: `[rows, k]`."""
 
     def slope_of_entries(self, weight: Tensor) -> Tensor:
         """The derivative of `of_entries` by the scores of the entries. Weights may be `[2, e]`."""
@@ -175,16 +176,18 @@ class LogisticLosses(PairLosses):
 
     def of_positives(self, weight: Tensor) -> tuple[Tensor, Tensor]:
         """Two sums."""
+        weight = weight.mT.contiguous()
         slope = self.pairs.sums(_times(weight, self.rival), self.part)
         return self.pairs.sums(weight, self.loss), _times(slope, self.own)
 
     def of_entries(self, weight: Tensor) -> Tensor:
         """One sum."""
-        return self.pairs.by_entry(self.loss, weight)
+        return self.pairs.by_entry(self.loss, weight).mT.contiguous()
 
     def slope_of_entries(self, weight: Tensor) -> Tensor:
         """One sum."""
-        return _times(self.pairs.by_entry(self.part, _times(weight, self.own)), self.rival)
+        slope = self.pairs.by_entry(self.part, _times(weight, self.own))
+        return _times(slope, self.rival).mT.contiguous()
 
 
 @dataclass(frozen=True)
@@ -198,75 +201,61 @@ class SquaredHinges(PairLosses):
 
     def of_positives(self, weight: Tensor) -> tuple[Tensor, Tensor]:
         """The sum of `short`, and that of `short * (score - lead)`."""
+        weight = weight.mT.contiguous()
         first = self.pairs.sums(weight, self.short)
         return self.pairs.sums(weight * self.score, self.short) - self.lead * first, 2 * first
 
     def of_entries(self, weight: Tensor) -> Tensor:
         """The sum of `short * (score - lead)`."""
         first = self.pairs.by_entry(self.short, weight)
-        return self.score * first - self.pairs.by_entry(self.short, weight * self.lead)
+        return (self.score * first - self.pairs.by_entry(self.short, weight * self.lead)).mT.contiguous()
 
     def slope_of_entries(self, weight: Tensor) -> Tensor:
         """Twice the sum of `short`."""
-        return self.pairs.by_entry(self.short, 2 * weight)
+        return self.pairs.by_entry(self.short, 2 * weight).mT.contiguous()
 
 
 @dataclass(frozen=True)
 class WholeSquares(PairLosses):
     """Squared hinges if all are above zero: their sums follow from moments, without pairs.
 
-    With weights of sum `W`, mean `m` and variance `V`, the squares of `score - lead` sum to
-    `W V + W (m - lead)^2`. Both are positive: nothing cancels.
+    No score is below zero, and no lead above it. With the sums `W` of weights, `S` of weighted scores and `T`
+    of weighted squares, the squares of `score - lead` sum to `T - 2 lead S + lead^2 W`: nothing cancels.
     """
 
     pairs: Pairs
-    score: Tensor  # [k, rows]
+    score: Tensor  # [rows, k]
     lead: Tensor  # [e]
     own: float  # what a positive lacks to itself, the margin; zero if that counts like all others
 
     def of_positives(self, weight: Tensor) -> tuple[Tensor, Tensor]:
         """By moments of the scores of each task."""
-        mass = weight.sum(-1)
-        mean = (weight * self.score).sum(-1) / mass.clamp(min=torch.finfo(mass.dtype).tiny)
-        around = (weight * (self.score - mean.unsqueeze(-1)).square()).sum(-1)
-        mass, mean, around = (one.index_select(-1, self.pairs.columns) for one in (mass, mean, around))
-        short = mean - self.lead
-        pull = mass * short
-        loss = torch.addcmul(around, pull, short)
-        if self.own == 0:
-            return loss, 2 * pull
-        own = self.own * weight.flatten(-2).index_select(-1, self.pairs.places)
-        return loss.sub_(own, alpha=self.own).clamp_(min=0), 2 * (pull - own)
+        at_score = weight * self.score
+        sums = weight.sum(-2), at_score.sum(-2), at_score.mul_(self.score).sum(-2)
+        mass, first, second = (one.index_select(-1, self.pairs.columns) for one in sums)
+        short = torch.addcmul(first, mass, self.lead, value=-1)
+        loss = torch.addcmul(second, self.lead, first + short, value=-1)
+        if self.own > 0:
+            own = weight.flatten(-2).index_select(-1, self.pairs.places)
+            loss.sub_(own, alpha=self.own**2).clamp_(min=0)
+        return loss, short.mul_(2)
 
     def of_entries(self, weight: Tensor) -> Tensor:
         """By moments of the leads of each task."""
-        mass = self._sum(weight)
-        mean = self._sum(weight * self.lead) / mass.clamp(min=torch.finfo(mass.dtype).tiny)
-        around = self._sum(weight * (self.lead - self.pairs.of_task(mean)).square())
-        short = self.score - mean.unsqueeze(1)
-        loss = torch.addcmul(around.unsqueeze(1), mass.unsqueeze(1) * short, short)
-        return self._without_own(loss, weight, self.own**2).clamp_(min=0)
+        leads = weight * self.lead
+        mass, first, second = (self._sum(one) for one in (weight, leads, leads * self.lead))
+        loss = torch.addcmul(second, self.score, torch.addcmul(-2 * first, mass, self.score))
+        return self.pairs.less_own(loss, self.own**2 * weight).clamp_(min=0)
 
     def slope_of_entries(self, weight: Tensor) -> Tensor:
         """Linear in the score."""
-        weight = 2 * weight
-        mass, first = self._sum(torch.stack([weight, weight * self.lead]))
-        slope = torch.addcmul(-first.unsqueeze(-1), mass.unsqueeze(-1), self.score)
-        return self._without_own(slope, weight, self.own)
+        mass, first = self._sum(torch.stack([weight, weight * self.lead])).unsqueeze(-2)
+        return torch.addcmul(-2 * first, mass, self.score, value=2)
 
     def _sum(self, values: Tensor) -> Tensor:
         """Values `[..., e]` summed over the positives of each task, `[..., k]`."""
-        found = values.new_zeros(*values.shape[:-1], len(self.score))
+        found = values.new_zeros(*values.shape[:-1], self.score.shape[1])
         return found.index_add_(-1, self.pairs.columns, values)
-
-    def _without_own(self, values: Tensor, weight: Tensor, own: float) -> Tensor:
-        """Values `[k, rows]` or `[2, k, rows]` less `own` times the weights at the positives."""
-        if weight.dim() == 2:
-            for one, share in zip(values, weight, strict=True):
-                self._without_own(one, share, own)
-        elif own > 0:
-            values.view(-1).index_add_(0, self.pairs.places, weight, alpha=-own)
-        return values
 
 
 def _times(values: Tensor, factor: Tensor | None) -> Tensor:
@@ -277,30 +266,33 @@ def _times(values: Tensor, factor: Tensor | None) -> Tensor:
 class PairsAbove:
     r"""Squared hinges above a level of each positive, $(\max(s, 0)^2 - l_i)_+$ with what it lacks, `s`."""
 
-    hinges: SquaredHinges  # of the pairs above
-    mass: Tensor  # weight of the pairs above the level, [e]
+    pairs: Pairs
+    weight: Tensor  # [k, rows]
+    level: Tensor  # [e]
+    root: Tensor  # of the level, [e]
+    over: Tensor  # how far `s` is above the root, or zero, [e, rows]
+    first: Tensor  # its sum, [e]
+    all_mass: Tensor  # weight of all pairs, [e]
     excess: Tensor  # sum of the excess, [e]
-    d_own: Tensor  # its derivative by what the positive lacks, [e]
 
     @staticmethod
     def of(pairs: Pairs, score: Tensor, margin: float, level: Tensor, weight: Tensor) -> PairsAbove:
-        """Sums over the rows, of scores and weights `[k, rows]` and levels `[e]`."""
-        lead = pairs.own(score) - margin
+        """Sums over the rows, of scores and weights `[rows, k]` and levels `[e]`."""
+        lead, score, weight = pairs.own(score) - margin, score.T.contiguous(), weight.T.contiguous()
         root = level.clamp(min=0).sqrt()  # above a level below zero are all pairs
         over = pairs.of_task(score).sub_((lead + root).unsqueeze(1)).clamp_(min=0)
-        above = over.sign()
-        mass = pairs.sums(weight, above)
-        hinges = SquaredHinges(pairs, score, lead, over.addcmul_(above, root.unsqueeze(1)))
-        squares, d_own = hinges.of_positives(weight)
-        all_mass = pairs.of_task(weight.sum(1))
-        return PairsAbove(
-            hinges,
-            mass=torch.where(level < 0, all_mass, mass),
-            excess=squares - root * root * mass - level.clamp(max=0) * all_mass,
-            d_own=d_own,
-        )
+        first, all_mass = pairs.sums(weight, over), pairs.of_task(weight.sum(1))
+        excess = pairs.sums(weight * score, over) - (lead - root) * first - level.clamp(max=0) * all_mass
+        return PairsAbove(pairs, weight, level, root, over, first, all_mass, excess)
 
-    def d_score(self, share: Tensor, weight: Tensor) -> Tensor:
-        """Derivative by the scores `[rows, k]` of the excess, summed with the positives' shares `[e]`."""
-        by_entry = self.hinges.slope_of_entries(share).mul_(weight)
-        return self.hinges.pairs.add_own(by_entry, -share * self.d_own)
+    def lower(self, share: Tensor) -> tuple[Tensor, Tensor]:
+        """Weight of the pairs above, `[e]`, and the derivative of the excess by the scores, `[rows, k]`.
+
+        The excess is summed with the positives' shares, `[e]`. To be called once: it overwrites `over`.
+        """
+        slope = self.pairs.by_entry(self.over, share)
+        above = self.over.sign_()
+        mass = self.pairs.sums(self.weight, above)
+        slope = (slope + self.pairs.by_entry(above, share * self.root)).mul_(2 * self.weight)
+        d_score = self.pairs.less_own(slope.T, 2 * share * (self.first + self.root * mass))
+        return torch.where(self.level < 0, self.all_mass, mass), d_score

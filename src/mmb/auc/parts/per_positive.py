@@ -36,17 +36,17 @@ class PerPositive(nn.Module):
                 "rows is missing: this objective keeps a variable per positive and looks it up by row"
             )
         dense = entries.rows.shape[1] == 1  # the same rows for all tasks
-        rows = entries.rows.flatten().index_select(0, pairs.rows) if dense else pairs.own(entries.rows.T)
+        rows = entries.rows.flatten().index_select(0, pairs.rows) if dense else pairs.own(entries.rows)
         tasks = pairs.columns if entries.tasks is None else pairs.of_task(entries.tasks)
-        keys = rows * self.num_tasks + tasks
+        keys = torch.add(tasks, rows, alpha=self.num_tasks)
         if keys.device.type != "cpu" or torch.compiler.is_compiling():
             return self._search(keys)
         if dense:  # mostly all positives of a row are here, one slot after the other: no need to search
             slots = self._in_order(entries, pairs, rows)
-            if not bool(self._wrong(slots, keys, pairs).any()):
+            if torch.equal(self.keys.index_select(0, slots), keys):
                 return slots
         slots = self._search(keys)
-        wrong = self._wrong(slots, keys, pairs)
+        wrong = pairs.known & (self.keys.index_select(0, slots) != keys)
         if bool(wrong.any()):
             first = int(wrong.nonzero()[0])
             row, task = int(rows[first]), int(tasks[first])
@@ -61,13 +61,9 @@ class PerPositive(nn.Module):
 
     def _in_order(self, entries: WeightedScores, pairs: Pairs, rows: Tensor) -> Tensor:
         """Where the positives are if no positive of their rows is missing from the batch."""
-        found = entries.positive.bool().cumsum(1).flatten()
-        rank = found.index_select(0, pairs.rows * entries.positive.shape[1] + pairs.columns)
+        rank = pairs.own(entries.positive.bool().cumsum(1, dtype=torch.int32))
         starts = self.row_starts.index_select(0, rows.clamp(0, len(self.row_starts) - 1))
-        return (starts + rank - 1).clamp(0, len(self.keys) - 1)
-
-    def _wrong(self, slots: Tensor, keys: Tensor, pairs: Pairs) -> Tensor:
-        return pairs.known & (self.keys.index_select(0, slots) != keys)
+        return starts.add_(rank).sub_(1).clamp_(0, len(self.keys) - 1)
 
     def read(self, slots: Tensor) -> Tensor:
         """The values `[e, ...]` in slots that `find` gave."""

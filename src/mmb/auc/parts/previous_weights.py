@@ -30,10 +30,10 @@ class PreviousWeights(nn.Module):
         """
         parameters, buffers = list(model.parameters()), list(model.buffers())
         own, kept = [parameter.data for parameter in parameters], [buffer.clone() for buffer in buffers]
-        there = {one.device for one in parameters if one.device.type == "cuda"}
+        there = [self.value.device] if self.value.is_cuda else []
         sizes = [parameter.numel() for parameter in parameters]
         self._check(sum(sizes))
-        with torch.random.fork_rng(devices=list(there)), torch.no_grad():
+        with torch.random.fork_rng(devices=there), torch.no_grad():
             try:
                 for parameter, part in zip(parameters, torch.split(self.value, sizes), strict=True):
                     parameter.data = part.view_as(parameter).to(parameter.dtype)
@@ -53,4 +53,4 @@ class PreviousWeights(nn.Module):
 
 
 def _flat(model: nn.Module) -> list[Tensor]:
-    return [parameter.detach().flatten() for parameter in model.parameters()]
+    return [parameter.data.flatten() for parameter in model.parameters()]

@@ -86,7 +86,9 @@ class SoftQuantiles(nn.Module):
 
     def look(self, entries: WeightedScores, z: Tensor) -> Tracking:
         """Soft steps, and derivatives of the lower problems, for scores `z` (`[rows, k]`) that are cut."""
-        value, hessian = (entries.gather(state).T for state in (self.value, self.hessian))
+        # stacked instead of transposed, or the soft steps would lie in memory otherwise than the scores
+        value = torch.stack(entries.gather(self.value).unbind(1))
+        hessian = entries.gather(self.hessian).T
         soft = self._sigmoid(z, value, self.tau1)
         phi = soft if self.temperature == self.tau1 else self._sigmoid(z, value, self.temperature)
         above = entries.negative * soft
@@ -95,7 +97,7 @@ class SoftQuantiles(nn.Module):
         return Tracking(
             value,
             hessian,
-            slope=torch.addcmul(self.tau2 * value, self.rates_of(entries), entries.negative_mass) - rate,
+            slope=(self.rates_of(entries) * entries.negative_mass).sub_(rate).add_(value, alpha=self.tau2),
             curvature=bell.sum(1) / self.tau1 + self.tau2,
             bell=bell,
             phi=phi,

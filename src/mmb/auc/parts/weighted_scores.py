@@ -72,13 +72,14 @@ class WeightedScores:
 
         What is not finite is not written.
         """
+        new = new.to(state.dtype)
         sampled = self.sampled if new.dim() == 1 else self.sampled.reshape(-1, *(1,) * (new.dim() - 1))
-        sampled = sampled & (new.abs() < torch.inf)
+        sampled = sampled & (new - new).logical_not()  # NaN, not zero, for what is not finite
         if self.tasks is None:
-            state.copy_(torch.where(sampled, new, state))
+            torch.where(sampled, new, state, out=state)
         else:
-            kept = torch.where(sampled, new, state.index_select(0, self.tasks))
-            state.index_copy_(0, self.tasks, kept.to(state.dtype))
+            old = state.index_select(0, self.tasks)
+            state.index_copy_(0, self.tasks, torch.where(sampled, new, old))
 
     def averaged(self) -> WeightedScores:
         """The same with weights that sum to one over these rows; NaN if a task lacks the class."""
