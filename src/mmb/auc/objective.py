@@ -11,7 +11,7 @@ from mmb.auc.batches import Batch
 from mmb.auc.labels import Labels, task_weights
 from mmb.auc.model_scores import model_scores
 from mmb.auc.parts.anchor import Anchor
-from mmb.auc.parts.autograd import Gradients, Result, with_gradient
+from mmb.auc.parts.autograd import Gradients, Result, add_gradients, with_gradient
 from mmb.auc.parts.bad_values import BadValues, screen
 from mmb.auc.parts.first_step import watch_first_step
 from mmb.auc.parts.per_positive import PerPositive
@@ -164,10 +164,16 @@ class Objective(nn.Module):
         tasks: Tensor | None = None,
         weights: Tensor | None = None,
         rows: Tensor | None = None,
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The loss of a batch, as `forward` gives it, and what `backward` returns."""
-        loss: Tensor = self(scores, labels, tasks, weights, rows)
-        return loss, {"loss": loss.detach(), **self.loss_parts(), **self.diagnostics()}
+    ) -> tuple[Gradients, dict[str, Tensor]]:
+        """Where derivatives of the loss of a batch begin, with their values, and what `backward` returns."""
+        entries = self.entries(scores, labels, tasks, weights, rows)
+        if type(self).loss is Objective.loss:
+            with torch.no_grad():
+                value, gradients = self._anchored(entries)
+        else:
+            loss = self.loss(entries)
+            value, gradients = loss.detach(), [(loss, torch.ones_like(loss))]
+        return gradients, {"loss": entries.flag(value), **self.loss_parts(), **self.diagnostics()}
 
     def backward(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Add the estimate to `.grad` of the model's and the objective's parameters, and move block state.
@@ -183,8 +189,8 @@ class Objective(nn.Module):
         """
         self.watch_first_step(model)
         scores = model_scores(model, batch, self.num_tasks)
-        loss, numbers = self.measure(scores, batch.labels, batch.tasks, batch.weights, batch.rows)
-        loss.backward()  # type: ignore[no-untyped-call]
+        gradients, numbers = self.measure(scores, batch.labels, batch.tasks, batch.weights, batch.rows)
+        add_gradients(gradients)
         return numbers
 
     def entries(
