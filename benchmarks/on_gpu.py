@@ -25,6 +25,7 @@ from _timing import machine, print_table
 ROOT = Path(__file__).parents[1]
 TESTS = (
     *("tests/test_cuda_graphs.py", "tests/test_gpu.py", "tests/test_captured.py", "tests/test_soup.py"),
+    *("tests/models/test_fused_layers.py", "tests/data/inputs/test_graph_kernels.py"),
     *("tests/auc/test_gpu.py", "tests/auc/compositional", "tests/models/test_message_operators.py"),
     *("tests/training/loop/test_step_on_gpu.py", "tests/training/loop/test_kept_kernels.py"),
     "tests/training/loop/test_background_compiler.py",
@@ -46,16 +47,16 @@ def parts(data: str, small: bool) -> list[Part]:
     workers = () if importlib.util.find_spec("xdist") is None else ("-n", "6", "--dist", "worksteal")
     shown = ("-q", "-rfE", "--durations=15", "-p", "no:cacheprovider")
     speed, first = "benchmarks/training_speed.py", "benchmarks/first_step.py"
-    default, stack = ("--kinds", "cold", "warm"), "benchmarks/stacked_runs.py"
-    graphs = ("--parts", "graphs")
+    default, graphs = ("--kinds", "cold", "warm"), ("--parts", "graphs")
+    fused = ("benchmarks/fused_layers.py", "--seconds", "45", "--json")
     blocks = ("--blocks", "100", "--steps", "20") if small else ()
     slow = "mAUC-CT, exact"
     return [
-        Part("tests", 200, ("-m", "pytest", *shown, *workers, *TESTS)),
-        Part("first_step", 130, (first, "--data", data, "--cases", "CE", slow, *default, *tiny)),
-        Part("graphs", 150, (speed, *graphs, "--data", data, "--cases", "CE", "MMB-pAUC", slow, *tiny)),
+        Part("tests", 180, ("-m", "pytest", *shown, *workers, *TESTS)),
+        Part("fused", 130, fused),
+        Part("first_step", 110, (first, "--data", data, "--cases", "CE", slow, *default, *tiny)),
+        Part("graphs", 100, (speed, *graphs, "--data", data, "--cases", "CE", "MMB-pAUC", slow, *tiny)),
         Part("resnet18", 40, (speed, "--parts", "resnet18", *tiny)),
-        Part("stacked", 40, (stack, "--runs", "8", "--networks", "table", "graphs", *tiny)),
         Part("solver", 40, ("benchmarks/solve_on_gpu.py", *blocks)),
     ]
 
