@@ -15,9 +15,10 @@ from mmb._extras import require
 CORE = ["mmb", "mmb.auc", "mmb.metrics", "mmb.problems", "mmb.theory", "mmb.models"]
 
 IMPORTS = f"""
-import importlib, json, sys, time
+import gc, importlib, json, sys, time
 sys.modules["numpy"] = None
 import torch
+gc.disable()  # a collection would look at all that torch has imported
 found = {{}}
 start = time.process_time()
 import mmb

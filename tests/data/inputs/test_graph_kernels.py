@@ -7,12 +7,12 @@ import os
 import pytest
 import torch
 
-from mmb.data.inputs import graphs
+from mmb.data.inputs.graphs import graph_kernels
 from random_graphs import random_graphs
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 runs = pytest.mark.skipif(
-    graphs.triton is None or not (DEVICE == "cuda" or os.environ.get("TRITON_INTERPRET") == "1"),
+    graph_kernels() is None or not (DEVICE == "cuda" or os.environ.get("TRITON_INTERPRET") == "1"),
     reason="needs Triton, and a GPU or its interpreter",
 )
 
@@ -25,7 +25,7 @@ def test_the_same_batch_as_by_operations(largest, room):
     rows = torch.tensor([3, 3, 7, 29, 0, 11])
     sizes = [size + more for size, more in zip(store.sizes(rows), room, strict=True)]
     expected = store.fixed(rows, *sizes)
-    found = store.to(DEVICE)._in_kernels(rows.to(DEVICE), *sizes).to("cpu")
+    found = store.to(DEVICE)._in_kernels(graph_kernels(), rows.to(DEVICE), *sizes).to("cpu")
     for one, other in zip(found.tensors(), expected.tensors(), strict=True):
         assert one.dtype == other.dtype
         assert torch.equal(one, other)
@@ -34,6 +34,6 @@ def test_the_same_batch_as_by_operations(largest, room):
 @runs
 def test_graphs_that_do_not_fit_are_cut_off():
     store = random_graphs(30, torch.Generator().manual_seed(0)).to(DEVICE)
-    batch = store._in_kernels(torch.arange(30, device=DEVICE), 20, 10)
+    batch = store._in_kernels(graph_kernels(), torch.arange(30, device=DEVICE), 20, 10)
     assert [len(batch.atom_codes), len(batch.bond_codes), batch.edges.shape[1]] == [20, 10, 10]
     assert batch.node_mask.all()

@@ -2,17 +2,11 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Self
+from functools import cache
+from typing import Any, Self
 
 import torch
 from torch import Tensor
-
-try:
-    import triton
-
-    from mmb.data.inputs import _graph_kernels as kernels
-except ImportError:  # without Triton there are no GPU kernels: plain operations serve
-    triton = None
 
 PADDERS = 16  # programs that write padding
 
@@ -169,8 +163,8 @@ class GraphInputs:
         in the order of `rows` (on the device of the graphs), with one more of padding: there must be more
         `nodes`, and at least as many `edges`, as the rows have (see `sizes`), or graphs are cut off.
         """
-        if triton is not None and rows.is_cuda:
-            return self._in_kernels(rows, nodes, edges)
+        if rows.is_cuda and (kernels := graph_kernels()) is not None:
+            return self._in_kernels(kernels, rows, nodes, edges)
         graph, node, graph_ptr, real = _fixed(self.atom_ptr, rows, nodes)
         degree = torch.where(real, self.degrees[node].long(), 0)
         edge_ptr = _starts(degree)
@@ -191,7 +185,7 @@ class GraphInputs:
             node_mask=real,
         )
 
-    def _in_kernels(self, rows: Tensor, nodes: int, edges: int) -> FixedGraphs:
+    def _in_kernels(self, kernels: Any, rows: Tensor, nodes: int, edges: int) -> FixedGraphs:
         """`fixed` in two GPU kernels instead of fifty."""
         graphs = len(rows)
         starts, edge_starts, atoms, graph, edge_ptr, bonds = (
@@ -216,6 +210,16 @@ class GraphInputs:
             edge_ptr=edge_ptr,
             node_mask=real.view(torch.bool),
         )
+
+
+@cache
+def graph_kernels() -> Any:
+    """The GPU kernels that cut graphs out; None without Triton, which takes a moment to import."""
+    try:
+        from mmb.data.inputs import _graph_kernels
+    except ImportError:
+        return None
+    return _graph_kernels
 
 
 def _fixed(ptr: Tensor, rows: Tensor, total: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
