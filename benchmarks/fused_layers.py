@@ -368,6 +368,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--tiles", type=Path, help="where `kernels` leaves the best tiles for `steps`")
     parser.add_argument("--json", action="store_true", help="print all figures once more as a line of JSON")
     options = parser.parse_args(arguments)
+    fused_layers.IN_USE = True
     options.until = time.perf_counter() + options.seconds
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = True
     found: dict[str, Any] = {}

@@ -141,7 +141,9 @@ def test_compiled_without_a_break(fused):
     )
 
 
-@pytest.mark.parametrize("change", ["none", "type", "frozen", "untracked", "batch", "momentum", "tasks"])
+@pytest.mark.parametrize(
+    "change", ["none", "unused", "type", "frozen", "untracked", "batch", "momentum", "tasks"]
+)
 def test_only_what_the_kernels_compute_is_fused(change, monkeypatch):
     class OnGPU(torch.Tensor):
         is_cuda = True
@@ -155,6 +157,7 @@ def test_only_what_the_kernels_compute_is_fused(change, monkeypatch):
         batch = random_graphs(2, torch.Generator().manual_seed(0))[torch.arange(2)]
     if change == "momentum":
         layers[1].norm2.momentum = 0.5
+    monkeypatch.setattr(fused_layers, "IN_USE", change != "unused")
     monkeypatch.setattr(fused_layers, "triton", object())
     features = features.as_subclass(OnGPU)
 

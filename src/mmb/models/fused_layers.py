@@ -36,6 +36,8 @@ try:
 except ImportError:  # without Triton there are no GPU kernels: plain operations serve
     triton = None
 
+# Not until a GPU has compared large batches in bfloat16 with plain layers (`benchmarks/fused_layers.py`).
+IN_USE = False
 WIDEST = 16_384  # columns of products that the kernels have counters for
 
 
@@ -53,7 +55,8 @@ def can_fuse(layers: Sequence[NormedProducts], nodes: Tensor, batch: GraphBatch)
     norms = [norm for layer in layers for norm in (layer.norm1, layer.norm2)]
     weight = layers[0].linear1.weight
     return (
-        triton is not None
+        IN_USE
+        and triton is not None
         and type(batch) is FixedGraphs
         and nodes.is_cuda
         and nodes.dtype == torch.bfloat16
