@@ -9,6 +9,7 @@ from functools import partial
 import pytest
 import torch
 
+import mmb
 from mmb.models import fused_layers, graph_isomorphism
 from mmb.models.batch_norm import freeze_batch_norm, untracked_batch_norm
 from mmb.models.graph_isomorphism import gin
@@ -66,6 +67,40 @@ def test_same_step_as_in_float64(width, virtual_node, monkeypatch):
     for name, value in expected.items():
         error = (found[name].double() - value.double()).norm()
         assert error <= 1e-5 * value.double().norm() + 1e-6 * largest, name
+
+
+@runs
+def test_errors_are_those_of_plain_layers(monkeypatch):
+    """On a GPU with a whole batch of training, in the precision in which it is used."""
+    model, batch = network(300 if ON_GPU else 12), batch_of(1024 if ON_GPU else 20)
+    expected, found = step(copy.deepcopy(model).double(), batch), []
+    for fuses in (False, True):
+        monkeypatch.setattr(graph_isomorphism, "can_fuse", lambda *_, fuses=fuses: fuses)
+        with torch.autocast(DEVICE, torch.bfloat16, enabled=ON_GPU):  # the interpreter has float32 alone
+            found.append(step(copy.deepcopy(model), batch))
+    for name, value in expected.items():
+        plain, fused = ((one[name].double() - value).norm() for one in found)
+        assert fused <= 1.5 * plain + 1e-3 * value.double().norm(), name
+
+
+@pytest.mark.skipif(not ON_GPU, reason="needs a GPU")
+def test_replays_are_the_step(fused):
+    model, batch = network(300), batch_of(1024)
+    other = copy.deepcopy(model)
+
+    def compute(batch, model=model):
+        model.zero_grad()
+        with torch.autocast(DEVICE, torch.bfloat16):
+            model(batch).float().square().mean().backward()
+
+    take = mmb.capture(compute)
+    for _ in range(12):
+        take(batch)
+        compute(batch, other)
+        for one, two in zip(model.parameters(), other.parameters(), strict=True):
+            torch.testing.assert_close(one.grad, two.grad, rtol=1e-2, atol=1e-4)
+    assert take.recorded
+    torch.testing.assert_close(dict(model.named_buffers()), dict(other.named_buffers()), rtol=1e-3, atol=1e-4)
 
 
 @runs
