@@ -82,3 +82,11 @@ def test_unknown_scores_are_named():
 def test_other_arguments_out_of_range_are_refused(make, bad):
     with pytest.raises(ValueError, match=next(iter(bad))):
         make(make_data().labels, **bad)
+
+
+def test_scores_that_nothing_can_change_are_refused():
+    labels = torch.tensor([[0, 1], [1, 0]])
+    model = torch.nn.Linear(3, 2).requires_grad_(False)
+    batch = auc.DenseBatch(torch.randn(2, 3), labels)
+    with pytest.raises(ValueError, match=r"scores: expected logits that depend on a parameter.*detach"):
+        auc.CrossEntropy(labels).backward(model, batch)

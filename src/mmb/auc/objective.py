@@ -157,16 +157,12 @@ class Objective(nn.Module):
         entries = self.entries(scores, labels, tasks, weights, rows)
         return entries.flag(self.loss(entries))
 
-    def measure(
-        self,
-        scores: Tensor,
-        labels: Tensor,
-        tasks: Tensor | None = None,
-        weights: Tensor | None = None,
-        rows: Tensor | None = None,
-    ) -> tuple[Gradients, dict[str, Tensor]]:
-        """Where derivatives of the loss of a batch begin, with their values, and what `backward` returns."""
-        entries = self.entries(scores, labels, tasks, weights, rows)
+    def measure(self, *fed: Any) -> tuple[Gradients, dict[str, Tensor]]:
+        """Where derivatives of the loss of a batch begin, with their values, and what `backward` returns.
+
+        The arguments are those of `forward`.
+        """
+        entries = self.entries(*fed)
         if type(self).loss is Objective.loss:
             with torch.no_grad():
                 value, gradients = self._anchored(entries)

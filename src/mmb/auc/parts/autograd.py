@@ -56,7 +56,13 @@ class _Unknown(torch.autograd.Function):
 
 def add_gradients(gradients: Gradients) -> None:
     """Go backward from inputs with known derivatives, to `.grad` of all parameters they depend on."""
-    inputs, derivatives = zip(*(pair for pair in gradients if pair[0].requires_grad), strict=True)
+    depending = [pair for pair in gradients if pair[0].requires_grad]
+    if not depending:
+        raise ValueError(
+            "scores: expected logits that depend on a parameter, got some that require no gradient; let a "
+            "parameter of the model require gradients, and do not detach what it returns"
+        )
+    inputs, derivatives = zip(*depending, strict=True)
     torch.autograd.backward(inputs, derivatives)
 
 
